@@ -137,8 +137,8 @@ class YieldProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """Tell a gateway that a project was removed: events that wait for it can never run."""
+class DropProject:
+    """Tell a gateway that a project was removed: refuse its waiting events, free its state."""
 
     project_id: int
 
@@ -219,11 +219,11 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class OutboxFilled:
-    """A project's outbox has entries for `taker`: a chain's part, or "" for the MQTT gateway."""
+    """A project's outbox has entries for `consumer`: a chain's part, or "" for the MQTT gateway."""
 
     project_id: int
     generation: int
-    taker: str = ""
+    consumer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A frame is a little-endian u32 length and that many bytes of msgpack. A gateway 
 frames of events, with at most `CREDIT` of them unanswered. The server answers frames in order
 and may answer one in parts: an answer is a list of results for the next events of the oldest
 unanswered frame. Commands to the registry use the same frames. A frame that is a map requests
-the outbox entries of a project (see `TAKE`).
+the outbox entries of a project (see `LIMIT`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ EventResult = tuple[HandlerResult, ...] | tuple[str, Any]
 REPEATED = "repeated"
 """Marks a duplicate event: the results are those stored the first time, and nothing ran."""
 
-TAKE, AFTER, DONE, TAKER, REFUSED = "take", "after", "done", "taker", "refused"
+LIMIT, AFTER, DONE, CONSUMER, REFUSED = "limit", "after", "done", "consumer", "refused"
 """Keys of a request for outbox entries.
 
-`TAKE` is the largest number of entries to return, all with numbers above `AFTER`. `TAKER` is
-the part that asks (`storage.project.outbox.taker_of`). `DONE` has the numbers of delivered
+`LIMIT` is the largest number of entries to return, all with numbers above `AFTER`. `CONSUMER` is
+the part that asks (`storage.project.outbox.consumer_of`). `DONE` has the numbers of delivered
 entries, `REFUSED` the numbers and reasons of entries that cannot be delivered. The answer is a
 list of `(number, kind, target, body, event id)`, oldest first."""
 

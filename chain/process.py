@@ -51,7 +51,7 @@ class Service(Protocol):
         """Accept nothing new; projects may still answer events that they already have."""
         ...
 
-    def gone(self, project_id: int) -> None:
+    def project_removed(self, project_id: int) -> None:
         """Forget a project that was removed."""
         ...
 
@@ -117,7 +117,7 @@ class ChainGateway(GatewayActor):
         """See `GatewayActor`; this actor also delivers the outboxes of projects."""
         match message:
             case m.DeliverOutbox(project_id=project_id, path=path):
-                self._in_loop(lambda: self.transactions.take_outbox(project_id, path))
+                self._in_loop(lambda: self.transactions.consume_outbox(project_id, path))
             case m.RouteTo(project_id=project_id, path=route):
                 self._in_loop(lambda: self.transactions.set_route(project_id, route))
                 super().receive(message, sender)
@@ -138,8 +138,8 @@ class ChainGateway(GatewayActor):
         await self.client.close()
         self.store.close()
 
-    def gone(self, project_id: int) -> None:
+    def project_removed(self, project_id: int) -> None:
         """See `GatewayActor`."""
-        super().gone(project_id)
+        super().project_removed(project_id)
         for service in self.services:
-            service.gone(project_id)
+            service.project_removed(project_id)

@@ -92,7 +92,7 @@ class GatewayActor(NodeActor, abc.ABC):
     def registry_reader(self) -> RegistryReader:
         """The registry reader of this process; use it only in the loop's thread."""
 
-    def gone(self, project_id: int) -> None:
+    def project_removed(self, project_id: int) -> None:
         """Refuse the waiting events of a removed project; runs in the loop."""
         self.projects[project_id].refuse_all(ProjectNotFoundError(project=project_id))
 
@@ -114,8 +114,8 @@ class GatewayActor(NodeActor, abc.ABC):
                     f"quota allows ({limit}, quota {PROCESSES})"
                 )
                 self._in_loop(lambda: self.projects[project_id].refuse_waiting(crowded))
-            case m.Gone(project_id=project_id):
-                self._in_loop(lambda: self.gone(project_id))
+            case m.DropProject(project_id=project_id):
+                self._in_loop(lambda: self.project_removed(project_id))
             case m.HealthChanged():
                 self.health_message = message
             case m.Ping(number=number):

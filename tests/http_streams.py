@@ -154,7 +154,7 @@ class Event(web.RequestHandler):
         self.finish(f"{project}:{tuple(meta)}:".encode() + self.request.body)
 
 
-class Taker:
+class EventReceiver:
     """The same for the events that the fast path takes."""
 
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
@@ -251,7 +251,7 @@ class Pair:
         def to_tornado(connection: socket.socket, address: tuple[object, ...], read: bytes) -> None:
             hand_over(behind, connection, address, read)
 
-        self._table = FastPath(Taker(), 1 << 20, to_tornado)
+        self._table = FastPath(EventReceiver(), 1 << 20, to_tornado)
         loop = asyncio.get_running_loop()
         self._front = await loop.create_server(self._table.connection, "127.0.0.1", 0)
         self._listening = socket.create_server(("127.0.0.1", 0))

@@ -122,7 +122,9 @@ class ProjectActor(NodeActor):
             self._store,
             self._pool,
             settings.api_host_list,
-            lambda taker: self.post(m.OutboxFilled(self._project_id, self._generation, taker)),
+            lambda consumer: self.post(
+                m.OutboxFilled(self._project_id, self._generation, consumer)
+            ),
             database.open,
             ProjectChains(
                 self._project_id, chains, run_dir, self._store.leases, settings.default_chain

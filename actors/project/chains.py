@@ -178,9 +178,9 @@ class ProjectChains:
             "event_type": event_type,
             "api": api,
         }
-        fault_points.hit("project.asks")
+        fault_points.hit("project.before_chain_request")
         hash_, name, body = self._request(chain, question)
-        fault_points.hit("project.has_hash")
+        fault_points.hit("project.chain_answer_received")
         self._open.setdefault(chain.part, {})[key] = run
         return Transaction(chain.part, key, hash_, name, body)
 
@@ -207,7 +207,7 @@ class ProjectChains:
                 connection.close()
             else:
                 connection.notify({SETTLED: committed.get(part, [])})
-                fault_points.hit("project.settled")
+                fault_points.hit("project.leases_settled")
         self._open = {}
 
     def hello(self, part: str) -> dict[str, Any]:

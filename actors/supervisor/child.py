@@ -26,8 +26,8 @@ class Child:
     since: float = 0.0
     heard: float = 0.0
     wanted: bool = False  # it was requested while it was retiring
-    # Takers that had outbox entries during this generation; they may have been delivered since.
-    takers: set[str] = field(default_factory=set)
+    # Consumers that had outbox entries during this generation; they may have been delivered since.
+    consumers: set[str] = field(default_factory=set)
     removed: bool = False
     slot: int = metrics_table.NO_ROW  # its metrics row, while it has a process
     account_id: int = 0  # the project's owner; 0 until a gateway has named it

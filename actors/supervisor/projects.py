@@ -56,7 +56,7 @@ class Projects:
         """Answer a gateway that has events for a project; start its process if necessary."""
         supervisor, project_id = self._supervisor, asked.project_id
         if project_id in self._removed and f"project:{project_id}" not in supervisor.children:
-            supervisor.send(sender, m.Gone(project_id))
+            supervisor.send(sender, m.DropProject(project_id))
             return
         child = self.child(project_id)
         child.account_id = asked.account_id
@@ -132,7 +132,7 @@ class Projects:
         supervisor.schedule_health()
         store = supervisor.settings.data / "projects" / str(child.project_id)
         shutil.rmtree(store, ignore_errors=True)  # the registry removes the rest at its next start
-        supervisor.send_to_gateways(m.Gone(child.project_id))
+        supervisor.send_to_gateways(m.DropProject(child.project_id))
 
     # ---------------------------------------------------------------- spare processes
 
@@ -160,21 +160,21 @@ class Projects:
 
     # ---------------------------------------------------------------- outboxes
 
-    def on_outbox_filled(self, project_id: int, generation: int, taker: str) -> None:
+    def on_outbox_filled(self, project_id: int, generation: int, consumer: str) -> None:
         """Have the outbox entries of a project delivered."""
         child = self._running(project_id, generation)
         if child is not None:
-            child.takers.add(taker)
-            self.request_delivery(child, taker or MQTT_PART)
+            child.consumers.add(consumer)
+            self.request_delivery(child, consumer or MQTT_PART)
 
     def request_delivery(self, project: Child, part: str) -> None:
         """Send DeliverOutbox to one part if the project has outbox entries for it."""
-        taker = self._supervisor.children.get(part)
-        if taker is None or self.parked:  # a chain that the settings no longer have
+        consumer = self._supervisor.children.get(part)
+        if consumer is None or self.parked:  # a chain that the settings no longer have
             return
         wanted = "" if part == MQTT_PART else part
-        if wanted in project.takers and project.path is not None and taker.state == UP:
-            self._supervisor.send_to(taker, m.DeliverOutbox(project.project_id, project.path))
+        if wanted in project.consumers and project.path is not None and consumer.state == UP:
+            self._supervisor.send_to(consumer, m.DeliverOutbox(project.project_id, project.path))
 
     def on_gateway_ready(self, gateway: Child) -> None:
         """Send a gateway that is up now the routes to all projects."""
@@ -193,5 +193,5 @@ class Projects:
         log.info("the parked outbox entries are released: delivery begins")
         for child in self._supervisor.children.values():
             if child.kind == "project":
-                for taker in child.takers:
-                    self.request_delivery(child, taker or MQTT_PART)
+                for consumer in child.consumers:
+                    self.request_delivery(child, consumer or MQTT_PART)

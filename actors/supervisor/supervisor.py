@@ -96,8 +96,8 @@ class Supervisor(NodeActor):
                 self.projects.activate(message, sender)
             case m.Idle(project_id=project_id, generation=generation):
                 self.projects.on_idle(project_id, generation)
-            case m.OutboxFilled(project_id=project_id, generation=generation, taker=taker):
-                self.projects.on_outbox_filled(project_id, generation, taker)
+            case m.OutboxFilled(project_id=project_id, generation=generation, consumer=consumer):
+                self.projects.on_outbox_filled(project_id, generation, consumer)
             case m.ProjectRemoved(project_id=project_id):
                 self.projects.remove(project_id)
             case m.Ponged():
@@ -210,7 +210,7 @@ class Supervisor(NodeActor):
         self.child_metrics.assign(child)
         child.generation += 1
         child.wanted = child.late = False
-        child.takers = set()
+        child.consumers = set()
         child.enter(STARTING)
         child.heard = child.since
         kind = child.kind
@@ -338,7 +338,7 @@ class Supervisor(NodeActor):
         if child.address is not None:
             self.send(child.address, message)
 
-    def send_to_gateways(self, message: m.RouteTo | m.Unreachable | m.Gone) -> None:
+    def send_to_gateways(self, message: m.RouteTo | m.Unreachable | m.DropProject) -> None:
         """Send a message about a project to all gateways that are up."""
         for child in self.children.values():
             if child.is_gateway and child.state == UP:

@@ -71,7 +71,7 @@ class MonitorService:
         with contextlib.suppress(StoreError):  # work whose cursor is not stored is repeated
             self._progress.flush(now=True)
 
-    def gone(self, project_id: int) -> None:
+    def project_removed(self, project_id: int) -> None:
         """See `chain.Service`."""
         for watch in list(self._progress.watches.values()):
             if watch.monitor.project_id == project_id:

@@ -254,7 +254,7 @@ class Broadcaster:
 
     async def _send(self, row: Transaction) -> bool:
         """Send the newest signature to an endpoint; returns False if it was refused."""
-        fault_points.hit("chain.sends")
+        fault_points.hit("chain.before_send")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         except RpcError as error:
@@ -278,7 +278,7 @@ class Broadcaster:
         if row.refused_at:
             log.warning("transaction %s: an endpoint accepts it now", row.name)
         self._rows.update(row, state=PENDING, reason="", refused_at=0, sent_at=self._clock())
-        fault_points.hit("chain.pending")
+        fault_points.hit("chain.pending_stored")
         return True
 
     async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:

@@ -269,13 +269,13 @@ class Leases:
         ]
         lost = list(dropped)
         if done:
-            fault_points.hit("chain.commits")
+            fault_points.hit("chain.before_commit_stored")
             self._rows.commit(done, self._limits.counters_after(done, now))
-            fault_points.hit("chain.committed")
+            fault_points.hit("chain.commit_stored")
         if lost:
-            fault_points.hit("chain.drops")
+            fault_points.hit("chain.before_lease_return")
             self._rows.drop(lost)
-            fault_points.hit("chain.dropped")
+            fault_points.hit("chain.leases_returned")
         touched = set()
         for row in [*done, *lost]:
             account = self._account(row.sender)
@@ -336,7 +336,7 @@ class Leases:
         self._limits.check_spending(project_id, self._leases_of(project_id), cost, now)
         secret = self._vault.open(operator.sealed_key, operator.address)
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
-        fault_points.hit("chain.signed")
+        fault_points.hit("chain.transaction_signed")
         return Transaction(
             transaction_id=self._rows.new_id(),
             chain_id=self._chain.id,
@@ -359,7 +359,7 @@ class Leases:
 
     def _lease(self, account: _Account, row: Transaction) -> Transaction:
         self._rows.put(row)
-        fault_points.hit("chain.leased")
+        fault_points.hit("chain.lease_stored")
         account.open[row.call_key] = row
         account.dropped.pop(row.call_key, None)
         return row

@@ -83,7 +83,7 @@ class Outcomes:
         self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
     ) -> Transaction:
         block = number(receipt["blockNumber"])
-        fault_points.hit("chain.receipt")
+        fault_points.hit("chain.receipt_received")
         self._refusals.clear(row.sender)
         row = self._rows.update(
             row,
@@ -96,7 +96,7 @@ class Outcomes:
             gas_used=number(receipt["gasUsed"]),
             gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
         )
-        fault_points.hit("chain.in_block")
+        fault_points.hit("chain.block_stored")
         if head - block < self._chain.confirmations:
             return row
         good = number(receipt.get("status") or "0x1") == 1
@@ -141,9 +141,9 @@ class Outcomes:
         done = msgspec.structs.replace(
             row, state=state, reason=reason, refused_at=0, updated_at=self._clock()
         )
-        fault_points.hit("chain.finishes")
+        fault_points.hit("chain.before_final_state_stored")
         self._rows.stored.finish(done, total)
-        fault_points.hit("chain.finished")
+        fault_points.hit("chain.final_state_stored")
         log.info(
             "transaction %s of project %d: %s %s",
             done.name,

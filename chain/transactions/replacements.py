@@ -93,6 +93,6 @@ class Replacements:
             call, gas = ContractCall(row.sender, 0, b""), TRANSFER_GAS
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
         tried = attempt(signed.hash, signed.raw, nonce, fees, self._clock(), why, cancels)
-        fault_points.hit("chain.signs_again")
+        fault_points.hit("chain.replacement_signed")
         self._rows.update(row, attempts=[*row.attempts, tried], state=INIT, reason=why)
-        fault_points.hit("chain.signed_again")
+        fault_points.hit("chain.replacement_stored")

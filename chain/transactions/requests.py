@@ -147,7 +147,7 @@ class Transactions:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._path.unlink(missing_ok=True)
 
-    def gone(self, project_id: int) -> None:
+    def project_removed(self, project_id: int) -> None:
         """Drop the leases of a project that was removed: its uncommitted transactions end."""
         self._paths.pop(project_id, None)
         self._start_task(self.leases.settle(project_id, ()))
@@ -159,9 +159,9 @@ class Transactions:
         else:
             self._paths[project_id] = path
 
-    def take_outbox(self, project_id: int, path: str) -> None:
+    def consume_outbox(self, project_id: int, path: str) -> None:
         """Start taking transactions from a project's outbox."""
-        self._outbox.take(project_id, path)
+        self._outbox.consume(project_id, path)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -201,7 +201,7 @@ class Transactions:
                     writer.write(frame(pack((said[NUMBER], good, result))))
                     await writer.drain()
                     if PREPARE in said:
-                        fault_points.hit("chain.answered")
+                        fault_points.hit("chain.request_answered")
         except (EOFError, OSError, asyncio.CancelledError):
             pass
         except StoreError as error:
@@ -224,7 +224,7 @@ class Transactions:
                     said["event_type"],
                     said["api"],
                 )
-                fault_points.hit("chain.asked")
+                fault_points.hit("chain.request_received")
                 row = await self.leases.prepare(
                     project_id,
                     wanted,
@@ -360,9 +360,9 @@ class Transactions:
         row = decode_record(entry[3], Transaction)
         if row.project_id != project_id:
             raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
-        fault_points.hit("chain.accepts")
+        fault_points.hit("chain.outbox_entry_received")
         await self.leases.accept(row)
-        fault_points.hit("chain.accepted")
+        fault_points.hit("chain.outbox_entry_stored")
         self.broadcaster.wake()
 
     # ---------------------------------------------------------------- outcomes
@@ -384,15 +384,15 @@ class Transactions:
             except NodeError as error:
                 log.error("outcome %s cannot be delivered and is dropped: %s", event[2], error)
                 break
-            fault_points.hit("chain.tells")
+            fault_points.hit("chain.before_outcome_event")
             outcome = await done
             if not isinstance(outcome, NodeError):
                 break
             log.warning("outcome %s was not handled and is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
-        fault_points.hit("chain.told")
+        fault_points.hit("chain.outcome_event_committed")
         self._rows.put(msgspec.structs.replace(row, reported=True))
-        fault_points.hit("chain.told_stored")
+        fault_points.hit("chain.outcome_delivery_stored")
 
     def _is_wanted(self, row: Transaction) -> bool:
         """Return whether the project handles the outcome's event type.

@@ -22,41 +22,45 @@ VARIABLE = "FIELDBROOK_CRASH_AT"
 HOLD = "hold"
 
 POINTS = {
-    # Points in a project's process, in the order in which a transaction reaches them.
-    "project.asks": "a handler sends a transaction; the chain process has no request yet",
-    "project.has_hash": "the chain process has answered; the handler has no answer yet",
-    "project.commits": "a batch of events is about to be committed",
+    # Points in a project's process, in the order in which a transaction reaches them. "The
+    # chain" is its process.
+    "project.before_chain_request": "a handler sends a transaction; the chain has no request yet",
+    "project.chain_answer_received": "the chain has answered; the handler has no answer yet",
+    "project.before_commit": "a batch of events is about to be committed",
     "project.committed": "a batch is committed; no event is answered yet",
-    "project.answered": "its events are answered; the chain process does not know of the commit",
-    "project.settled": "the chain process knows which leases are committed",
-    "project.gives": "outbox entries are about to be sent to the gateway that delivers them",
-    "project.removes": "outbox entries are delivered, and about to be removed",
-    "project.removed": "outbox entries are removed",
+    "project.events_answered": "events are answered; the chain does not know of the commit",
+    "project.leases_settled": "the chain knows which leases are committed",
+    "project.before_outbox_send": "outbox entries are about to be sent to their consumer",
+    "project.before_outbox_removal": "outbox entries are delivered, and about to be removed",
+    "project.outbox_entries_removed": "outbox entries are removed",
     # Points in a chain's process.
-    "chain.asked": "a request for a transaction has arrived",
-    "chain.signed": "the transaction is signed; its lease is not stored",
-    "chain.leased": "the lease is stored; the project has no answer yet",
-    "chain.answered": "the project has its answer",
-    "chain.drops": "unused leases are about to be returned",
-    "chain.dropped": "unused leases are returned",
-    "chain.commits": "a project has committed leases; the store does not show it yet",
-    "chain.committed": "the committed leases are stored as transactions",
-    "chain.accepts": "an outbox entry has arrived",
-    "chain.accepted": "the entry is stored as a transaction; its project does not know",
-    "chain.sends": "a transaction is about to be sent to the first endpoint",
+    "chain.request_received": "a request for a transaction has arrived",
+    "chain.transaction_signed": "the transaction is signed; its lease is not stored",
+    "chain.lease_stored": "the lease is stored; the project has no answer yet",
+    "chain.request_answered": "the project has its answer",
+    "chain.before_lease_return": "unused leases are about to be returned",
+    "chain.leases_returned": "unused leases are returned",
+    "chain.before_commit_stored": "a project has committed leases; the store does not show it yet",
+    "chain.commit_stored": "the committed leases are stored as transactions",
+    "chain.outbox_entry_received": "an outbox entry has arrived",
+    "chain.outbox_entry_stored": "the entry is stored as a transaction; its project does not know",
+    "chain.before_send": "a transaction is about to be sent to the first endpoint",
     "chain.sent": "an endpoint has accepted the transaction; the store does not show it yet",
-    "chain.pending": "the transaction is stored as pending",
-    "chain.signs_again": "a replacement is signed and not stored",
-    "chain.signed_again": "the replacement is stored, and no endpoint has it",
-    "chain.receipt": "the receipt has arrived and is not stored",
-    "chain.in_block": "the block of the transaction is stored",
-    "chain.finishes": "the transaction is final; the store does not show it yet",
-    "chain.finished": "the final state is stored; the project does not know",
-    "chain.tells": "the event with the outcome is about to be sent to the project",
-    "chain.told": "the project has committed that event; the store does not show it yet",
-    "chain.told_stored": "the store shows that the project has the outcome",
+    "chain.pending_stored": "the transaction is stored as pending",
+    "chain.replacement_signed": "a replacement is signed and not stored",
+    "chain.replacement_stored": "the replacement is stored, and no endpoint has it",
+    "chain.receipt_received": "the receipt has arrived and is not stored",
+    "chain.block_stored": "the block of the transaction is stored",
+    "chain.before_final_state_stored": "the transaction is final; the store does not show it yet",
+    "chain.final_state_stored": "the final state is stored; the project does not know",
+    "chain.before_outcome_event": "the event with the outcome is about to be sent to the project",
+    "chain.outcome_event_committed": "the project has committed it; the store does not show it yet",
+    "chain.outcome_delivery_stored": "the store shows that the project has the outcome",
 }
-"""Every fault point, and the state of the work at that point."""
+"""Every fault point, and the state of the work at that point.
+
+`before_X`: X is about to happen. Every other name says what has just happened.
+"""
 
 
 class _OrderFile:

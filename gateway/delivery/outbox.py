@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from fieldbrook.actors.wire import AFTER, DONE, REFUSED, TAKE, TAKER, WireEntry, frame, pack
+from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, WireEntry, frame, pack
 from fieldbrook.gateway.chain_client import read_frame
 from fieldbrook.observability import metrics
 from fieldbrook.storage.project.outbox import API, MQTT
@@ -62,18 +62,18 @@ class OutboxConsumer:
 
     Args:
         deliver: the delivery function of each kind of entry.
-        taker: the name under which entries are fetched (`storage.project.outbox.taker_of`).
+        consumer: the name under which entries are fetched (`storage.project.outbox.consumer_of`).
     """
 
-    def __init__(self, deliver: dict[str, Deliver], taker: str = "") -> None:
+    def __init__(self, deliver: dict[str, Deliver], consumer: str = "") -> None:
         self._deliver = deliver
-        self._taker = taker
+        self._consumer = consumer
         self._projects: dict[int, _ProjectOutbox] = {}
 
-    def take(self, project_id: int, path: str) -> None:
+    def consume(self, project_id: int, path: str) -> None:
         """Start to fetch entries from the project at this socket."""
         taking = self._projects.setdefault(
-            project_id, _ProjectOutbox(project_id, self._deliver, self._taker)
+            project_id, _ProjectOutbox(project_id, self._deliver, self._consumer)
         )
         taking.wake(path, lambda: self._projects.pop(project_id, None))
 
@@ -90,10 +90,10 @@ class _ProjectOutbox:
     the next one.
     """
 
-    def __init__(self, project_id: int, deliver: dict[str, Deliver], taker: str) -> None:
+    def __init__(self, project_id: int, deliver: dict[str, Deliver], consumer: str) -> None:
         self._project_id = project_id
         self._deliver = deliver
-        self._taker = taker
+        self._consumer = consumer
         self._path: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._in_flight: dict[int, asyncio.Task[None]] = {}
@@ -159,7 +159,7 @@ class _ProjectOutbox:
     def _request(
         self, limit: int, after: int, done: list[int], refused: dict[int, str]
     ) -> dict[str, object]:
-        return {TAKE: limit, AFTER: after, DONE: done, TAKER: self._taker, REFUSED: refused}
+        return {LIMIT: limit, AFTER: after, DONE: done, CONSUMER: self._consumer, REFUSED: refused}
 
     def _start_delivery(self, entry: WireEntry) -> None:
         self._bytes += len(entry[3])

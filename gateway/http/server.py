@@ -262,9 +262,9 @@ class HttpGateway(GatewayActor):
             return str(error)
         return ""
 
-    def gone(self, project_id: int) -> None:
+    def project_removed(self, project_id: int) -> None:
         """Close the store of a removed project."""
-        super().gone(project_id)
+        super().project_removed(project_id)
         self._stores.drop(project_id)
 
     def _is_own_host(self, host: str) -> bool:

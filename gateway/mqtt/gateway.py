@@ -184,7 +184,7 @@ class MqttGateway(GatewayActor):
         """See `GatewayActor`; this gateway also delivers the outboxes of handlers."""
         match message:
             case m.DeliverOutbox(project_id=project_id, path=path):
-                self._in_loop(lambda: self._outbox.take(project_id, path))
+                self._in_loop(lambda: self._outbox.consume(project_id, path))
             case _:
                 super().receive(message, sender)
 

@@ -136,8 +136,8 @@ class Outbox:
                     sequence = int.from_bytes(key, "big")
                     self._sizes[sequence] = len(value)
                     self._kinds[sequence] = _kind_of(value)
-                self._takers = Counter(map(taker_of, self._kinds.values()))
-        # Never reuse a number: one whose entry is gone may still be on its way to a taker.
+                self._consumers = Counter(map(consumer_of, self._kinds.values()))
+        # Never reuse a number: one whose entry is gone may still be on its way to a consumer.
         self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
         self._update_marker()
@@ -156,9 +156,9 @@ class Outbox:
         return len(self._sizes) >= ENTRIES_LIMIT or self._bytes >= BYTES_LIMIT
 
     @property
-    def takers(self) -> set[str]:
-        """The takers (`taker_of`) that have entries to deliver."""
-        return set(self._takers)
+    def consumers(self) -> set[str]:
+        """The consumers (`consumer_of`) that have entries to deliver."""
+        return set(self._consumers)
 
     def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> Added:
         """Write entries inside a batch's transaction.
@@ -183,12 +183,12 @@ class Outbox:
         for sequence, (size, kind) in added.items():
             self._sizes[sequence] = size
             self._kinds[sequence] = kind
-            self._takers[taker_of(kind)] += 1
+            self._consumers[consumer_of(kind)] += 1
             self._bytes += size
         self._next += len(added)
 
-    def first(self, limit: int, after: int = 0, taker: str = "") -> list[NumberedEntry]:
-        """Return the oldest entries of a taker with numbers above `after`.
+    def first(self, limit: int, after: int = 0, consumer: str = "") -> list[NumberedEntry]:
+        """Return the oldest entries of a consumer with numbers above `after`.
 
         There are at most `limit`, and none after the one that reaches `FIRST_BYTES` in sum.
         """
@@ -199,7 +199,7 @@ class Outbox:
             more = cursor.set_range((after + 1).to_bytes(8, "big"))
             while more and len(found) < limit and size < FIRST_BYTES:
                 sequence = int.from_bytes(cursor.key(), "big")
-                if taker_of(self._kinds[sequence]) == taker:
+                if consumer_of(self._kinds[sequence]) == consumer:
                     value = cursor.value()
                     size += len(value)
                     found.append(NumberedEntry(sequence, _decode(value)))
@@ -234,10 +234,10 @@ class Outbox:
             self._delivered.committed(1)
         for sequence in known:
             self._bytes -= self._sizes.pop(sequence)
-            taker = taker_of(self._kinds.pop(sequence))
-            self._takers[taker] -= 1
-            if not self._takers[taker]:
-                del self._takers[taker]
+            consumer = consumer_of(self._kinds.pop(sequence))
+            self._consumers[consumer] -= 1
+            if not self._consumers[consumer]:
+                del self._consumers[consumer]
         self._update_marker()
 
     def _update_marker(self) -> None:
@@ -248,10 +248,10 @@ class Outbox:
                 self._marker.unlink(missing_ok=True)
 
 
-def taker_of(kind: str) -> str:
-    """Return which taker delivers entries of a kind.
+def consumer_of(kind: str) -> str:
+    """Return which consumer delivers entries of a kind.
 
-    The taker of a transaction is its kind, which names a chain's process. The taker of MQTT
+    The consumer of a transaction is its kind, which names a chain's process. The consumer of MQTT
     messages and API calls is `""`, the MQTT gateway.
     """
     return kind if kind.startswith(TRANSACTIONS) else ""

@@ -39,7 +39,7 @@ def test_a_project_that_is_deleted_with_a_nonce_of_its_own_leaves_it_to_others(
 ) -> None:
     name, before = f"doomed{absent:d}", sending.sent()
     sending.create(name)
-    crash_at.arm("project.has_hash", hold=True)
+    crash_at.arm("project.chain_answer_received", hold=True)
     event = Event(sending, "send", request(value=7), "never committed", name, at=crash_at.reached)
     crash_at.happens()
     pid = held(sending.node)
@@ -111,7 +111,7 @@ def test_a_project_with_an_operator_of_its_own_does_not_disturb_others(
     evm.rpc("anvil_setBalance", made["address"], hex(ETHER))
     sending.create("apart")
     before = sending.sent()
-    crash_at.arm("project.has_hash", hold=True)
+    crash_at.arm("project.chain_answer_received", hold=True)
     own = request(value=7, operatorName="own")
     event = Event(sending, "named", own, "with its own key", "apart", at=crash_at.reached)
     crash_at.happens()

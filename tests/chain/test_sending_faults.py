@@ -37,12 +37,12 @@ def sending(
 @pytest.mark.parametrize(
     ("point", "victim"),
     [
-        ("chain.leased", PROJECT),
-        ("chain.commits", PROJECT),
-        ("chain.accepts", PROJECT),
-        ("project.has_hash", CHAIN),
+        ("chain.lease_stored", PROJECT),
+        ("chain.before_commit_stored", PROJECT),
+        ("chain.outbox_entry_received", PROJECT),
+        ("project.chain_answer_received", CHAIN),
         ("project.committed", CHAIN),
-        ("project.gives", CHAIN),
+        ("project.before_outbox_send", CHAIN),
     ],
 )
 def test_a_death_while_the_other_process_is_at_a_point_loses_no_transaction_and_doubles_none(
@@ -60,7 +60,7 @@ def test_a_death_while_the_other_process_is_at_a_point_loses_no_transaction_and_
     ledger.balances([*sent, sent_again(sending)])
 
 
-@pytest.mark.parametrize("point", ["chain.drops", "chain.dropped"])
+@pytest.mark.parametrize("point", ["chain.before_lease_return", "chain.leases_returned"])
 def test_a_death_while_a_lease_is_given_up_leaves_no_gap(
     sending: Sending, crash_at: CrashAt, point: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_death_while_a_lease_is_given_up_leaves_no_gap(
     ledger.balances([sent_again(sending)])
 
 
-@pytest.mark.parametrize("point", ["chain.signs_again", "chain.signed_again"])
+@pytest.mark.parametrize("point", ["chain.replacement_signed", "chain.replacement_stored"])
 def test_a_death_while_a_transaction_is_signed_again_leaves_one_of_the_two(
     sending: Sending, crash_at: CrashAt, point: str
 ) -> None:

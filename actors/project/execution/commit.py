@@ -106,7 +106,7 @@ class BatchCommitter:
         events = self._record(batch)
         leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
         if batch:
-            fault_points.hit("project.commits")
+            fault_points.hit("project.before_commit")
         wrote = events or self._store.dead_letters or self._store.sent
         counts = self._counts(events) if wrote else ()
         began = time.monotonic()
@@ -126,7 +126,7 @@ class BatchCommitter:
             if results:
                 connection.answer(results)
         if batch:
-            fault_points.hit("project.answered")
+            fault_points.hit("project.events_answered")
         if self._chains:
             self._chains.settle(leases)
         self._activity.enter("")

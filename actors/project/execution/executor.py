@@ -85,7 +85,7 @@ class ProjectExecutor:
         store: ProjectStore,
         pool: InstancePool,
         api_hosts: Sequence[str] = (),
-        notify: Callable[[str], None] = lambda _taker: None,
+        notify: Callable[[str], None] = lambda _consumer: None,
         open_database: OpenDatabase | None = None,
         chains: ProjectChains | None = None,
         health: ProcessHealth | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from fieldbrook.actors.project.chains import HELLO, ProjectChains
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.actors.wire import AFTER, DONE, REFUSED, TAKE, TAKER, Connection
+from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, Connection
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.project.outbox import Outbox
@@ -26,7 +26,7 @@ class OutboxRequests:
         outbox: the project's outbox.
         watch: where failures of the store are reported.
         chains: the connection to the chains; None when the node has none.
-        notify: called with the name of a taker when entries wait for it.
+        notify: called with the name of a consumer when entries wait for it.
     """
 
     def __init__(
@@ -42,39 +42,39 @@ class OutboxRequests:
         self._watch = watch
         self._chains = chains
         self._notify = notify
-        self._announced: set[str] = set()  # takers that know of entries
+        self._announced: set[str] = set()  # consumers that know of entries
 
     def announce(self) -> None:
-        """Notify the supervisor, once per taker, that outbox entries wait for delivery."""
+        """Notify the supervisor, once per consumer, that outbox entries wait for delivery."""
         if not len(self._outbox):
             return
-        for taker in self._outbox.takers - self._announced:
-            self._announced.add(taker)
-            self._notify(taker)
+        for consumer in self._outbox.consumers - self._announced:
+            self._announced.add(consumer)
+            self._notify(consumer)
 
     def answer(self, connection: Connection, request: dict[str, Any]) -> None:
         """Answer a request for outbox entries, after removing those that it reports as done.
 
-        A taker has to be notified again once no entry of its kind was left.
+        A consumer has to be notified again once no entry of its kind was left.
         """
         if HELLO in request:
             self._answer_hello(connection, request[HELLO])
             return
-        outbox, taker = self._outbox, request.get(TAKER, "")
+        outbox, consumer = self._outbox, request.get(CONSUMER, "")
         delivered = request.get(DONE, ())
         try:
             if delivered:
-                fault_points.hit("project.removes")
+                fault_points.hit("project.before_outbox_removal")
             outbox.remove(delivered, request.get(REFUSED, {}))
             if delivered:
-                fault_points.hit("project.removed")
-            entries = outbox.first(min(request[TAKE], _ENTRIES_AT_MOST), request[AFTER], taker)
+                fault_points.hit("project.outbox_entries_removed")
+            entries = outbox.first(min(request[LIMIT], _ENTRIES_AT_MOST), request[AFTER], consumer)
         except StoreError as error:
             self._watch.failed(error)
             entries = []
-        self._announced &= outbox.takers
+        self._announced &= outbox.consumers
         if entries:
-            fault_points.hit("project.gives")
+            fault_points.hit("project.before_outbox_send")
         connection.answer(
             [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
         )

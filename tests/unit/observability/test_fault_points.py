@@ -36,7 +36,7 @@ def test_a_process_dies_the_nth_time_it_comes_to_the_point_and_never_again(
     hit = fault_points.hit_function({fault_points.VARIABLE: str(order)})
     hit("chain.sent")
     order.write_text("chain.sent 2")
-    hit("chain.sends")
+    hit("chain.before_send")
     hit("chain.sent")
     assert died == []
     hit("chain.sent")
@@ -49,10 +49,10 @@ def test_a_process_dies_the_nth_time_it_comes_to_the_point_and_never_again(
 
 def test_a_process_may_stand_still_instead(tmp_path: Path, died: list[int]) -> None:
     order = tmp_path / "order"
-    order.write_text("project.commits 2 hold")
+    order.write_text("project.before_commit 2 hold")
     hit = fault_points.hit_function({fault_points.VARIABLE: str(order)})
-    hit("project.commits")
-    hit("project.commits")
+    hit("project.before_commit")
+    hit("project.before_commit")
     assert died == [signal.SIGSTOP]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from fieldbrook.actors.wire import AFTER, DONE, TAKE, FrameServer, Request, WireEntry, unpack
+from fieldbrook.actors.wire import AFTER, DONE, LIMIT, FrameServer, Request, WireEntry, unpack
 from fieldbrook.gateway.delivery.outbox import _IN_FLIGHT_BYTES, OutboxConsumer, deliveries
 from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
@@ -39,7 +39,7 @@ class Project:
         for connection, data in requests:
             request = unpack(data)
             self.outbox.remove(request[DONE])
-            entries = self.outbox.first(request[TAKE], request[AFTER])
+            entries = self.outbox.first(request[LIMIT], request[AFTER])
             assert sum(len(entry.body) for _, entry in entries) <= FIRST_BYTES + len(BODY)
             connection.answer([(n, e.kind, e.target, e.body, e.event_id) for n, e in entries])
             self.left = len(self.outbox)
@@ -66,8 +66,8 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
             await broker_takes.wait()
             under_way -= 1
 
-        taker = OutboxConsumer(deliveries(publish, _call_nothing))
-        taker.take(7, str(project.server._path))
+        consumer = OutboxConsumer(deliveries(publish, _call_nothing))
+        consumer.consume(7, str(project.server._path))
         async with asyncio.timeout(LIMIT_S):
             while project.asked < 20:
                 await asyncio.sleep(0.01)
@@ -76,7 +76,7 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
             broker_takes.set()
             while project.left:
                 await asyncio.sleep(0.01)
-        taker.stop()
+        consumer.stop()
         await asyncio.to_thread(project.stop)
 
     asyncio.run(scenario())

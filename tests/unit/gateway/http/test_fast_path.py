@@ -28,7 +28,7 @@ from tests.support.tools import LIMIT_S
 PATH = "/srv-applet-mgr/v0/event/NftMinter"
 
 
-class Taker:
+class EventReceiver:
     """Answers every event with its own body, when told to."""
 
     def __init__(self) -> None:
@@ -58,11 +58,11 @@ class Port:
     """A listening front with Tornado behind it."""
 
     def __init__(self) -> None:
-        self.taker = Taker()
+        self.receiver = EventReceiver()
 
     async def __aenter__(self) -> Port:
         self.tornado = httpserver.HTTPServer(web.Application([(".*", Elsewhere)]))
-        self.table = FastPath(self.taker, 1000, self._hand_over)
+        self.table = FastPath(self.receiver, 1000, self._hand_over)
         self.server = await asyncio.get_running_loop().create_server(
             self.table.connection, "127.0.0.1", 0
         )
@@ -105,7 +105,7 @@ async def test_an_event_is_taken_and_answered_with_its_id() -> None:
         writer.write(request(b'{"a":1}', "Content-Type: text/plain\r\nAccept: */*\r\n"))
         status, headers, body = await response(reader)
         assert (status, body, headers["x-event-id"]) == (201, b'{"a":1}', "id-1")
-        assert port.taker.taken == [("NftMinter", b'{"a":1}')]
+        assert port.receiver.taken == [("NftMinter", b'{"a":1}')]
         writer.close()
 
 
@@ -124,14 +124,14 @@ async def test_pipelined_events_cut_anywhere_are_answered_in_order() -> None:
 
 async def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
     async with Port() as port:
-        port.taker.hold = True
+        port.receiver.hold = True
         reader, writer = await port.connect()
         bodies = [b"%d" % n for n in range(10)]
         writer.write(b"".join(request(body) for body in bodies))
         async with asyncio.timeout(LIMIT_S):
-            while len(port.taker.held) < 10:
+            while len(port.receiver.held) < 10:
                 await asyncio.sleep(0.001)
-        for answer in reversed(port.taker.held):
+        for answer in reversed(port.receiver.held):
             answer()
         assert [(await response(reader))[2] for _ in bodies] == bodies
         writer.close()
@@ -139,17 +139,17 @@ async def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
 
 async def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered() -> None:
     async with Port() as port:
-        port.taker.hold = True
+        port.receiver.hold = True
         reader, writer = await port.connect()
         bodies = [b"%d" % n for n in range(100)]
         writer.write(b"".join(request(body) for body in bodies))
         answered = 0
         while answered < 100:
             async with asyncio.timeout(LIMIT_S):
-                while not port.taker.held:
+                while not port.receiver.held:
                     await asyncio.sleep(0.001)
-            assert len(port.taker.held) <= 16
-            port.taker.held.pop(0)()
+            assert len(port.receiver.held) <= 16
+            port.receiver.held.pop(0)()
             assert (await response(reader))[2] == bodies[answered]
             answered += 1
         writer.close()
@@ -175,23 +175,23 @@ async def test_any_other_request_is_tornados_with_the_events_before_it_answered_
     other: bytes,
 ) -> None:
     async with Port() as port:
-        port.taker.hold = True
+        port.receiver.hold = True
         reader, writer = await port.connect()
         writer.write(request(b"one") + other)
         async with asyncio.timeout(LIMIT_S):
-            while not port.taker.held:
+            while not port.receiver.held:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
-        port.taker.held.pop()()
+        port.receiver.held.pop()()
         assert (await response(reader))[2] == b"one"
         status, _, body = await response(reader)
         assert status == 400 or body.startswith(b"tornado:")
-        assert [body for _, body in port.taker.taken] == [b"one"]
+        assert [body for _, body in port.receiver.taken] == [b"one"]
         writer.close()
 
 
 def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -> None:
-    table = FastPath(Taker(), 1000, lambda *given: None)
+    table = FastPath(EventReceiver(), 1000, lambda *given: None)
     for number in range(3):
         head = (
             f"POST {PATH}?eventType=DA-TA_PU-SH&timestamp=179523322815{number} HTTP/1.1\r\n"
@@ -209,7 +209,7 @@ def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -
 
 
 def test_a_request_with_an_idempotency_key_is_fast_and_pushes_nothing_out_of_memory() -> None:
-    table = FastPath(Taker(), 1000, lambda *given: None)
+    table = FastPath(EventReceiver(), 1000, lambda *given: None)
     for number in range(3):
         head = (
             f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
@@ -233,15 +233,15 @@ def test_a_stored_result_is_marked_in_the_answer() -> None:
 
 async def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
     async with Port() as port:
-        port.taker.hold = True
+        port.receiver.hold = True
         reader, writer = await port.connect()
         writer.write(request(b"last"))
         writer.write_eof()
         async with asyncio.timeout(LIMIT_S):
-            while not port.taker.held:
+            while not port.receiver.held:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
-        port.taker.held.pop()()
+        port.receiver.held.pop()()
         assert (await response(reader))[2] == b"last"
         assert await reader.read() == b""
         writer.close()
@@ -327,18 +327,18 @@ async def _deaf_client(port: Port) -> tuple[socket.socket, EventConnection]:
 
 async def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
     async with Port() as port:
-        port.table.events = taker = Chatterbox(20_000)
+        port.table.events = receiver = Chatterbox(20_000)
         client, connection = await _deaf_client(port)
         assert connection._transport is not None
-        taken = taker.taken
+        taken = receiver.taken
         assert taken < 20_000
         assert connection._transport.get_write_buffer_size() < 200_000
         for _ in range(20):
             await asyncio.sleep(0)
-        assert taker.taken == taken
+        assert receiver.taken == taken
         read = 0
         async with asyncio.timeout(LIMIT_S):  # it reads: now it is listened to again
-            while taker.taken < taken + 100:
+            while receiver.taken < taken + 100:
                 read += len(await asyncio.get_running_loop().sock_recv(client, 1 << 20))
         assert read
         client.close()

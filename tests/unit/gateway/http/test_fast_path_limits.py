@@ -30,7 +30,7 @@ Scenario = Callable[[FastPath, int], Awaitable[None]]
 _PATH = "/srv-applet-mgr/v0/event/room"
 
 
-class Taker:
+class EventReceiver:
     """Answers every event at once."""
 
     def __init__(self) -> None:
@@ -61,11 +61,15 @@ class OnePort(NamedTuple):
         return self.table.idle()
 
 
-def play(scenario: Scenario, *, budget_bytes: int = 1 << 20, connections: int = 100) -> Taker:
-    taker = Taker()
+def play(
+    scenario: Scenario, *, budget_bytes: int = 1 << 20, connections: int = 100
+) -> EventReceiver:
+    receiver = EventReceiver()
 
     async def main() -> None:
-        table = FastPath(taker, 1 << 20, lambda *_: None, memory_budget=MemoryBudget(budget_bytes))
+        table = FastPath(
+            receiver, 1 << 20, lambda *_: None, memory_budget=MemoryBudget(budget_bytes)
+        )
         allowed = Connections(connections)
         at = bind("127.0.0.1", 0, shared=False)
         listener = Listener(at, table.connection, allowed)
@@ -78,7 +82,7 @@ def play(scenario: Scenario, *, budget_bytes: int = 1 << 20, connections: int = 
         listener.close()
 
     asyncio.run(main())
-    return taker
+    return receiver
 
 
 def head(size: int) -> bytes:

@@ -25,6 +25,8 @@ from schemathesis.specs.openapi.checks import (
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.accounts.account_reply import AccountReply
+from fieldbrook.gateway.management.routes.accounts.logins import LoginReply
 from tests.support.management import LOG_WAT, wasm
 from tests.support.nodes import PREFIX, Answer, RunningNode
 from tests.support.tools import LIMIT_S
@@ -85,8 +87,8 @@ def test_what_is_made_and_who_logs_in_is_answered_in_the_form_described(node: Ru
         msgspec.convert(answer.json, shape, dec_hook=lambda kind, value: kind(value))
 
     person = {"username": "third", "password": "correct horse"}
-    fits(node.call("POST", "/register/admin", person), shapes.AccountReply)
-    fits(node.call("PUT", "/login", person), shapes.LoginReply)
+    fits(node.call("POST", "/register/admin", person), AccountReply)
+    fits(node.call("PUT", "/login", person), LoginReply)
     project = node.call("POST", "/project", {"name": "hall"})
     fits(project, shapes.ProjectReply)
     fits(node.upload("hall", wasm(LOG_WAT)), shapes.AppletReply)

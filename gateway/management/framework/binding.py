@@ -32,6 +32,12 @@ class Sfid(int):
     """An identifier: a string of decimal digits in JSON, never a number. It is bound to an int."""
 
 
+def json_key(name: str) -> str:
+    """The JSON key of a struct's field: `account_id` is `accountID`, `from_` is `from`."""
+    first, *rest = name.rstrip("_").split("_")
+    return first + "".join("ID" if part == "id" else part.capitalize() for part in rest)
+
+
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 RowLimit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]

@@ -5,7 +5,7 @@ Source: interface document, sections 2 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,6 @@ from fieldbrook.core.model import (
     PROJECT_ENV,
     PROJECT_FLOW,
     REMOVED,
-    Account,
     Applet,
     AppletVersion,
     Config,
@@ -28,11 +27,6 @@ from fieldbrook.core.model import (
 )
 from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.binding import Paging
-from fieldbrook.security.access_keys import (
-    DESCRIPTIONS,
-    Group,
-    Permission,
-)
 
 R = TypeVar("R", bound=Record)
 NEVER = "0001-01-01T00:00:00Z"  # an unset time (interface document, 1.4)
@@ -59,18 +53,6 @@ def page_json(
     """The answer of a list: the requested page, and the number of all rows; see `page`."""
     shown = page(rows, paging, by_creation=by_creation)
     return {"data": [view(row) for row in shown], "total": len(rows)}
-
-
-def account_json(account: Account) -> Json:
-    """An account, without the hash of its password."""
-    return {
-        "accountID": str(account.account_id),
-        "username": account.username,
-        "role": account.role,
-        "state": account.state,
-        **({"avatar": account.avatar} if account.avatar else {}),
-        **times_json(account),
-    }
 
 
 def project_json(
@@ -251,18 +233,6 @@ def dead_json(strategy: Strategy, resource: Resource | None) -> Json:
     """Whether a strategy is dead, and why."""
     why = warnings.dead_strategy(strategy, resource)
     return {"dead": bool(why), **warnings.to_json(why)}
-
-
-def privileges_json(granted: Mapping[str, str]) -> list[Json]:
-    """The permission on every group of operations; NO_ACCESS where none is granted."""
-    return [
-        {
-            "name": str(group),
-            "desc": DESCRIPTIONS[group],
-            "perm": granted.get(group, Permission.NO_ACCESS.name),
-        }
-        for group in sorted(Group)
-    ]
 
 
 def _by_change(row: Record) -> tuple[int, int]:

@@ -19,35 +19,6 @@ class Times(TypedDict):
     updatedAt: str
 
 
-class AccountReply(Times):
-    """An account. `password` is present once, when the node has generated it."""
-
-    accountID: Sfid
-    username: str
-    role: str
-    state: str
-    avatar: NotRequired[str]
-    password: NotRequired[str]
-
-
-class LoginReply(TypedDict):
-    """A token for an account, valid until `expireAt`."""
-
-    accountID: Sfid
-    accountRole: str
-    token: str
-    expireAt: str
-    issuer: str
-
-
-class WalletNonceReply(TypedDict):
-    """A nonce for one login with a wallet, valid until `expireAt`."""
-
-    address: NotRequired[str]
-    nonce: str
-    expireAt: str
-
-
 class EthClientReply(TypedDict):
     """Ids of chains, as JSON in a string: `{"4690": ""}`."""
 

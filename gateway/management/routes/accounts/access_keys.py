@@ -6,22 +6,25 @@ privileges and expiry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import AccessKeyNotFoundError, AccessKeyPermissionDeniedError
 from fieldbrook.core.model import AccessKey
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp
-from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import (
-    Json,
-    page_json,
-    privileges_json,
-    times_json,
+from fieldbrook.gateway.management.framework.binding import (
+    Paging,
+    Sfid,
+    Text,
+    Timestamp,
+    json_key,
 )
+from fieldbrook.gateway.management.framework.route import Call, Route
+from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.security.access_keys import (
     DESCRIPTIONS,
     Group,
@@ -72,7 +75,44 @@ class ListKeys(Paging, frozen=True, kw_only=True):
     )
 
 
-async def create_key(call: Call[CreateKey, None]) -> Json:
+class GroupReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A group of operations that privileges name."""
+
+    name: str
+    desc: str
+
+
+class PrivilegeReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The permission of an access key on a group of operations."""
+
+    name: str
+    desc: str
+    perm: str
+
+
+class KeyReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """An access key. `accessKey`, its text, is in the answer that creates it and in no other."""
+
+    name: str
+    identity_type: str
+    identity_id: str
+    privileges: list[PrivilegeReply]
+    expired_at: str | UnsetType = UNSET
+    last_used: str | UnsetType = UNSET
+    desc: str | UnsetType = UNSET
+    created_at: str
+    updated_at: str
+    access_key: str | UnsetType = UNSET
+
+
+class KeyPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A page of a list; `total` counts all matching rows."""
+
+    data: list[KeyReply]
+    total: int
+
+
+async def create_key(call: Call[CreateKey, None]) -> KeyReply:
     """Create an access key; it is shown in this answer only."""
     expires_at = _expiry(call.body.expiration_days)
     privileges = _granted(call.body.privileges)
@@ -86,10 +126,10 @@ async def create_key(call: Call[CreateKey, None]) -> Json:
         expires_at=expires_at,
         description=call.body.desc,
     )
-    return {**key_json(made.key), "accessKey": made.text}
+    return _reply(made.key, text=made.text)
 
 
-async def update_key(call: Call[UpdateKey, None]) -> Json:
+async def update_key(call: Call[UpdateKey, None]) -> KeyReply:
     """Change an access key's expiry, description or privileges; the key itself stays."""
     key = _own_key(call)
     days, wanted = call.body.expiration_days, call.body.privileges
@@ -107,7 +147,7 @@ async def update_key(call: Call[UpdateKey, None]) -> Json:
         expires_at=expires_at,
         description=call.body.desc,
     )
-    return key_json(changed)
+    return _reply(changed)
 
 
 async def remove_key(call: Call[None, None]) -> None:
@@ -120,38 +160,53 @@ async def remove_key(call: Call[None, None]) -> None:
     )
 
 
-async def get_key(call: Call[None, None]) -> Json:
+async def get_key(call: Call[None, None]) -> KeyReply:
     """One access key, without its text."""
-    return key_json(_own_key(call))
+    return _reply(_own_key(call))
 
 
-async def list_keys(call: Call[None, ListKeys]) -> Json:
+async def list_keys(call: Call[None, ListKeys]) -> KeyPage:
     """The access keys of the caller's account, those of its publishers included."""
     found = [
         key
         for key in call.context.reader.access_keys(call.account.account_id)
         if _matches(key, call.query)
     ]
-    return page_json(found, call.query, key_json)
+    data = [_reply(key) for key in page(found, call.query)]
+    return KeyPage(data=data, total=len(found))
 
 
-async def list_groups(_call: Call[None, None]) -> list[Json]:
+async def list_groups(_call: Call[None, None]) -> list[GroupReply]:
     """The groups of operations that privileges name."""
-    return [{"name": str(name), "desc": DESCRIPTIONS[name]} for name in sorted(Group)]
+    return [GroupReply(name=str(name), desc=DESCRIPTIONS[name]) for name in sorted(Group)]
 
 
-def key_json(key: AccessKey) -> Json:
-    """An access key without its text, which the node does not store."""
-    return {
-        "name": key.name,
-        "identityType": key.identity_type,
-        "identityID": str(key.identity_id),
-        "privileges": privileges_json(key.privileges),
-        **({"expiredAt": rfc3339(key.expires_at)} if key.expires_at else {}),
-        **({"lastUsed": rfc3339(key.last_used)} if key.last_used else {}),
-        **({"desc": key.description} if key.description else {}),
-        **times_json(key),
-    }
+def privilege_replies(granted: Mapping[str, str]) -> list[PrivilegeReply]:
+    """The permission on every group of operations; NO_ACCESS where none is granted."""
+    return [
+        PrivilegeReply(
+            name=str(group),
+            desc=DESCRIPTIONS[group],
+            perm=granted.get(group, Permission.NO_ACCESS.name),
+        )
+        for group in sorted(Group)
+    ]
+
+
+def _reply(key: AccessKey, *, text: str | UnsetType = UNSET) -> KeyReply:
+    """An access key; the node does not store its text."""
+    return KeyReply(
+        name=key.name,
+        identity_type=key.identity_type,
+        identity_id=str(key.identity_id),
+        privileges=privilege_replies(key.privileges),
+        expired_at=rfc3339(key.expires_at) if key.expires_at else UNSET,
+        last_used=rfc3339(key.last_used) if key.last_used else UNSET,
+        desc=key.description or UNSET,
+        created_at=rfc3339(key.created_at),
+        updated_at=rfc3339(key.updated_at),
+        access_key=text,
+    )
 
 
 def _own_key(call: Call[Any, Any]) -> AccessKey:

@@ -9,6 +9,7 @@ import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from fieldbrook.core.errors import (
     AccountNotFoundError,
@@ -20,10 +21,9 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway.management.framework.binding import Text
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json, account_json
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.accounts.access_keys import require_all_rights
-from fieldbrook.gateway.management.routes.accounts.logins import Password, login_json
+from fieldbrook.gateway.management.routes.accounts.account_reply import AccountReply, account_reply
+from fieldbrook.gateway.management.routes.accounts.logins import LoginReply, Password, login_reply
 from fieldbrook.gateway.management.routes.accounts.operators import default_draft
 
 _PASSWORD_MIN = 8
@@ -50,7 +50,7 @@ class ChangePassword(msgspec.Struct, frozen=True, kw_only=True):
     password: Password
 
 
-async def register(call: Call[Register, None]) -> Annotated[Json, shapes.AccountReply]:
+async def register(call: Call[Register, None]) -> AccountReply:
     """Create an account; the first one needs the setup code, later ones an administrator."""
     given = call.body.password
     if given is not None:
@@ -71,10 +71,10 @@ async def register(call: Call[Register, None]) -> Annotated[Json, shapes.Account
         avatar=call.body.avatar_url,
         operator=await default_draft(call),
     )
-    return {**account_json(account), **({} if given else {"password": password})}
+    return account_reply(account, password=UNSET if given else password)
 
 
-async def change_password(call: Call[ChangePassword, None]) -> Annotated[Json, shapes.LoginReply]:
+async def change_password(call: Call[ChangePassword, None]) -> LoginReply:
     """Replace the caller's password and end all their logins; the answer is a new login."""
     old, new = call.body.old_password, call.body.password
     username = call.account.username
@@ -91,12 +91,12 @@ async def change_password(call: Call[ChangePassword, None]) -> Annotated[Json, s
         old_hash=call.account.password_hash,
         new_hash=await call.workers.hash_password(new),
     )
-    return login_json(call, changed)
+    return login_reply(call, changed)
 
 
 async def change_password_by_id(
     call: Call[ChangePassword, None],
-) -> Annotated[Json, shapes.LoginReply]:
+) -> LoginReply:
     """Same as `PUT /account`; the id must be the caller's own."""
     account_id = call.id("accountID")
     if account_id != call.account.account_id:

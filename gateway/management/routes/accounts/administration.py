@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from fieldbrook.core.errors import (
     AccountInUseError,
@@ -20,8 +21,13 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN, DISABLED, ENABLED, Account
 from fieldbrook.gateway.management.framework.binding import Paging
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json, account_json, page_json
+from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.gateway.management.routes.accounts.access_keys import require_all_rights
+from fieldbrook.gateway.management.routes.accounts.account_reply import (
+    AccountPage,
+    AccountReply,
+    account_reply,
+)
 from fieldbrook.gateway.management.routes.accounts.accounts import (
     generated_password,
     require_length,
@@ -55,7 +61,7 @@ class ChangeRole(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["ADMIN", "DEVELOPER"]
 
 
-async def list_accounts(call: Call[None, ListAccounts]) -> Json:
+async def list_accounts(call: Call[None, ListAccounts]) -> AccountPage:
     """The accounts of the node."""
     query = call.query
     found = [
@@ -65,35 +71,35 @@ async def list_accounts(call: Call[None, ListAccounts]) -> Json:
         and query.role in (None, account.role)
         and query.state in (None, account.state)
     ]
-    return page_json(found, query, lambda row: _row_json(call, row))
+    return AccountPage(data=[_row(call, row) for row in page(found, query)], total=len(found))
 
 
-async def get_account(call: Call[None, None]) -> Json:
+async def get_account(call: Call[None, None]) -> AccountReply:
     """One account: the caller's own, or any account for administrators."""
     account_id = call.id("accountID")
     if account_id != call.account.account_id and call.account.role != ADMIN:
         raise AccountNotFoundError(account=account_id)
-    return _row_json(call, _account(call))
+    return _row(call, _account(call))
 
 
-async def enable_account(call: Call[None, None]) -> Json:
+async def enable_account(call: Call[None, None]) -> AccountReply:
     """Enable an account and its access keys again; its owner has to log in anew."""
     return await _set_state(call, ENABLED)
 
 
-async def disable_account(call: Call[None, None]) -> Json:
+async def disable_account(call: Call[None, None]) -> AccountReply:
     """Disable an account: end its logins, refuse its access keys and its projects' events."""
     return await _set_state(call, DISABLED)
 
 
-async def change_role(call: Call[ChangeRole, None]) -> Json:
+async def change_role(call: Call[ChangeRole, None]) -> AccountReply:
     """Change the role of an account; it applies from the account's next request on."""
     if call.body.role == ADMIN:
         require_all_rights(call, "making an administrator")
     changed = await call.context.registry.call(
         "set_account_role", account_id=call.id("accountID"), role=call.body.role
     )
-    return _row_json(call, changed)
+    return _row(call, changed)
 
 
 async def end_account_logins(call: Call[None, None]) -> None:
@@ -101,7 +107,7 @@ async def end_account_logins(call: Call[None, None]) -> None:
     await call.context.registry.call("end_logins", account_id=call.id("accountID"))
 
 
-async def reset_password(call: Call[ResetPassword, None]) -> Json:
+async def reset_password(call: Call[ResetPassword, None]) -> AccountReply:
     """Give another account a new password and end its logins. Your own account is refused."""
     account = _account(call)
     if account.account_id == call.account.account_id:
@@ -118,7 +124,7 @@ async def reset_password(call: Call[ResetPassword, None]) -> Json:
         account_id=account.account_id,
         new_hash=await call.workers.hash_password(password),
     )
-    return {**account_json(changed), **({} if given else {"password": password})}
+    return account_reply(changed, password=UNSET if given else password)
 
 
 async def remove_account(call: Call[None, RemoveAccount]) -> None:
@@ -139,11 +145,11 @@ async def remove_account(call: Call[None, RemoveAccount]) -> None:
     await registry.call("remove_account", account_id=account_id)
 
 
-async def _set_state(call: Call[None, None], state: str) -> Json:
+async def _set_state(call: Call[None, None], state: str) -> AccountReply:
     changed = await call.context.registry.call(
         "set_account_state", account_id=call.id("accountID"), state=state
     )
-    return _row_json(call, changed)
+    return _row(call, changed)
 
 
 def _account(call: Call[Any, Any]) -> Account:
@@ -154,11 +160,8 @@ def _account(call: Call[Any, Any]) -> Account:
     return account
 
 
-def _row_json(call: Call[Any, Any], account: Account) -> Json:
-    return {
-        **account_json(account),
-        "projects": len(call.context.reader.projects(account.account_id)),
-    }
+def _row(call: Call[Any, Any], account: Account) -> AccountReply:
+    return account_reply(account, projects=len(call.context.reader.projects(account.account_id)))
 
 
 _ONE = "/account/{accountID}"

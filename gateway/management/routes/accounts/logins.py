@@ -19,10 +19,8 @@ from fieldbrook.core.errors import (
     InvalidTokenError,
 )
 from fieldbrook.core.model import ENABLED, Account
-from fieldbrook.gateway.management.framework.binding import Text
+from fieldbrook.gateway.management.framework.binding import Text, json_key
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.security import tokens
 
 Password = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -41,7 +39,17 @@ class EndLogin(msgspec.Struct, frozen=True, kw_only=True):
     all: bool = False
 
 
-async def login(call: Call[Login, None]) -> Annotated[Json, shapes.LoginReply]:
+class LoginReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A token for an account, valid until `expireAt`."""
+
+    account_id: str
+    account_role: str
+    token: str
+    expire_at: str
+    issuer: str
+
+
+async def login(call: Call[Login, None]) -> LoginReply:
     """Log in with username and password; the answer holds a token for the account."""
     username = call.body.username
     call.throttle.attempt(username, call.peer)
@@ -52,10 +60,12 @@ async def login(call: Call[Login, None]) -> Annotated[Json, shapes.LoginReply]:
     if not await call.workers.is_password(account.password_hash, call.body.password):
         raise InvalidPasswordError()
     call.throttle.succeeded(username, call.peer)
-    return login_json(call, account)
+    return login_reply(call, account)
 
 
-def login_json(call: Call[Any, Any], account: Account, login: tokens.Login | None = None) -> Json:
+def login_reply(
+    call: Call[Any, Any], account: Account, login: tokens.Login | None = None
+) -> LoginReply:
     """The answer to a login: a token for the account. Without `login`, a new login begins.
 
     Raises:
@@ -67,28 +77,28 @@ def login_json(call: Call[Any, Any], account: Account, login: tokens.Login | Non
     login = login or tokens.new_login(now_s)
     lifetime_s = call.context.token_lifetime_s
     expires_at_s = min(now_s + lifetime_s, tokens.last_expiry_s(login, lifetime_s))
-    return {
-        "accountID": str(account.account_id),
-        "accountRole": account.role,
-        "token": tokens.issue_account_token(
+    return LoginReply(
+        account_id=str(account.account_id),
+        account_role=account.role,
+        token=tokens.issue_account_token(
             call.context.token_key,
             account.account_id,
             expires_at_s,
             login,
             account.token_generation,
         ),
-        "expireAt": rfc3339(expires_at_s * 1000),
-        "issuer": tokens.ISSUER,
-    }
+        expire_at=rfc3339(expires_at_s * 1000),
+        issuer=tokens.ISSUER,
+    )
 
 
-async def renew_login(call: Call[None, None]) -> Annotated[Json, shapes.LoginReply]:
+async def renew_login(call: Call[None, None]) -> LoginReply:
     """Get a newer token for a login; possible for 24 hours after the password."""
     login = _login_of(call)
     if now_ms() // 1000 >= login.began_s + tokens.RENEWABLE_S:
         reason = "a login can be renewed for 24 hours, which are over: log in again"
         raise InvalidTokenError(reason=reason)
-    return login_json(call, call.account, login)
+    return login_reply(call, call.account, login)
 
 
 async def end_login(call: Call[None, EndLogin]) -> None:

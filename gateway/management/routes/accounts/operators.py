@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import InvalidPasswordError, OperatorNotFoundError
-from fieldbrook.core.model import Operator, ProjectOperator
-from fieldbrook.gateway.management.framework.binding import Paging, Text
+from fieldbrook.core.model import Operator
+from fieldbrook.gateway.management.framework.binding import Paging, Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, PlainText, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
+from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.security.operator_keys import (
     DEFAULT_OPERATOR,
     ECDSA,
@@ -55,7 +57,36 @@ class WhichOperator(msgspec.Struct, frozen=True, kw_only=True):
     name: Text = msgspec.field(name="accountOperatorName", default=DEFAULT_OPERATOR)
 
 
-async def create_operator(call: Call[CreateOperator, None]) -> Json:
+class OperatorReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """An operator; type 1 is ECDSA, 2 is ED25519. Only an export has `privateKey`."""
+
+    operator_id: str
+    account_id: str
+    name: str
+    type: int
+    address: str
+    created_at: str
+    updated_at: str
+    private_key: str | UnsetType = UNSET
+
+
+class OperatorPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A page of a list; `total` counts all rows."""
+
+    data: list[OperatorReply]
+    total: int
+
+
+class BoundOperator(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The operator that a project is bound to."""
+
+    project_id: str
+    operator_id: str
+    created_at: str
+    updated_at: str
+
+
+async def create_operator(call: Call[CreateOperator, None]) -> OperatorReply:
     """Create an operator from a private key, which the node keeps encrypted."""
     body, vault = call.body, call.context.vault
     kind = body.type or ECDSA
@@ -67,20 +98,20 @@ async def create_operator(call: Call[CreateOperator, None]) -> Json:
     operator = await call.context.registry.call(
         "create_operator", account_id=call.account.account_id, draft=draft
     )
-    return operator_json(operator)
+    return _reply(operator)
 
 
-async def generate_operator(call: Call[GenerateOperator, None]) -> Json:
+async def generate_operator(call: Call[GenerateOperator, None]) -> OperatorReply:
     """Create an operator with a random key that the node generates."""
     vault, name = call.context.vault, call.body.name
     draft = await call.workers.run(lambda: draft_operator(vault, name, ECDSA, new_secret()))
     made = await call.context.registry.call(
         "create_operator", account_id=call.account.account_id, draft=draft
     )
-    return operator_json(made)
+    return _reply(made)
 
 
-async def export_operator(call: Call[ExportOperator, None]) -> Json:
+async def export_operator(call: Call[ExportOperator, None]) -> OperatorReply:
     """Export an operator's private key, for an administrator who repeats their password. The
     audit log records the export before the key leaves the node."""
     account = call.account
@@ -94,14 +125,15 @@ async def export_operator(call: Call[ExportOperator, None]) -> Json:
         raise OperatorNotFoundError(what=f"operator {operator_id}")
     secret = call.context.vault.open(operator.sealed_key, operator.address)
     await call.context.registry.call("add_audit_rows", rows=[])
-    return {**operator_json(operator), "privateKey": "0x" + secret.hex()}
+    return _reply(operator, private_key="0x" + secret.hex())
 
 
-async def list_operators(call: Call[None, Paging]) -> Json:
+async def list_operators(call: Call[None, Paging]) -> OperatorPage:
     """The caller's operators; the one named `default` is created if it does not exist."""
     await default_operator(call, call.account.account_id)
     found = call.context.reader.operators(call.account.account_id)
-    return page_json(found, call.query, operator_json)
+    data = [_reply(operator) for operator in page(found, call.query)]
+    return OperatorPage(data=data, total=len(found))
 
 
 async def remove_operator(call: Call[None, None]) -> None:
@@ -121,20 +153,25 @@ async def operator_address(call: Call[None, WhichOperator]) -> PlainText:
     return PlainText(operator.address)
 
 
-async def bind_operator(call: Call[None, None]) -> Json:
+async def bind_operator(call: Call[None, None]) -> BoundOperator:
     """Bind a project to an operator of the caller."""
     project, operator = own_project(call), _own_operator(call)
     bound = await call.context.registry.call(
         "bind_operator", project_id=project.project_id, operator_id=operator.operator_id
     )
-    return _bound_json(bound)
+    return BoundOperator(
+        project_id=str(bound.project_id),
+        operator_id=str(bound.operator_id),
+        created_at=rfc3339(bound.created_at),
+        updated_at=rfc3339(bound.updated_at),
+    )
 
 
-async def get_project_operator(call: Call[None, None]) -> Json:
+async def get_project_operator(call: Call[None, None]) -> OperatorReply:
     """The operator that a project uses: the bound one, or else the default of its account."""
     project = own_project(call)
     operator = call.context.reader.operator_of_project(project)
-    return operator_json(operator or await default_operator(call, project.account_id))
+    return _reply(operator or await default_operator(call, project.account_id))
 
 
 async def unbind_operator(call: Call[None, None]) -> None:
@@ -182,24 +219,17 @@ def draft_operator(
     )
 
 
-def operator_json(operator: Operator) -> Json:
-    """An operator without its keys."""
-    return {
-        "operatorID": str(operator.operator_id),
-        "accountID": str(operator.account_id),
-        "name": operator.name,
-        "type": operator.kind,
-        "address": operator.address,
-        **times_json(operator),
-    }
-
-
-def _bound_json(bound: ProjectOperator) -> Json:
-    return {
-        "projectID": str(bound.project_id),
-        "operatorID": str(bound.operator_id),
-        **times_json(bound),
-    }
+def _reply(operator: Operator, *, private_key: str | UnsetType = UNSET) -> OperatorReply:
+    return OperatorReply(
+        operator_id=str(operator.operator_id),
+        account_id=str(operator.account_id),
+        name=operator.name,
+        type=operator.kind,
+        address=operator.address,
+        created_at=rfc3339(operator.created_at),
+        updated_at=rfc3339(operator.updated_at),
+        private_key=private_key,
+    )
 
 
 def _own_operator(call: Call[Any, Any]) -> Operator:

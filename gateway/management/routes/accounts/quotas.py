@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldbrook.core import quotas
 from fieldbrook.core.errors import AccountNotFoundError, BadRequestError, FieldError
 from fieldbrook.core.model import ADMIN, Account
+from fieldbrook.gateway.management.framework.binding import json_key
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.storage.registry.usage import stored_bytes_in
 
 Name = Literal[
@@ -48,17 +49,36 @@ class ChangeQuotas(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Annotated[list[ChangedQuota], msgspec.Meta(max_length=100)]
 
 
-async def show_own(call: Call[None, None]) -> Json:
+class QuotaReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """One quota: what is used, and its `limit`, or `unlimited`. `from` says where that is set."""
+
+    name: str
+    desc: str
+    used: int
+    unlimited: bool | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
+    from_: str
+
+
+class QuotasReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """All quotas of an account."""
+
+    account_id: str
+    username: str
+    data: list[QuotaReply]
+
+
+async def show_own(call: Call[None, None]) -> QuotasReply:
     """Limits and usage of the caller's account."""
     return _shown(call, call.account)
 
 
-async def show_quotas(call: Call[None, None]) -> Json:
+async def show_quotas(call: Call[None, None]) -> QuotasReply:
     """Limits and usage of an account: the caller's own, or any account for administrators."""
     return _shown(call, _account(call))
 
 
-async def change_quotas(call: Call[ChangeQuotas, None]) -> Json:
+async def change_quotas(call: Call[ChangeQuotas, None]) -> QuotasReply:
     """Give an account limits that replace those of the settings. An account above a new limit
     keeps what it has but can add nothing."""
     account = _account(call)
@@ -90,15 +110,15 @@ def _account(call: Call[Any, Any]) -> Account:
     return account
 
 
-def _shown(call: Call[Any, Any], account: Account) -> Json:
-    return {
-        "accountID": str(account.account_id),
-        "username": account.username,
-        "data": [_row(call, account, name) for name in quotas.NAMES],
-    }
+def _shown(call: Call[Any, Any], account: Account) -> QuotasReply:
+    return QuotasReply(
+        account_id=str(account.account_id),
+        username=account.username,
+        data=[_row(call, account, name) for name in quotas.NAMES],
+    )
 
 
-def _row(call: Call[Any, Any], account: Account, name: str) -> Json:
+def _row(call: Call[Any, Any], account: Account, name: str) -> QuotaReply:
     context = call.context
     limit, source = context.quotas.limit_and_source(account, name)
     if name == quotas.PROCESSES:
@@ -107,13 +127,14 @@ def _row(call: Call[Any, Any], account: Account, name: str) -> Json:
     else:
         stored = stored_bytes_in(context.projects_dir)
         used = context.reader.usage(account.account_id, name, stored)
-    return {
-        "name": name,
-        "desc": quotas.NOUNS[name],
-        "used": used,
-        **({"unlimited": True} if limit is None else {"limit": limit}),
-        "from": source,
-    }
+    return QuotaReply(
+        name=name,
+        desc=quotas.NOUNS[name],
+        used=used,
+        unlimited=True if limit is None else UNSET,
+        limit=UNSET if limit is None else limit,
+        from_=source,
+    )
 
 
 _ONE = "/account/{accountID}/quota"

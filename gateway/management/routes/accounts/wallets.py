@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import InvalidEthLoginSignatureError, UnavailableError
+from fieldbrook.gateway.management.framework.binding import json_key
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json
-from fieldbrook.gateway.management.openapi import shapes
-from fieldbrook.gateway.management.routes.accounts.logins import login_json
+from fieldbrook.gateway.management.routes.accounts.logins import LoginReply, login_reply
 from fieldbrook.gateway.management.routes.accounts.operators import default_draft
 from fieldbrook.gateway.management.sign_in import wallet
 from fieldbrook.security.operator_keys import eip55
@@ -34,7 +34,15 @@ class NonceQuery(msgspec.Struct, frozen=True, kw_only=True):
     address: Annotated[str, msgspec.Meta(pattern="^(0x[0-9A-Fa-f]{40})?$", max_length=42)] = ""
 
 
-async def give_nonce(call: Call[None, NonceQuery]) -> Annotated[Json, shapes.WalletNonceReply]:
+class WalletNonceReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A nonce for one login with a wallet, valid until `expireAt`."""
+
+    address: str | UnsetType = UNSET
+    nonce: str
+    expire_at: str
+
+
+async def give_nonce(call: Call[None, NonceQuery]) -> WalletNonceReply:
     """A nonce for the message that a wallet signs; valid for one login within 5 minutes.
 
     With `address`, the answer also has the address with the capitals of EIP-55, as the message
@@ -42,14 +50,14 @@ async def give_nonce(call: Call[None, NonceQuery]) -> Annotated[Json, shapes.Wal
     """
     now_ms = call.context.clock()
     address = bytes.fromhex(call.query.address[2:])
-    return {
-        **({"address": eip55(address)} if address else {}),
-        "nonce": wallet.issue_nonce(call.context.token_key, now_ms),
-        "expireAt": rfc3339(now_ms + wallet.NONCE_LIFETIME_MS),
-    }
+    return WalletNonceReply(
+        address=eip55(address) if address else UNSET,
+        nonce=wallet.issue_nonce(call.context.token_key, now_ms),
+        expire_at=rfc3339(now_ms + wallet.NONCE_LIFETIME_MS),
+    )
 
 
-async def login_by_wallet(call: Call[WalletLogin, None]) -> Annotated[Json, shapes.LoginReply]:
+async def login_by_wallet(call: Call[WalletLogin, None]) -> LoginReply:
     """Log in with a wallet's signature. The account is created if the settings allow it."""
     context, policy = call.context, call.context.wallets
     message = wallet.parse_message(call.body.message)
@@ -78,7 +86,7 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Annotated[Json, shap
         operator=await default_draft(call) if may_create and known is None else None,
     )
     call.throttle.succeeded(stated, call.peer)
-    return login_json(call, account)
+    return login_reply(call, account)
 
 
 async def _require_signature(call: Call[WalletLogin, None], message: wallet.SignInMessage) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldbrook.chain.blocks.logs import normalize_hex
 from fieldbrook.chain.transaction import TransactionRefusedError
@@ -25,7 +26,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN, Project
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import CANCEL, PARK, RELEASE, RESUME, RETRY
-from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text
+from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
@@ -66,65 +67,158 @@ class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
     stuck: bool = False
 
 
-async def list_transactions(call: Call[None, ListTransactions]) -> Json:
+class TransactionReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A transaction. Amounts are in wei, as decimal digits; `hash` is the mined one or the last.
+    `signatures` counts the attempts; `stuckSince` is when the chain refused it; a mined one has
+    `blockNumber` and `feeWei`."""
+
+    transaction_id: str
+    chain_id: int
+    project_id: str
+    event_id: str
+    operator_name: str
+    from_: str
+    to: str
+    value: str
+    nonce: int
+    hash: str
+    state: str
+    reason: str
+    stuck: bool
+    stuck_since: str | UnsetType = UNSET
+    signatures: int
+    block_number: int | UnsetType = UNSET
+    fee_wei: str | UnsetType = UNSET
+    created_at: str
+    updated_at: str
+
+
+class AttemptReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """One signed form of a transaction. `why` it was signed again; `cancels`: it does nothing."""
+
+    hash: str
+    nonce: int
+    max_fee_per_gas: str
+    max_priority_fee_per_gas: str | UnsetType = UNSET
+    signed_at: str
+    why: str | UnsetType = UNSET
+    cancels: bool | UnsetType = UNSET
+
+
+class WholeTransaction(TransactionReply, frozen=True, kw_only=True, rename=json_key):
+    """A transaction with its data, its block once it is mined, and all its attempts."""
+
+    data: str
+    gas: int
+    event_type: str
+    sent_at: str | UnsetType = UNSET
+    block_hash: str | UnsetType = UNSET
+    gas_used: int | UnsetType = UNSET
+    gas_price: str | UnsetType = UNSET
+    attempts: list[AttemptReply]
+
+
+class TransactionPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """Transactions, newest first; `next` is the `before` of the following request."""
+
+    data: list[TransactionReply]
+    next: str | UnsetType = UNSET
+
+
+class ChainSpending(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A project's transactions of one chain by state, and what they cost."""
+
+    chain_id: int
+    init: int
+    pending: int
+    in_block: int = msgspec.field(name="in_block")
+    confirmed: int
+    failed: int
+    gas_used: str
+    fees_wei: str
+    spent_today_wei: str
+
+
+class TransactionState(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A project's transactions, per chain; `weiPerDay` is its limit, null for none."""
+
+    wei_per_day: str | None
+    data: list[ChainSpending]
+
+
+class ParkedChain(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """Whether sending to a chain is paused."""
+
+    chain_id: int
+    parked: bool
+
+
+class ReleasedLeases(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The project whose nonces of a chain were released."""
+
+    chain_id: int
+    project_id: str
+
+
+async def list_transactions(call: Call[None, ListTransactions]) -> TransactionPage:
     """Transactions of a project, newest first; `next` is the `before` of the following request."""
     return _list(call, own_project(call))
 
 
-async def list_all_transactions(call: Call[None, ListTransactions]) -> Json:
+async def list_all_transactions(call: Call[None, ListTransactions]) -> TransactionPage:
     """Transactions of all projects, newest first."""
     return _list(call, None)
 
 
-async def get_transaction(call: Call[None, None]) -> Json:
+async def get_transaction(call: Call[None, None]) -> WholeTransaction:
     """One transaction with all its attempts. For administrators, the project `x` stands for any
     project, also a removed one."""
     row = _own_transaction(call)
-    return _full_json(row, _blocking_transactions(call, [row]))
+    return _whole(row, _blocking_transactions(call, [row]))
 
 
-async def transaction_state(call: Call[None, None]) -> Json:
+async def transaction_state(call: Call[None, None]) -> TransactionState:
     """A project's transactions by state and its spending, per chain."""
     project = own_project(call)
     limit = call.context.reader.spending_limit(project.project_id)
-    return {
-        "weiPerDay": None if limit is None else str(limit),
-        "data": [
-            _state_json(chain_id, rows, project.project_id)
+    return TransactionState(
+        wei_per_day=None if limit is None else str(limit),
+        data=[
+            _spending(chain_id, rows, project.project_id)
             for chain_id, rows in _chains(call).items()
         ],
-    }
+    )
 
 
-async def cancel_transaction(call: Call[None, None]) -> Json:
+async def cancel_transaction(call: Call[None, None]) -> WholeTransaction:
     """Cancel a transaction: use its nonce for one that does nothing. A transaction that is in a
     block already stays as it is."""
     return await _run_command(call, CANCEL)
 
 
-async def retry_transaction(call: Call[None, None]) -> Json:
+async def retry_transaction(call: Call[None, None]) -> WholeTransaction:
     """Sign a transaction again with the same nonce and higher fees, within the chain's cap."""
     return await _run_command(call, RETRY)
 
 
-async def park_chain(call: Call[None, None]) -> Json:
+async def park_chain(call: Call[None, None]) -> ParkedChain:
     """Pause sending to a chain: committed transactions wait, sent ones are still watched."""
     return await _set_parked(call, PARK)
 
 
-async def resume_chain(call: Call[None, None]) -> Json:
+async def resume_chain(call: Call[None, None]) -> ParkedChain:
     """Resume sending to a parked chain, beginning with the transactions that wait."""
     return await _set_parked(call, RESUME)
 
 
-async def release_leases(call: Call[None, None]) -> Json:
+async def release_leases(call: Call[None, None]) -> ReleasedLeases:
     """Release the nonces that are leased to a project whose store is lost. Without the store it
     is unknown whether the events of these nonces were committed, and other transactions wait for
     them. Refused while the project is connected to the chain's process. If the store comes back,
     the transactions that it had committed are still sent."""
     project, chain = own_project(call), _named_chain(call)
     await _send_command(call, chain.id, RELEASE, project.project_id)
-    return {"chainID": chain.id, "projectID": str(project.project_id)}
+    return ReleasedLeases(chain_id=chain.id, project_id=str(project.project_id))
 
 
 def transactions_json(rows: TransactionReader) -> Json:
@@ -157,7 +251,7 @@ def _chains(call: Call[Any, Any]) -> dict[int, TransactionReader]:
     return found
 
 
-def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
+def _list(call: Call[None, ListTransactions], project: Project | None) -> TransactionPage:
     query = call.query
     hash_, sender = normalize_hex(query.hash), normalize_hex(query.sender)
 
@@ -180,10 +274,10 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
     )
     more = any(page.before for page in pages) or sum(len(p.rows) for p in pages) > len(newest)
     blocking = _blocking_transactions(call, newest)
-    return {
-        "data": [_json(row, blocking) for row in newest],
-        **({"next": str(newest[-1].transaction_id)} if more and newest else {}),
-    }
+    return TransactionPage(
+        data=[TransactionReply(**_fields(row, blocking)) for row in newest],
+        next=str(newest[-1].transaction_id) if more and newest else UNSET,
+    )
 
 
 def _blocking_transactions(
@@ -216,16 +310,16 @@ def _own_transaction(call: Call[Any, Any]) -> Transaction:
     return row
 
 
-async def _run_command(call: Call[None, None], command: str) -> Json:
+async def _run_command(call: Call[None, None], command: str) -> WholeTransaction:
     row = _own_transaction(call)
     await _send_command(call, row.chain_id, command, row.transaction_id)
-    return _full_json(_own_transaction(call), {})
+    return _whole(_own_transaction(call), {})
 
 
-async def _set_parked(call: Call[None, None], command: str) -> Json:
+async def _set_parked(call: Call[None, None], command: str) -> ParkedChain:
     chain = _named_chain(call)
     await _send_command(call, chain.id, command, 0)
-    return {"chainID": chain.id, "parked": command == PARK}
+    return ParkedChain(chain_id=chain.id, parked=command == PARK)
 
 
 def _named_chain(call: Call[Any, Any]) -> Chain:
@@ -243,16 +337,17 @@ async def _send_command(call: Call[None, None], chain_id: int, command: str, tar
         raise TransactionRefusedByChainError(reason=str(error)) from error
 
 
-def _json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Json:
+def _fields(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> dict[str, Any]:
+    """The fields of a `TransactionReply`."""
     blocker = blocking.get((row.chain_id, row.sender))
     waits = row.state == INIT and not row.reason and blocker is not None
     return {
-        "transactionID": row.name,
-        "chainID": row.chain_id,
-        "projectID": str(row.project_id),
-        "eventID": row.event_id,
-        "operatorName": row.operator_name,
-        "from": row.sender,
+        "transaction_id": row.name,
+        "chain_id": row.chain_id,
+        "project_id": str(row.project_id),
+        "event_id": row.event_id,
+        "operator_name": row.operator_name,
+        "from_": row.sender,
         "to": row.to,
         "value": row.value,
         "nonce": row.nonce,
@@ -260,61 +355,53 @@ def _json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Json:
         "state": row.state,
         "reason": f"waits for {blocker}, which is refused" if waits else row.reason,
         "stuck": bool(row.refused_at),
-        **({"stuckSince": rfc3339(row.refused_at)} if row.refused_at else {}),
+        "stuck_since": rfc3339(row.refused_at) if row.refused_at else UNSET,
         "signatures": len(row.attempts),
-        **(
-            {"blockNumber": row.block_number, "feeWei": str(row.gas_used * row.gas_price)}
-            if row.mined
-            else {}
-        ),
-        "createdAt": rfc3339(row.created_at),
-        "updatedAt": rfc3339(row.updated_at),
+        "block_number": row.block_number if row.mined else UNSET,
+        "fee_wei": str(row.gas_used * row.gas_price) if row.mined else UNSET,
+        "created_at": rfc3339(row.created_at),
+        "updated_at": rfc3339(row.updated_at),
     }
 
 
-def _full_json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Json:
-    return {
-        **_json(row, blocking),
-        "data": "0x" + row.data.hex(),
-        "gas": row.gas,
-        "eventType": row.event_type,
-        **({"sentAt": rfc3339(row.sent_at)} if row.sent_at else {}),
-        **(
-            {
-                "blockHash": row.block_hash,
-                "gasUsed": row.gas_used,
-                "gasPrice": str(row.gas_price),
-            }
-            if row.mined
-            else {}
-        ),
-        "attempts": [
-            {
-                "hash": tried.hash,
-                "nonce": tried.nonce,
-                "maxFeePerGas": str(tried.limit),
-                **({"maxPriorityFeePerGas": str(tried.priority)} if tried.priority >= 0 else {}),
-                "signedAt": rfc3339(tried.made_at),
-                **({"why": tried.why} if tried.why else {}),
-                **({"cancels": True} if tried.cancels else {}),
-            }
+def _whole(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> WholeTransaction:
+    mined = bool(row.mined)
+    return WholeTransaction(
+        **_fields(row, blocking),
+        data="0x" + row.data.hex(),
+        gas=row.gas,
+        event_type=row.event_type,
+        sent_at=rfc3339(row.sent_at) if row.sent_at else UNSET,
+        block_hash=row.block_hash if mined else UNSET,
+        gas_used=row.gas_used if mined else UNSET,
+        gas_price=str(row.gas_price) if mined else UNSET,
+        attempts=[
+            AttemptReply(
+                hash=tried.hash,
+                nonce=tried.nonce,
+                max_fee_per_gas=str(tried.limit),
+                max_priority_fee_per_gas=str(tried.priority) if tried.priority >= 0 else UNSET,
+                signed_at=rfc3339(tried.made_at),
+                why=tried.why or UNSET,
+                cancels=True if tried.cancels else UNSET,
+            )
             for tried in row.attempts
         ],
-    }
+    )
 
 
-def _state_json(chain_id: int, rows: TransactionReader, project_id: int) -> Json:
+def _spending(chain_id: int, rows: TransactionReader, project_id: int) -> ChainSpending:
     spent = rows.spending(project_id)
     own = (row for row in rows.read_unfinished() if row.project_id == project_id)
-    return {
-        "chainID": chain_id,
+    return ChainSpending(
+        chain_id=chain_id,
         **_counts_json(own),
-        "confirmed": spent.confirmed,
-        "failed": spent.failed,
-        "gasUsed": str(spent.gas_used),
-        "feesWei": spent.fees_wei,
-        "spentTodayWei": _today(spent),
-    }
+        confirmed=spent.confirmed,
+        failed=spent.failed,
+        gas_used=str(spent.gas_used),
+        fees_wei=spent.fees_wei,
+        spent_today_wei=_today(spent),
+    )
 
 
 def _today(spent: Spending) -> str:

@@ -22,10 +22,10 @@ from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     page_json,
-    privileges_json,
     times_json,
 )
 from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.accounts.access_keys import privilege_replies
 from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, is_access_key, publisher_key_name
 
 EVENT_TYPES_LIMIT = 100
@@ -238,7 +238,7 @@ def publisher_token_json(publisher: Publisher) -> Json:
         "identityType": "PUBLISHER",
         "identityID": str(publisher.publisher_id),
         "form": "w3b" if is_access_key(publisher.token) else "jwt",
-        "privileges": privileges_json(PUBLISHER_PRIVILEGES),
+        "privileges": privilege_replies(PUBLISHER_PRIVILEGES),
         **_restrictions(publisher),
         "createdAt": rfc3339(issued_at),
         "updatedAt": rfc3339(issued_at),

@@ -3,7 +3,8 @@
 
 * every requirement of setup.cfg is bounded above and names no pre-release;
 * what is installed fits together (`pip check`) and contains no pre-release;
-* every installed dependency, theirs included, has a licence of the list below;
+* every installed dependency, theirs included, and every library of the dashboard has a licence of
+  the list below;
 * no dependency has a known vulnerability, as pip-audit says, if it is installed and reaches
   its service. If not, the last line says that advisories were not consulted; no other
   finding depends on the network.
@@ -16,6 +17,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -71,6 +73,7 @@ def main() -> int:
         *(problem for requirement in required for problem in requirement_problems(requirement)),
         *installation_conflicts(),
         *(problem for each in installed for problem in distribution_problems(each)),
+        *vendored_problems(),
     ]
     advisories = query_advisories([each.name for each in installed])
     problems += advisories.findings
@@ -80,6 +83,14 @@ def main() -> int:
     if advisories.not_consulted:
         print(f"advisories not consulted: {advisories.not_consulted}")
     return 1 if problems else 0
+
+
+def vendored_problems() -> Iterator[str]:
+    """The libraries of the dashboard with another licence; scripts/vendored.py has their texts."""
+    described = tomllib.loads((ROOT / "dashboard" / "vendor.toml").read_text("utf-8"))
+    for package in described["package"]:
+        if package["licence"] not in ALLOWED:
+            yield f"dashboard/vendor.toml: {package['name']} is under {package['licence']}"
 
 
 def requirements(setup: configparser.ConfigParser) -> Iterator[Requirement]:

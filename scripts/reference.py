@@ -1,8 +1,8 @@
-"""Write the generated parts of the pages in docs/reference: scripts/reference.py [--check].
+"""Write what is generated from the code: scripts/reference.py [--check].
 
-A page is written by hand, but for the parts between `<!-- generated: NAME -->` and `<!-- end -->`,
-which are made here from the code. With --check nothing is written, and the exit code is 1 when a
-page differs from the code.
+A page of docs/reference is written by hand, but for the parts between `<!-- generated: NAME -->`
+and `<!-- end -->`, which are made here. dashboard/api.d.ts is made as a whole. With --check nothing
+is written, and the exit code is 1 when a file differs from the code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import msgspec
+from api_types import api_types
 from metric_table import metric_table
 from route_calls import calls_by_test_file
 
@@ -36,7 +37,9 @@ from fieldbrook.gateway.management.framework.route import Auth
 from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.wasm.module import abi
 
-FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "reference"
+TYPES = ROOT / "dashboard" / "api.d.ts"
 _PART = re.compile(r"<!-- generated: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 _HOST_FUNCTIONS = {
@@ -82,19 +85,25 @@ _HOST_FUNCTIONS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or compare them."""
+    """Write the files, or compare them."""
     stale = []
-    for name, parts in PAGES.items():
-        path = FOLDER / name
-        text = path.read_text()
-        made = fill(text, parts)
-        if made != text and "--check" in arguments:
-            stale.append(name)
-        elif made != text:
+    files = {path: fill(path.read_text(), parts) for path, parts in _pages()}
+    for path, made in {**files, TYPES: api_types()}.items():
+        if path.is_file() and path.read_text() == made:
+            continue
+        if "--check" in arguments:
+            stale.append(path.relative_to(ROOT).as_posix())
+        else:
             path.write_text(made)
     if stale:
-        print(f"docs/reference: {', '.join(stale)} differ from the code; run scripts/reference.py")
+        print(f"{', '.join(stale)} differ from the code; run scripts/reference.py")
     return 1 if stale else 0
+
+
+def _pages() -> Iterator[tuple[Path, Mapping[str, Callable[[], str]]]]:
+    """The pages, and what makes their parts."""
+    for name, parts in PAGES.items():
+        yield FOLDER / name, parts
 
 
 def fill(text: str, parts: Mapping[str, Callable[[], str]]) -> str:

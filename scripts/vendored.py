@@ -153,12 +153,12 @@ def run(work: Path, *command: str) -> None:
 
 def uplot_types(text: str) -> bytes:
     """uPlot's types, as those of a module instead of a global name."""
-    types, count = re.subn(
-        r"^export as namespace uPlot;$", "export default uPlot;", text, flags=re.MULTILINE
-    )
-    if count != 1:
-        raise VendorError("the types of uplot have another form")
-    return types.encode()
+    forms = {"export = uPlot;": "export default uPlot;", "export as namespace uPlot;": ""}
+    for old, new in forms.items():
+        if text.count(old) != 1:
+            raise VendorError("the types of uplot have another form")
+        text = text.replace(old, new)
+    return text.encode()
 
 
 def qr_types(text: str) -> bytes:

@@ -59,7 +59,7 @@ export function Page({ projects }) {
       <button type="button" onClick=${() => filter({ import: true })}><${Icon} name="upload" />${words.imported}</button>
       <button type="button" class="primary" onClick=${() => filter({ new: true })}><${Icon} name="plus" />${words.create}</button></${Heading}>
     <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />`} title=${words.title}>
-      <${Show} of=${projects}>${({ data }) => {
+      <${Show} of=${projects}>${(/** @type {{data: any[]}} */ { data }) => {
         const list = data.filter((/** @type {any} */ one) => one.projectName.toLowerCase().includes(wanted));
         return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}</${Empty}>`;
       }}</${Show}></${Card}>

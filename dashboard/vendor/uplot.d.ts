@@ -164,7 +164,7 @@ declare class uPlot {
 	static pxRatio: number;
 }
 
-export = uPlot;
+export default uPlot;
 
 declare namespace uPlot {
 	type OrientCallback = (
@@ -1196,4 +1196,4 @@ declare namespace uPlot {
 	}
 }
 
-export default uPlot;
+

@@ -48,6 +48,7 @@ DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
 
 _PAGE = "index.html"
 _DIGITS = 12
+_SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ""})  # those of setup.cfg
 _KEPT = "public, max-age=31536000, immutable"
 _SIZE_LIMIT = 8 << 20
 
@@ -127,7 +128,7 @@ def is_served(folder: Path, name: str) -> bool:
     """Whether a file is for browsers: hidden files, types and tables of the build are not."""
     path = PurePosixPath(name)
     hidden = any(part.startswith(".") or part == "node_modules" for part in path.parts)
-    return not hidden and path.suffix in FILE_TYPES and (folder / name).is_file()
+    return not hidden and path.suffix in _SUFFIXES and (folder / name).is_file()
 
 
 def _served(name: str, body: bytes) -> ServedFile:

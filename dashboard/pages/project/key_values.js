@@ -67,6 +67,7 @@ export function KeyValues({ project, applets }) {
   const name = `${appletID}\n${prefix}`;
   const cursors = pages.of === name ? pages.cursors : [''];
   const loaded = useLoad(async (signal) => {
+    /** @type {any[]} */
     const rows = [];
     let next = '';
     if (!appletID) return { rows, next };

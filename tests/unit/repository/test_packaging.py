@@ -214,6 +214,17 @@ def test_a_wheel_holds_every_module_and_template_once_and_under_its_import_name(
     assert Counter(code) == Counter(module_files() | data_files())
 
 
+def test_the_dashboard_makes_a_wheel_at_most_300_kb_larger(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        sizes = {
+            entry.filename: entry.compress_size
+            for entry in wheel.infolist()
+            if entry.filename.startswith("fieldbrook/dashboard/")
+        }
+    assert {"fieldbrook/dashboard/index.html", "fieldbrook/dashboard/vendor/LICENSES"} <= set(sizes)
+    assert sum(sizes.values()) <= 300_000
+
+
 def test_a_source_distribution_holds_every_file_once_and_no_link(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as archive:
         members = archive.getmembers()

@@ -63,6 +63,7 @@ def test_files_that_browsers_do_not_need_are_not_served(tmp_path: Path) -> None:
     folder = write(tmp_path, index=PAGE, app="1;")
     (folder / "api.d.ts").write_text("types")
     (folder / "vendor.toml").write_text("table")
+    (folder / "tsconfig.json").write_text("{}")
     (folder / ".git").mkdir()
     (folder / ".git" / "hidden.js").write_text("hidden")
     (folder / "node_modules").mkdir()

@@ -1,0 +1,1552 @@
+// Made by scripts/reference.py from the OpenAPI document: bodies and answers of all routes.
+
+/** The JSON that a route answers; null for 204. */
+export type AnswerOf<R extends keyof Routes> = Routes[R]['answer'];
+/** The body that a route takes; undefined for none. */
+export type BodyOf<R extends keyof Routes> = Routes[R]['body'];
+/** The query that a route takes; undefined for none. */
+export type QueryOf<R extends keyof Routes> = Routes[R]['query'];
+
+/** A page of a list; `total` counts all matching rows. */
+export type AccountPage = { data: AccountReply[]; total: number };
+
+/** An account. `password` is present once, when the node has generated it; `projects` counts its projects where an administrator asks. */
+export type AccountReply = { accountID: string; username: string; role: string; state: string; avatar?: string; createdAt: string; updatedAt: string; password?: string; projects?: number };
+
+/** `info` of a changed applet; `strategies` replace the existing ones. */
+export type AppletChange = { appletName?: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE" | null; reuseEvents?: number | null };
+
+/** `info` of a new applet. Without strategies the applet gets `DEFAULT` -> `start`, or none if its module does not export that handler. */
+export type AppletInfo = { appletName: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE"; reuseEvents?: number };
+
+/** A page of a list; `total` counts all matching rows. */
+export type AppletPage = { data: AppletReply[]; total: number };
+
+/** An applet with its instance, resource and strategies. */
+export type AppletReply = { appletID: string; createdAt: string; instance: InstanceReply | null; isolation: string; name: string; projectID: string; resource: ResourceReply; resourceID: string; reuseEvents?: number; strategies: StrategyReply[]; updatedAt: string; version: number; warnings?: string[]; wasmCache: Record<string, string>; wasmName: string };
+
+/** One signed form of a transaction. `why` it was signed again; `cancels`: it does nothing. */
+export type AttemptReply = { hash: string; nonce: number; maxFeePerGas: string; maxPriorityFeePerGas?: string; signedAt: string; why?: string; cancels?: boolean };
+
+/** Rows of the audit log, newest first; `next` is the `before` of the following request. */
+export type AuditPage = { data: AuditRowReply[]; next?: string };
+
+/** A row of the audit log. `accessKey` names the key that authenticated the request; `from` is the client's address; `error` is the key of the answer's error. */
+export type AuditRowReply = { sequence: string; time: string; accountID?: string; account: string; accessKey?: string; from: string; operation: string; method: string; path: string; status: number; error?: string };
+
+/** The operator that a project is bound to. */
+export type BoundOperator = { projectID: string; operatorID: string; createdAt: string; updatedAt: string };
+
+/** The key-value store of an applet. Applets of a project with the same prefix share their pairs. The pairs are on disk in every mode. */
+export type Cache = { mode?: "MEMORY" | "REDIS"; prefix?: string };
+
+/** Chains, as JSON in a string: a list of objects with `chainID`, `name`, `endpoint`. */
+export type ChainConfigReply = { chains: string };
+
+/** A chain of the settings. */
+export type ChainName = { id: number; name: string };
+
+/** A chain as the end of a flow. */
+export type ChainSink = { chainID?: number };
+
+/** A project's transactions of one chain by state, and what they cost. */
+export type ChainSpending = { chainID: number; init: number; pending: number; in_block: number; confirmed: number; failed: number; gasUsed: string; feesWei: string; spentTodayWei: string };
+
+/** The old password and the new one of the caller. */
+export type ChangePassword = { oldPassword: string; password: string };
+
+/** The quotas to change; the others stay. */
+export type ChangeQuotas = { quotas: ChangedQuota[] };
+
+/** A `limit` for one account, or `unlimited`; with neither, that of the settings applies. */
+export type ChangedQuota = { name: "abis" | "access_keys" | "applets" | "bytes" | "cron_jobs" | "databases" | "modules" | "monitors" | "operators" | "processes" | "projects" | "publishers" | "strategies"; limit?: number | null; unlimited?: boolean };
+
+/** A column. */
+export type Column = { name: string; constrains: Constrains };
+
+/** A column of a table, with its declared type. */
+export type ColumnReply = { name: string; type: string; nullable: boolean; primaryKey: boolean };
+
+/** Type and constraints of a column. `default` is the plain value, without SQL quotes. */
+export type Constrains = { datatype: "BOOL" | "DECIMAL" | "FLOAT32" | "FLOAT64" | "INT" | "INT16" | "INT32" | "INT64" | "INT8" | "NUMERIC" | "TEXT" | "TIMESTAMP" | "UINT" | "UINT16" | "UINT32" | "UINT64" | "UINT8"; length?: number; decimal?: number; default?: string | number | boolean | null; null?: boolean; autoincrement?: boolean; desc?: string };
+
+/** A page of a list; `total` counts all matching rows. */
+export type ContractAbiPage = { data: ContractAbiReply[]; total: number };
+
+/** A contract ABI of a project, and the signatures of its events. */
+export type ContractAbiReply = { abiID: string; createdAt: string; events: string[]; name: string; projectID: string; projectName: string; sizeBytes: number; updatedAt: string };
+
+/** The monitors to pause or to start, 1 to 100. */
+export type ControlMonitors = { ids: string[] };
+
+/** A height of a chain; the chain is given by its id or its name. */
+export type CreateChainHeight = { eventType?: string; paused?: boolean; height: number; chainID?: number; chainName?: string };
+
+/** A transaction, by its hash. */
+export type CreateChainTx = { eventType?: string; paused?: boolean; chainID: number; txAddress: string };
+
+/** An ABI and its name in the project: letters, digits, `_`, `.` and `-`. */
+export type CreateContractAbi = { name: string; abi: Record<string, any>[] };
+
+/** The logs of a contract from `blockStart` on, up to `blockEnd` if it is not 0. `event` selects logs by the name or the signature of an event and replaces `topic0`. `abi` is the contract's JSON ABI: it declares the event and serves to decode its arguments. `abiName` refers to a stored ABI of the project instead. */
+export type CreateContractLog = { eventType?: string; paused?: boolean; chainID: number; contractAddress: string; blockStart: number; blockEnd?: number; topic0?: string; topic1?: string; topic2?: string; topic3?: string; event?: string; abi?: Record<string, any>[]; abiName?: string };
+
+/** A cron expression (five fields, or a descriptor such as `@every 10m`) and an event type. */
+export type CreateCronJob = { cronExpressions: string; eventType?: string };
+
+/** A new access key; without `expirationDays`, or with 0, it never expires. */
+export type CreateKey = { name: string; expirationDays?: number; desc?: string; privileges?: Privilege[] };
+
+/** An operator's name and its key; type 1 is ECDSA, 2 is ED25519. */
+export type CreateOperator = { name: string; privateKey: string; paymasterKey?: string; type?: number };
+
+/** A new project. `envs` is a list of pairs, or `{"env": [...]}` from later clients. `schema` is the seed era's name of `database`. */
+export type CreateProject = { name: string; public?: boolean; version?: string; protocol?: "" | "HTTP" | "HTTPS" | "MQTT" | "TCP" | "UDP" | "WEBSOCET"; description?: string; envs?: [string, string][] | Variables; database?: Database | null; schema?: Database | null; flow?: Flow | null };
+
+/** A new publisher; see `NamePublisher`. */
+export type CreatePublisher = { expirationDays?: number; expiresAt?: string | null; name: string; key: string; eventTypes?: string[] | null };
+
+/** New strategies; either all of them are created or none. */
+export type CreateStrategies = { strategies: Rule[] };
+
+/** A new limit for one kind of call. */
+export type CreateTrafficLimit = { threshold: number; duration: string; publisherThreshold?: number | null; apiType: "BLOCKCHAIN" | "EVENT" };
+
+/** A new project. `project` repeats it for early clients. */
+export type CreatedProjectReply = { accountID: string; channelState: boolean; createdAt: string; database: Record<string, any>; description?: string; envs: Record<string, any>; flow?: Record<string, any>; name: string; project: PlainProject; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
+
+/** A page of a list; `total` counts all matching rows. */
+export type CronJobPage = { data: CronJobReply[]; total: number };
+
+/** A cron job; `nextAt` is the time of its next event. */
+export type CronJobReply = { createdAt: string; cronExpressions: string; cronJobID: string; eventType: string; nextAt?: string; projectID: string; updatedAt: string };
+
+/** What the dashboard's first page needs. `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS. `publicURL` is the setting `public_url`, absent if that is empty. */
+export type DashboardReply = { version: string; setup: boolean; setupCodeIn?: string; walletSignIn: boolean; ports: NodePorts; tls: boolean; publicURL?: string; chains: ChainName[] };
+
+/** A project's tables. `tables` is the early form: tables of the schema `public`, each with the columns for the times of a row. */
+export type Database = { dialect?: "POSTGRES"; schemas?: Schema[]; tables?: Table[] };
+
+/** Dead letters with the same reason, applet and handler, and when they failed. */
+export type DeadLetterGroup = { reason: string; handler: string; appletName: string; appletID: string; count: number; oldest: string; newest: string };
+
+/** The largest groups of dead letters; `total` counts all groups. */
+export type DeadLetterGroups = { groups: DeadLetterGroup[]; total: number };
+
+/** A page of dead letters, newest first; `total` counts all letters of the project. `next` is the `before` of the following page; it is empty when no letter is left. */
+export type DeadLetterList = { data: DeadLetterRow[]; total: number; next: string };
+
+/** A dead letter without its payload; `size` is that of the payload in bytes. `appletVersion` is the version that failed, absent in letters of early versions of the node. */
+export type DeadLetterRow = { letterID: string; eventID: string; eventType: string; publisherID: string; appletName: string; strategyID: string; handler: string; reason: string; attempts: number; size: number; receivedAt: string; failedAt: string; appletID: string; appletVersion?: number };
+
+/** The settings of an instance. */
+export type Deploy = { cache?: Cache | null };
+
+/** Counts of what a filter has discarded; `next` is empty when no letter is left. */
+export type DiscardedSelection = { found: number; discarded: number; next: string };
+
+/** A message, an API call or a transaction that an event has sent. `kind` is `mqtt`, `api` or `chain:<chain id>`. `state` is `waiting`, `delivered` or `refused`; `at` is when it was delivered or refused. */
+export type Effect = { kind: string; target: string; size: number; state: string; at?: string; reason?: string };
+
+/** Variables of the project's applets, as pairs of key and value; they replace all old ones. */
+export type Environment = { env: [string, string][] };
+
+/** A failure. Programs should compare `key`; the texts may change. */
+export type Error = { key: string; code: number; msg: string; desc: string; canBeTalk: boolean; id: string; sources: string[]; fields: ({ field: string; msg: string; in: "path" | "query" | "header" | "body" })[] | null };
+
+/** Ids of chains, as JSON in a string: `{"4690": ""}`. */
+export type EthClientReply = { clients: string };
+
+export type EventBatch = { events: EventMessage[] };
+
+/** One result per message, in the same order. */
+export type EventBatchReply = ({ projectName: string; pubID?: string; pubName?: string; eventID: string; errMsg?: string; wasmResults: EventHandled[] | null; replayed?: boolean })[];
+
+/** An event with all its details. `payload` is base64, and absent when it is not kept. */
+export type EventDetails = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; payload?: string; logs: LogLine[]; effects: Effect[]; transactions: SentTransaction[]; refusals: RefusedEvent[] };
+
+export type EventHandled = { instanceID: string; code: number; errMsg: string };
+
+/** A page of the history, newest first. `next` is the `before` of the following page; it is empty when no event is left. A page may have fewer events than `limit`, even none, and still have a `next`: one request searches a bounded part of the history. `keptSince` is when the oldest event of the history was handled; failed events may be kept longer. `logs`, `effects` and `refusals` are those of `eventID`. */
+export type EventList = { data: EventRow[]; logs?: LogLine[]; effects?: Effect[]; refusals?: RefusedEvent[]; next: string; keptSince?: string };
+
+/** One event. `token` must be the token of the publisher `pub_id`. */
+export type EventMessage = { header: { pub_id: string; token: string; event_type?: string; pub_time?: number; event_id?: string }; payload?: string };
+
+export type EventMessageReply = { results: EventHandled[] };
+
+/** Events of many devices. The query needs `eventType=DA-TA_PU-SH`, and the request an access key. */
+export type EventPush = { device_id: string; event_type?: string; payload: string }[];
+
+/** One result per event, in the same order. */
+export type EventPushReply = ({ index: number; results: EventRawHandled[] | null; replayed?: boolean })[];
+
+export type EventRawHandled = { appletName: string; instanceID: string; handler: string; returnValue: null; code: number; error?: string };
+
+export type EventRawReply = { channel: string; publisherID: string; publisherKey: string; eventID: string; timestamp: number; results: EventRawHandled[] | null; error?: string };
+
+/** An event of the history. `again` marks a duplicate, which did not run. `error` names the error when the node itself could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler failed or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or `ok`, with whatever codes. */
+export type EventRow = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string };
+
+/** The expiry of a token, in days or as a time; without either, it never expires. */
+export type Expiry = { expirationDays?: number; expiresAt?: string | null };
+
+/** The administrator's own password. */
+export type ExportOperator = { password: string };
+
+/** The contents of the file besides the definitions: `data` adds the data that handlers stored, `tokens` the tokens of publishers. A file with tokens is a secret. */
+export type ExportProject = { data?: boolean; tokens?: boolean };
+
+/** Events that pass through operators into a sink. The node stores flows but runs none. */
+export type Flow = { source: Source; operators?: Operator[]; sink: Sink };
+
+/** The new operator's name. */
+export type GenerateOperator = { name: string };
+
+/** A group of operations that privileges name. */
+export type GroupReply = { name: string; desc: string };
+
+/** The result of one handler: its return code, or -1 and the reason of its failure. The ids and the version are absent in events of early versions of the node. `handler` and `appletName` are absent when the strategy or the applet was removed. */
+export type HandlerResult = { instanceID: string; code: number; errMsg: string; strategyID?: string; appletID?: string; appletVersion?: number; handler?: string; appletName?: string };
+
+/** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
+export type ImportProject = { name?: string; newTokens?: boolean };
+
+/** An instance. */
+export type InstanceReply = { appletID: string; createdAt: string; instanceID: string; instanceState: string; state: string; updatedAt: string };
+
+/** An index; it is the primary key if it is unique and named `primary` or `...pkey`. */
+export type Key = { columnNames: string[]; name?: string; method?: string; isUnique?: boolean; expr?: string };
+
+/** Keys in byte order. If one of them is not UTF-8, `encoding` is base64 for all. `next` is there if `after` was given and there are more keys. */
+export type KeyList = { appletID: string; encoding: string; data: string[]; next?: string };
+
+/** A page of a list; `total` counts all matching rows. */
+export type KeyPage = { data: KeyReply[]; total: number };
+
+/** An access key. `accessKey`, its text, is in the answer that creates it and in no other. */
+export type KeyReply = { name: string; identityType: string; identityID: string; privileges: PrivilegeReply[]; expiredAt?: string; lastUsed?: string; desc?: string; createdAt: string; updatedAt: string; accessKey?: string };
+
+/** A line of the applet log; `sequence` is its number where a list can be continued. */
+export type LogLine = { sequence?: string; logTime: string; level: string; src: string; appletName: string; instanceID: string; eventID?: string; msg: string };
+
+/** A part of the applet log. `next` is the `after` of the following request, or its `before` if the request had one; it is empty when nothing older is left. A part may have fewer rows than `limit`, even none, before the end: one request searches a bounded part of the log. */
+export type LogPart = { data: LogLine[]; next: string };
+
+/** Username and password. */
+export type Login = { username: string; password: string };
+
+/** A token for an account, valid until `expireAt`. */
+export type LoginReply = { accountID: string; accountRole: string; token: string; expireAt: string; issuer: string };
+
+/** A part of the metrics; `next` is the `after` of the following request. */
+export type MetricPart = { data: SubmittedMetric[]; next: string };
+
+/** A publisher's name, its key (`pub_id` in its messages), and the event types it may send. An empty list allows all event types. */
+export type NamePublisher = { name: string; key: string; eventTypes?: string[] | null };
+
+/** The value of a key; the empty value is allowed. */
+export type NewValue = { value?: string | null; encoding?: "base64" | "text" };
+
+/** The node's ports. `event` is absent without one, `mqtt` with an external broker. */
+export type NodePorts = { http: number; mqtt?: number; event?: number };
+
+/** A step of a flow. */
+export type Operator = { opType: "FILTER" | "FLATMAP" | "GROUP" | "MAP" | "REDUCE" | "WINDOW"; wasmFunc?: string; parallel?: number };
+
+/** A page of a list; `total` counts all rows. */
+export type OperatorPage = { data: OperatorReply[]; total: number };
+
+/** An operator; type 1 is ECDSA, 2 is ED25519. Only an export has `privateKey`. */
+export type OperatorReply = { operatorID: string; accountID: string; name: string; type: number; address: string; createdAt: string; updatedAt: string; privateKey?: string };
+
+/** Pairs in the byte order of their keys, at most 1 MiB or one pair. `next` is there if there are more; it is the `after` of the next page. */
+export type PairPage = { appletID: string; data: StoredPair[]; next?: string };
+
+/** Whether sending to a chain is paused. */
+export type ParkedChain = { chainID: number; parked: boolean };
+
+/** A project without its configurations. */
+export type PlainProject = { accountID: string; channelState: boolean; createdAt: string; description?: string; name: string; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
+
+/** The permission on a group of operations; an unknown group grants nothing. */
+export type Privilege = { name: string; perm: "NO_ACCESS" | "READONLY" | "READ_WRITE" };
+
+/** The permission of an access key on a group of operations. */
+export type PrivilegeReply = { name: string; desc: string; perm: string };
+
+/** A page of a list; `total` counts all matching rows. */
+export type ProjectPage = { data: ProjectReply[]; total: number };
+
+/** Events and failed handler runs of a project per second, over the last second. */
+export type ProjectRates = { events: number; failed: number };
+
+/** A project with its configurations. */
+export type ProjectReply = { accountID: string; channelState: boolean; createdAt: string; database: Record<string, any>; description?: string; envs: Record<string, any>; flow?: Record<string, any>; name: string; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
+
+/** A page of a list; `total` counts all matching rows. */
+export type PublisherPage = { data: PublisherReply[]; total: number };
+
+/** A publisher with its token. */
+export type PublisherReply = { createdAt: string; eventTypes?: string[]; expiredAt?: string; key: string; name: string; projectID: string; publisherID: string; token: string; updatedAt: string };
+
+/** A SELECT with `?` or `$1` for each of `args`: texts, numbers, booleans or null. */
+export type Query = { statement: string; args?: any[] };
+
+/** The rows of a statement, as in `RowPage`, and its duration in milliseconds. */
+export type QueryReply = { columns: string[]; data: ((boolean | number | string | null)[])[]; ms: number };
+
+/** One quota: what is used, and its `limit`, or `unlimited`. `from` says where that is set. */
+export type QuotaReply = { name: string; desc: string; used: number; unlimited?: boolean; limit?: number; from: string };
+
+/** All quotas of an account. */
+export type QuotasReply = { accountID: string; username: string; data: QuotaReply[] };
+
+/** A refused event: the error's key in `error`, and the size and digest of its payload. */
+export type RefusedEvent = { eventID: string; refusedAt: string; source: string; project: string; publisher: string; eventType: string; error: string; reason: string; size: number; sha256: string };
+
+/** Refused events, newest first; `more` is the number of those that were only counted. */
+export type RefusedEvents = { data: RefusedEvent[]; more: number };
+
+/** A new account; without a password, the node generates one and returns it once. */
+export type Register = { username: string; password?: string | null; role?: "ADMIN" | "DEVELOPER"; avatarURL?: string };
+
+/** The project whose nonces of a chain were released. */
+export type ReleasedLeases = { chainID: number; projectID: string };
+
+/** The events of the history to replay: received from `from` on and before `to` (RFC 3339). `eventType` and `publisher` (key or id) are optional filters. One call replays at most `limit` events, oldest first. To continue, send the `next` of the answer as `after`. With `dryRun` the events are counted and no handler runs. */
+export type ReplayEvents = { from: string; to: string; eventType?: string; publisher?: string; limit?: number; after?: string; dryRun?: boolean };
+
+/** The dead letters to replay: 1 to 100 ids, or a filter. */
+export type ReplayLetters = { reason?: string; appletID?: string | null; handler?: string; eventType?: string; version?: number | null; all?: boolean; limit?: number; after?: string; dryRun?: boolean; letterIDs?: string[] | null };
+
+/** Counts of a replay. `notReplayable` are found events whose payload is gone or whose type no longer matches a strategy. `next` is empty when no event is left. */
+export type ReplayedEvents = { found: number; replayed: number; failed: number; notReplayable: number; next: string };
+
+/** The result of a replay: the handler's code, or -1 and the reason of the failure. */
+export type ReplayedLetter = { letterID: string; instanceID: string; code: number; errMsg: string };
+
+/** The results of a replay by ids, in their order. */
+export type ReplayedLetters = { results: ReplayedLetter[] };
+
+/** Counts of a replay by a filter. `failed` of the `replayed` letters have left new ones. `notReplayable` are letters without their strategy, which stay. `next` is empty when no letter is left. */
+export type ReplayedSelection = { found: number; replayed: number; failed: number; notReplayable: number; next: string };
+
+/** The new password; without one, the node generates a password and returns it once. */
+export type ResetPassword = { password?: string | null };
+
+/** A page of a list; `total` counts all matching rows. */
+export type ResourcePage = { data: ResourceReply[]; total: number };
+
+/** An uploaded module. */
+export type ResourceReply = { comment: string; createdAt: string; expireAt: string; filename: string; md5: string; path: string; resourceID: string; size: number; updatedAt: string; uploadedAt: string };
+
+/** Rows of a table, with their values in the order of `columns`; `more` follow this page. Integers from 2^53 on are texts, times RFC 3339, bytes `\\x` and hexadecimal digits. */
+export type RowPage = { columns: string[]; data: ((boolean | number | string | null)[])[]; more: boolean };
+
+/** The fields of a strategy in a request. */
+export type Rule = { appletID: string; eventType: string; handler: string };
+
+/** A strategy in the upload of an applet. */
+export type RuleDraft = { eventType: string; handler: string };
+
+/** A named group of tables. */
+export type Schema = { schema?: string; tables?: Table[] };
+
+/** A transaction that an event has sent. */
+export type SentTransaction = { transactionID: string; chainID: number; state: string; hash: string };
+
+/** The names, and as many columns and one more: the times in Unix seconds come first. A value is null where nothing was measured. `projects` has the latest rates of the caller's projects by name, for those that have figures of their own. */
+export type SeriesReply = { step: number; names: string[]; columns: ((number | null)[])[]; projects: Record<string, ProjectRates> };
+
+/** The sink of a flow. */
+export type Sink = { sinkType: "BLOCKCHAIN" | "RMDB"; sinkInfo?: SinkInfo };
+
+/** The table or the chain of a sink. */
+export type SinkInfo = { DBInfo?: TableSink; chainBlock?: ChainSink };
+
+/** The source of a flow: events of these types. */
+export type Source = { strategies: string[] };
+
+/** The limit of what a project's transactions may cost per day (UTC), fees included, in wei as decimal text. */
+export type SpendingLimit = { weiPerDay: string };
+
+/** The fields of a strategy, with the later generation's flag for collecting metrics. */
+export type StateStrategy = { appletID: string; eventType: string; handler: string; autoCollectMetric?: boolean | null };
+
+/** A key and its value, each with its encoding; `size` is that of the value in bytes. */
+export type StoredPair = { key: string; keyEncoding: "base64" | "text"; value: string; encoding: "base64" | "text"; size: number };
+
+/** The value of one key; `encoding` is that of both. */
+export type StoredValue = { appletID: string; encoding: string; key: string; value: string };
+
+/** A page of a list; `total` counts all matching rows. */
+export type StrategyPage = { data: StrategyReply[]; total: number };
+
+/** A strategy; a dead one names a handler that the module of its applet does not export. */
+export type StrategyReply = { appletID: string; autoCollectMetric: boolean; createdAt: string; dead: boolean; eventType: string; handler: string; projectID: string; strategyID: string; updatedAt: string; warnings?: string[] };
+
+/** JSON that an applet submitted, in `value`. */
+export type SubmittedMetric = { sequence: string; time: string; appletName: string; instanceID: string; eventID: string; value: any };
+
+/** A table. With `withTimes` it has `f_created_at` and `f_updated_at` besides its columns. */
+export type Table = { name: string; desc?: string; cols?: Column[]; keys?: Key[]; withSoftDeletion?: boolean; withPrimaryKey?: boolean; withTimes?: boolean };
+
+/** The tables of a project. */
+export type TableList = { data: TableReply[] };
+
+/** A table. Rows are counted up to 10,000; `more` says that there are more. `rows` is null if they could not be counted in time. */
+export type TableReply = { name: string; columns: ColumnReply[]; rows: number | null; more: boolean };
+
+/** A table as the end of a flow. */
+export type TableSink = { endpoint?: string; DBType?: string; table?: string; columns?: string[] };
+
+/** A page of a list; `total` counts all matching rows. */
+export type TrafficLimitPage = { data: TrafficLimitReply[]; total: number };
+
+/** A traffic limit. */
+export type TrafficLimitReply = { apiType: string; createdAt: string; duration: string; projectID: string; publisherThreshold: number; startAt: string; threshold: number; trafficLimitID: string; updatedAt: string };
+
+/** Transactions, newest first; `next` is the `before` of the following request. */
+export type TransactionPage = { data: TransactionReply[]; next?: string };
+
+/** A transaction. Amounts are in wei, as decimal digits; `hash` is the mined one or the last. `signatures` counts the attempts; `stuckSince` is when the chain refused it. */
+export type TransactionReply = { transactionID: string; chainID: number; projectID: string; eventID: string; operatorName: string; from: string; to: string; value: string; nonce: number; hash: string; state: string; reason: string; stuck: boolean; stuckSince?: string; signatures: number; createdAt: string; updatedAt: string };
+
+/** A project's transactions, per chain; `weiPerDay` is its limit, null for none. */
+export type TransactionState = { weiPerDay: string | null; data: ChainSpending[] };
+
+/** Changes of an access key; `expirationDays` counts from now, 0 means that it never expires. */
+export type UpdateKey = { expirationDays?: number | null; desc?: string | null; privileges?: Privilege[] | null };
+
+/** `threshold` calls per `duration`, of which one publisher may make `publisherThreshold`. */
+export type UpdateTrafficLimit = { threshold: number; duration: string; publisherThreshold?: number | null };
+
+/** Variables in the form of later clients. */
+export type Variables = { env?: [string, string][] | null };
+
+/** An EIP-4361 message and the wallet's signature over it. */
+export type WalletLogin = { message: string; signature: string };
+
+/** A nonce for one login with a wallet, valid until `expireAt`. */
+export type WalletNonceReply = { address?: string; nonce: string; expireAt: string };
+
+/** An ABI as it was uploaded. */
+export type WholeContractAbiReply = { abi: Record<string, any>[]; abiID: string; createdAt: string; events: string[]; name: string; projectID: string; projectName: string; sizeBytes: number; updatedAt: string };
+
+/** A dead letter with its payload in base64. */
+export type WholeDeadLetter = { letterID: string; eventID: string; eventType: string; publisherID: string; appletName: string; strategyID: string; handler: string; reason: string; attempts: number; size: number; receivedAt: string; failedAt: string; appletID: string; appletVersion?: number; payload: string };
+
+/** A transaction with its data, its block once it is mined, and all its attempts. */
+export type WholeTransaction = { transactionID: string; chainID: number; projectID: string; eventID: string; operatorName: string; from: string; to: string; value: string; nonce: number; hash: string; state: string; reason: string; stuck: boolean; stuckSince?: string; signatures: number; createdAt: string; updatedAt: string; data: string; gas: number; eventType: string; sentAt?: string; blockNumber?: number; blockHash?: string; gasUsed?: number; gasPrice?: string; feeWei?: string; attempts: AttemptReply[] };
+
+/** A key that was written; `created` says that it is new, `size` is the value's, in bytes. */
+export type WrittenKey = { appletID: string; key: string; encoding: "base64" | "text"; size: number; created: boolean };
+
+/** By method and path below the prefix. */
+export interface Routes {
+  /** Replace the caller's password and end all their logins; the answer is a new login. */
+  "PUT /account": {
+    query: undefined;
+    body: ChangePassword;
+    answer: LoginReply;
+  };
+  /** The accounts of the node. */
+  "GET /account": {
+    query: { size?: number; offset?: number; username?: string; role?: "ADMIN" | "DEVELOPER" | null; state?: "DISABLED" | "ENABLED" | null };
+    body: undefined;
+    answer: AccountPage;
+  };
+  /** The address of an operator of the caller, as plain text. */
+  "GET /account/operatoraddr": {
+    query: { accountOperatorName?: string };
+    body: undefined;
+    answer: Blob;
+  };
+  /** Same as `PUT /account`; the id must be the caller's own. */
+  "PUT /account/{accountID}": {
+    query: undefined;
+    body: ChangePassword;
+    answer: LoginReply;
+  };
+  /** One account: the caller's own, or any account for administrators. */
+  "GET /account/{accountID}": {
+    query: undefined;
+    body: undefined;
+    answer: AccountReply;
+  };
+  /** Delete an account with its access keys, operators and unused resources. */
+  "DELETE /account/{accountID}": {
+    query: { force?: boolean };
+    body: undefined;
+    answer: null;
+  };
+  /** Disable an account: end its logins, refuse its access keys and its projects' events. */
+  "PUT /account/{accountID}/disable": {
+    query: undefined;
+    body: undefined;
+    answer: AccountReply;
+  };
+  /** Enable an account and its access keys again; its owner has to log in anew. */
+  "PUT /account/{accountID}/enable": {
+    query: undefined;
+    body: undefined;
+    answer: AccountReply;
+  };
+  /** Give another account a new password and end its logins. Your own account is refused. */
+  "PUT /account/{accountID}/password": {
+    query: undefined;
+    body: ResetPassword | undefined;
+    answer: AccountReply;
+  };
+  /** Limits and usage of an account: the caller's own, or any account for administrators. */
+  "GET /account/{accountID}/quota": {
+    query: undefined;
+    body: undefined;
+    answer: QuotasReply;
+  };
+  /** Give an account limits that replace those of the settings. An account above a new limit keeps what it has but can add nothing. */
+  "PUT /account/{accountID}/quota": {
+    query: undefined;
+    body: ChangeQuotas;
+    answer: QuotasReply;
+  };
+  /** Create an access key; it is shown in this answer only. */
+  "POST /account_access_key": {
+    query: undefined;
+    body: CreateKey;
+    answer: KeyReply;
+  };
+  /** One access key, without its text. */
+  "GET /account_access_key/data/{name}": {
+    query: undefined;
+    body: undefined;
+    answer: KeyReply;
+  };
+  /** The access keys of the caller's account, those of its publishers included. */
+  "GET /account_access_key/datalist": {
+    query: { size?: number; offset?: number; name?: string; expiredAtBegin?: string | null; expiredAtEnd?: string | null; identityID?: string | null; identityType?: "ACCOUNT" | "PUBLISHER" | null };
+    body: undefined;
+    answer: KeyPage;
+  };
+  /** The groups of operations that privileges name. */
+  "GET /account_access_key/operator_group_metas": {
+    query: undefined;
+    body: undefined;
+    answer: GroupReply[];
+  };
+  /** Change an access key's expiry, description or privileges; the key itself stays. */
+  "PUT /account_access_key/{name}": {
+    query: undefined;
+    body: UpdateKey | undefined;
+    answer: KeyReply;
+  };
+  /** Remove an access key; it stops working at once. An unknown name is ignored. */
+  "DELETE /account_access_key/{name}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** One applet with its instance and strategies. */
+  "GET /applet/data/{appletID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove an applet, its instance, its versions and its strategies. */
+  "DELETE /applet/data/{appletID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** The stored versions of an applet, latest first; each can be run again. */
+  "GET /applet/data/{appletID}/versions": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Roll an applet back to a stored version; its strategies and key-value pairs stay. */
+  "PUT /applet/data/{appletID}/versions/{version}": {
+    query: undefined;
+    body: undefined;
+    answer: AppletReply;
+  };
+  /** Upload a module as a new applet of a project and start it. If the project has an applet with this name, the new name gets a suffix. */
+  "POST /applet/x/{projectName}": {
+    query: undefined;
+    body: FormData;
+    answer: AppletReply;
+  };
+  /** Remove the applets that match the filters; without a filter, all of the project. */
+  "DELETE /applet/x/{projectName}": {
+    query: { size?: number; offset?: number; id?: string[]; appletID?: string[]; names?: string[]; name?: string; lName?: string };
+    body: undefined;
+    answer: null;
+  };
+  /** The applets of a project with their resources and strategies. */
+  "GET /applet/x/{projectName}/datalist": {
+    query: { size?: number; offset?: number; id?: string[]; appletID?: string[]; names?: string[]; name?: string; lName?: string };
+    body: undefined;
+    answer: AppletPage;
+  };
+  /** Upload a module as a new applet of a project and start it. If the project has an applet with this name, the new name gets a suffix. */
+  "POST /applet/{projectName_or_appletID}": {
+    query: undefined;
+    body: FormData;
+    answer: AppletReply;
+  };
+  /** The applets of a project; `hints` is the seed era's name of `total`. */
+  "GET /applet/{projectName_or_appletID}": {
+    query: { size?: number; offset?: number; id?: string[]; appletID?: string[]; names?: string[]; name?: string; lName?: string };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Give an applet another module, name or strategies. A new module takes over between two batches of events; no event is lost or fails. */
+  "PUT /applet/{projectName_or_appletID}": {
+    query: undefined;
+    body: FormData;
+    answer: AppletReply;
+  };
+  /** Remove an applet, its instance, its versions and its strategies. */
+  "DELETE /applet/{projectName_or_appletID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** One applet with its instance and strategies. */
+  "GET /applet/{projectName_or_appletID}/{appletID_or_instanceID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Update an applet as `UpdateApplet` does and start its instance; answered as in the seed era, without a body. */
+  "PUT /applet/{projectName_or_appletID}/{appletID_or_instanceID}": {
+    query: undefined;
+    body: FormData;
+    answer: null;
+  };
+  /** A part of the applet log; `next` is the `after` of the following request, or its `before` if there was one. With `follow` each row is a server-sent event whose id is the sequence; `Last-Event-ID` resumes after it. */
+  "GET /applet_log/{projectName}": {
+    query: { after?: number; limit?: number; follow?: boolean; before?: string | null; level?: "debug" | "error" | "fatal" | "info" | "panic" | "trace" | "warn" | null; contains?: string; eventID?: string; instanceID?: string | null; begin?: string | null; end?: string | null };
+    body: undefined;
+    answer: LogPart | Blob;
+  };
+  /** A part of the metrics that applets submitted, with the paging of the applet log. */
+  "GET /applet_metrics/{projectName}": {
+    query: { after?: number; limit?: number };
+    body: undefined;
+    answer: MetricPart;
+  };
+  /** The audit log, newest rows first; `next` is the `before` of the following request. */
+  "GET /audit": {
+    query: { before?: number; limit?: number; account?: string; accountID?: string | null; operation?: string; path?: string; begin?: string | null; end?: string | null; outcome?: "DONE" | "REFUSED" | null };
+    body: undefined;
+    answer: AuditPage;
+  };
+  /** The chains of the settings, each with its newest known block and its monitors' states. */
+  "GET /chain": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** One chain, by its id or its name. */
+  "GET /chain/{chain}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Pause sending to a chain: committed transactions wait, sent ones are still watched. */
+  "POST /chain/{chain}/park": {
+    query: undefined;
+    body: undefined;
+    answer: ParkedChain;
+  };
+  /** Release the nonces that are leased to a project whose store is lost. Without the store it is unknown whether the events of these nonces were committed, and other transactions wait for them. Refused while the project is connected to the chain's process. If the store comes back, the transactions that it had committed are still sent. */
+  "POST /chain/{chain}/release/{projectName}": {
+    query: undefined;
+    body: undefined;
+    answer: ReleasedLeases;
+  };
+  /** Resume sending to a parked chain, beginning with the transactions that wait. */
+  "POST /chain/{chain}/resume": {
+    query: undefined;
+    body: undefined;
+    answer: ParkedChain;
+  };
+  /** The ids and names of the chains: JSON in a string, endpoints not shown. */
+  "GET /configuration/chain_config": {
+    query: undefined;
+    body: undefined;
+    answer: ChainConfigReply;
+  };
+  /** Facts for the dashboard: version, ports, chains, and whether the node is to be set up. */
+  "GET /configuration/dashboard": {
+    query: undefined;
+    body: undefined;
+    answer: DashboardReply;
+  };
+  /** The ids of the chains: JSON in a string, each with an endpoint that is not shown. */
+  "GET /configuration/eth_client": {
+    query: undefined;
+    body: undefined;
+    answer: EthClientReply;
+  };
+  /** Store an ABI for the monitors of a project. An existing ABI is not replaced. */
+  "POST /contract_abi/{projectName}": {
+    query: undefined;
+    body: CreateContractAbi;
+    answer: ContractAbiReply;
+  };
+  /** The ABIs of a project with the events of each. */
+  "GET /contract_abi/{projectName}": {
+    query: { size?: number; offset?: number };
+    body: undefined;
+    answer: ContractAbiPage;
+  };
+  /** An ABI as it was uploaded. */
+  "GET /contract_abi/{projectName}/{abiName}": {
+    query: undefined;
+    body: undefined;
+    answer: WholeContractAbiReply;
+  };
+  /** Remove an ABI; monitors that were created with it continue unchanged. */
+  "DELETE /contract_abi/{projectName}/{abiName}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** One cron job. */
+  "GET /cronjob/data/{cronJobID}": {
+    query: undefined;
+    body: undefined;
+    answer: CronJobReply;
+  };
+  /** Remove a cron job. */
+  "DELETE /cronjob/data/{cronJobID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a cron job; an absent or empty event type is `DEFAULT`. */
+  "POST /cronjob/{projectID}": {
+    query: undefined;
+    body: CreateCronJob;
+    answer: CronJobReply;
+  };
+  /** The cron jobs of a project; `nextAt` is the time of the next event of each. */
+  "GET /cronjob/{projectID}": {
+    query: { size?: number; offset?: number; cronJobID?: string[]; eventType?: string[] };
+    body: undefined;
+    answer: CronJobPage;
+  };
+  /** Remove a cron job. */
+  "DELETE /cronjob/{projectID}/{cronJobID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Dead letters without their payloads, newest first, or with `groupBy=reason` how many there are of each reason, applet and handler. */
+  "GET /dead_letter/{projectName}": {
+    query: { reason?: string; appletID?: string | null; handler?: string; eventType?: string; version?: number | null; before?: string | null; limit?: number; groupBy?: "reason" | null };
+    body: undefined;
+    answer: DeadLetterList | DeadLetterGroups;
+  };
+  /** Discard dead letters: those with the given ids, where ids that the project does not have are ignored, or all that a filter selects, oldest first. */
+  "DELETE /dead_letter/{projectName}": {
+    query: { reason?: string; appletID?: string | null; handler?: string; eventType?: string; version?: number | null; all?: boolean; limit?: number; after?: string; dryRun?: boolean; letterID?: string[] };
+    body: undefined;
+    answer: DiscardedSelection | null;
+  };
+  /** Replay dead letters through their handlers: those with the given ids, in their order, or all that a filter selects, oldest first. */
+  "POST /dead_letter/{projectName}/replay": {
+    query: undefined;
+    body: ReplayLetters | undefined;
+    answer: ReplayedLetters | ReplayedSelection;
+  };
+  /** One dead letter with its payload. */
+  "GET /dead_letter/{projectName}/{letterID}": {
+    query: undefined;
+    body: undefined;
+    answer: WholeDeadLetter;
+  };
+  /** Start the instance of an applet; a new one is created if it was removed. */
+  "POST /deploy/applet/{appletID}": {
+    query: undefined;
+    body: Deploy | undefined;
+    answer: InstanceReply;
+  };
+  /** The instance of an applet. */
+  "GET /deploy/applet/{appletID}": {
+    query: undefined;
+    body: undefined;
+    answer: InstanceReply;
+  };
+  /** Restart an instance. */
+  "POST /deploy/applet/{appletID}/{instanceID}": {
+    query: undefined;
+    body: Deploy | undefined;
+    answer: InstanceReply;
+  };
+  /** Remove an instance; its applet stays but handles no events. */
+  "DELETE /deploy/data/{instanceID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** One instance. */
+  "GET /deploy/instance/{instanceID}": {
+    query: undefined;
+    body: undefined;
+    answer: InstanceReply;
+  };
+  /** Remove the instances that match the filters; without a filter, all of the project. */
+  "DELETE /deploy/x/{projectName}": {
+    query: { size?: number; offset?: number; instanceID?: string[]; appletID?: string[]; state?: ("CREATED" | "STARTED" | "STOPPED")[] };
+    body: undefined;
+    answer: null;
+  };
+  /** Start, stop, restart or remove an instance. */
+  "PUT /deploy/{instanceID}/{cmd}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Send an event, a batch of events, or a push with events of many devices */
+  "POST /event/{channel}": {
+    query: { eventType?: string; eventID?: string; timestamp?: string };
+    body: EventMessage | EventBatch | EventPush | undefined;
+    answer: EventMessageReply | EventBatchReply | EventRawReply | EventPushReply;
+  };
+  /** The event history, newest first. For a single event the answer adds its log lines, the messages and calls it has sent, and the reasons if it was refused. */
+  "GET /event_log/{projectName}": {
+    query: { eventID?: string; type?: string; publisher?: string; outcome?: "duplicate" | "failed" | "ok" | "unhandled" | null; source?: "api" | "chain" | "cron" | "http" | "mqtt" | null; begin?: string | null; end?: string | null; before?: string | null; limit?: number };
+    body: undefined;
+    answer: EventList;
+  };
+  /** One event by its place in the history, with its payload, its log lines, what it has sent, and the reasons if an event with its id was refused. */
+  "GET /event_log/{projectName}/at/{place}": {
+    query: undefined;
+    body: undefined;
+    answer: EventDetails;
+  };
+  /** Replay events of the history through all handlers, each under the id `<event id>#r<n>`. */
+  "POST /event_log/{projectName}/replay": {
+    query: undefined;
+    body: ReplayEvents;
+    answer: ReplayedEvents;
+  };
+  /** Current health conditions, recent ones (newest first), and the states of the processes. */
+  "GET /health": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** The value of a key, the list of an applet's keys, or its pairs. */
+  "GET /kv/{projectName}": {
+    query: { appletID: string; key?: string | null; encoding?: "base64" | "text"; prefix?: string; after?: string | null; limit?: number; values?: boolean };
+    body: undefined;
+    answer: KeyList | StoredValue | PairPage;
+  };
+  /** Write one key of an applet, like a handler does: committed when the answer is sent. */
+  "PUT /kv/{projectName}": {
+    query: { appletID: string; key?: string | null; encoding?: "base64" | "text" };
+    body: NewValue | undefined;
+    answer: WrittenKey;
+  };
+  /** Delete one key of an applet, between two events. */
+  "DELETE /kv/{projectName}": {
+    query: { appletID: string; key?: string | null; encoding?: "base64" | "text" };
+    body: undefined;
+    answer: null;
+  };
+  /** Log in with username and password; the answer holds a token for the account. */
+  "PUT /login": {
+    query: undefined;
+    body: Login;
+    answer: LoginReply;
+  };
+  /** End the login of this token, or with `all=true` all logins of the account. */
+  "DELETE /login": {
+    query: { all?: boolean };
+    body: undefined;
+    answer: null;
+  };
+  /** Log in with a wallet's signature. The account is created if the settings allow it. */
+  "PUT /login/eth": {
+    query: undefined;
+    body: WalletLogin;
+    answer: LoginReply;
+  };
+  /** Get a newer token for a login; possible for 24 hours after the password. */
+  "PUT /login/renew": {
+    query: undefined;
+    body: undefined;
+    answer: LoginReply;
+  };
+  /** Log in with a wallet's signature. The account is created if the settings allow it. */
+  "PUT /login/wallet": {
+    query: undefined;
+    body: WalletLogin;
+    answer: LoginReply;
+  };
+  /** A nonce for the message that a wallet signs; valid for one login within 5 minutes. */
+  "GET /login/wallet/nonce": {
+    query: { address?: string };
+    body: undefined;
+    answer: WalletNonceReply;
+  };
+  /** End all logins of the caller, including this one; access keys stay valid. */
+  "POST /logout": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a monitor; an unknown chain is refused. */
+  "POST /monitor/chain_height/{projectName}": {
+    query: undefined;
+    body: CreateChainHeight;
+    answer: Record<string, any>;
+  };
+  /** The monitors of this kind in a project, with their progress. */
+  "GET /monitor/chain_height/{projectName}": {
+    query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** One monitor. */
+  "GET /monitor/chain_height/{projectName}/{monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove a monitor: it sends no more events. */
+  "DELETE /monitor/chain_height/{projectName}/{monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a monitor; an unknown chain is refused. */
+  "POST /monitor/chain_tx/{projectName}": {
+    query: undefined;
+    body: CreateChainTx;
+    answer: Record<string, any>;
+  };
+  /** The monitors of this kind in a project, with their progress. */
+  "GET /monitor/chain_tx/{projectName}": {
+    query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** One monitor. */
+  "GET /monitor/chain_tx/{projectName}/{monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove a monitor: it sends no more events. */
+  "DELETE /monitor/chain_tx/{projectName}/{monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a monitor; an unknown chain is refused. */
+  "POST /monitor/contract_log/{projectName}": {
+    query: undefined;
+    body: CreateContractLog;
+    answer: Record<string, any>;
+  };
+  /** The monitors of this kind in a project, with their progress. */
+  "GET /monitor/contract_log/{projectName}": {
+    query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** One monitor. */
+  "GET /monitor/contract_log/{projectName}/{monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove a monitor: it sends no more events. */
+  "DELETE /monitor/contract_log/{projectName}/{monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a monitor; an unknown chain is refused. */
+  "POST /monitor/x/{projectName}/chain_height": {
+    query: undefined;
+    body: CreateChainHeight;
+    answer: Record<string, any>;
+  };
+  /** The monitors of this kind in a project, with their progress. */
+  "GET /monitor/x/{projectName}/chain_height/datalist": {
+    query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Pause or start monitors, all of them or none; `cmd` is START or PAUSE. */
+  "PUT /monitor/x/{projectName}/chain_height/{cmd_or_monitorID}": {
+    query: undefined;
+    body: ControlMonitors;
+    answer: null;
+  };
+  /** One monitor. */
+  "GET /monitor/x/{projectName}/chain_height/{cmd_or_monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove a monitor: it sends no more events. */
+  "DELETE /monitor/x/{projectName}/chain_height/{cmd_or_monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a monitor; an unknown chain is refused. */
+  "POST /monitor/x/{projectName}/chain_tx": {
+    query: undefined;
+    body: CreateChainTx;
+    answer: Record<string, any>;
+  };
+  /** The monitors of this kind in a project, with their progress. */
+  "GET /monitor/x/{projectName}/chain_tx/datalist": {
+    query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Pause or start monitors, all of them or none; `cmd` is START or PAUSE. */
+  "PUT /monitor/x/{projectName}/chain_tx/{cmd_or_monitorID}": {
+    query: undefined;
+    body: ControlMonitors;
+    answer: null;
+  };
+  /** One monitor. */
+  "GET /monitor/x/{projectName}/chain_tx/{cmd_or_monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove a monitor: it sends no more events. */
+  "DELETE /monitor/x/{projectName}/chain_tx/{cmd_or_monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create a monitor; an unknown chain is refused. */
+  "POST /monitor/x/{projectName}/contract_log": {
+    query: undefined;
+    body: CreateContractLog;
+    answer: Record<string, any>;
+  };
+  /** The monitors of this kind in a project, with their progress. */
+  "GET /monitor/x/{projectName}/contract_log/datalist": {
+    query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Pause or start monitors, all of them or none; `cmd` is START or PAUSE. */
+  "PUT /monitor/x/{projectName}/contract_log/{cmd_or_monitorID}": {
+    query: undefined;
+    body: ControlMonitors;
+    answer: null;
+  };
+  /** One monitor. */
+  "GET /monitor/x/{projectName}/contract_log/{cmd_or_monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove a monitor: it sends no more events. */
+  "DELETE /monitor/x/{projectName}/contract_log/{cmd_or_monitorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** The numbers of retained messages, unreleased QoS 2 messages and sessions, with their limits. */
+  "GET /mqtt": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove all retained messages, all unreleased QoS 2 messages, or all sessions. To remove sessions, the broker restarts and all devices reconnect. */
+  "DELETE /mqtt/{kind}": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Create an operator from a private key, which the node keeps encrypted. */
+  "POST /operator": {
+    query: undefined;
+    body: CreateOperator;
+    answer: OperatorReply;
+  };
+  /** Remove an operator and its key, which cannot be recovered. */
+  "DELETE /operator/data/{operatorID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Export an operator's private key, for an administrator who repeats their password. The audit log records the export before the key leaves the node. */
+  "POST /operator/data/{operatorID}/export": {
+    query: undefined;
+    body: ExportOperator;
+    answer: OperatorReply;
+  };
+  /** The caller's operators; the one named `default` is created if it does not exist. */
+  "GET /operator/datalist": {
+    query: { size?: number; offset?: number };
+    body: undefined;
+    answer: OperatorPage;
+  };
+  /** Create an operator with a random key that the node generates. */
+  "POST /operator/generate": {
+    query: undefined;
+    body: GenerateOperator;
+    answer: OperatorReply;
+  };
+  /** Create a project of the caller. `project` repeats it in the answer for early clients. */
+  "POST /project": {
+    query: undefined;
+    body: CreateProject;
+    answer: CreatedProjectReply;
+  };
+  /** The caller's projects with their applets. */
+  "GET /project": {
+    query: { size?: number; offset?: number; ids?: string[]; projectIDs?: string[]; names?: string[]; name?: string; version?: string[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** The caller's projects; for administrators, the projects of all accounts. */
+  "GET /project/datalist": {
+    query: { size?: number; offset?: number; projectID?: string[]; name?: string[]; version?: string[] };
+    body: undefined;
+    answer: ProjectPage;
+  };
+  /** The caller's projects with their applets, with the filters of later clients. */
+  "GET /project/detail_list": {
+    query: { size?: number; offset?: number; projectID?: string[]; name?: string[]; version?: string[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Create a project from a file of `ExportProject`, with new ids of this node. Either all of it is created or nothing. */
+  "POST /project/import": {
+    query: undefined;
+    body: FormData;
+    answer: Record<string, any>;
+  };
+  /** Remove a project and everything that belongs to it. */
+  "DELETE /project/x/{projectName}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** One project with its configurations. */
+  "GET /project/x/{projectName}/data": {
+    query: undefined;
+    body: undefined;
+    answer: ProjectReply;
+  };
+  /** Export a project as a file for `ImportProject`, on this node or on another. */
+  "POST /project/x/{projectName}/export": {
+    query: undefined;
+    body: ExportProject | undefined;
+    answer: Blob;
+  };
+  /** One project with its configurations. */
+  "GET /project/{projectName}": {
+    query: undefined;
+    body: undefined;
+    answer: ProjectReply;
+  };
+  /** Remove a project and everything that belongs to it. */
+  "DELETE /project/{projectName}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Define the tables of a project; existing tables that are not named stay. */
+  "POST /project_config/x/{projectName}/PROJECT_DATABASE": {
+    query: undefined;
+    body: Database | undefined;
+    answer: Record<string, any>;
+  };
+  /** The tables of a project by schema. */
+  "GET /project_config/x/{projectName}/PROJECT_DATABASE": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Replace a project's variables; events that arrive after the answer see the new ones. */
+  "POST /project_config/x/{projectName}/PROJECT_ENV": {
+    query: undefined;
+    body: Environment;
+    answer: Record<string, any>;
+  };
+  /** The variables of a project. */
+  "GET /project_config/x/{projectName}/PROJECT_ENV": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Store a flow. */
+  "POST /project_config/x/{projectName}/PROJECT_FLOW": {
+    query: undefined;
+    body: Flow;
+    answer: Record<string, any>;
+  };
+  /** The flow of a project; an empty one if none was stored. */
+  "GET /project_config/x/{projectName}/PROJECT_FLOW": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Set the daily spending limit of a project's transactions. */
+  "POST /project_config/x/{projectName}/PROJECT_SPENDING": {
+    query: undefined;
+    body: SpendingLimit;
+    answer: Record<string, any>;
+  };
+  /** The daily spending limit of a project's transactions. */
+  "GET /project_config/x/{projectName}/PROJECT_SPENDING": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Replace a project's variables; answered as in the seed era, without a body. */
+  "POST /project_config/{projectName}/PROJECT_ENV": {
+    query: undefined;
+    body: Environment;
+    answer: null;
+  };
+  /** The variables of a project. */
+  "GET /project_config/{projectName}/PROJECT_ENV": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Define the tables of a project; answered as in the seed era, without a body. */
+  "POST /project_config/{projectName}/PROJECT_SCHEMA": {
+    query: undefined;
+    body: Database | undefined;
+    answer: null;
+  };
+  /** The tables of a project's schema `public`, in the early form. */
+  "GET /project_config/{projectName}/PROJECT_SCHEMA": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** The operator that a project uses: the bound one, or else the default of its account. */
+  "GET /project_operator/data/{projectID}": {
+    query: undefined;
+    body: undefined;
+    answer: OperatorReply;
+  };
+  /** Make a project use the default operator of its account again. */
+  "DELETE /project_operator/{projectID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Bind a project to an operator of the caller. */
+  "POST /project_operator/{projectID}/{operatorID}": {
+    query: undefined;
+    body: undefined;
+    answer: BoundOperator;
+  };
+  /** One publisher, with its token. */
+  "GET /publisher/data/{publisherID}": {
+    query: undefined;
+    body: undefined;
+    answer: PublisherReply;
+  };
+  /** Remove a publisher; its token stops working. */
+  "DELETE /publisher/data/{publisherID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Give a publisher a new token, an access key; the old token stops working at once. */
+  "POST /publisher/data/{publisherID}/token": {
+    query: undefined;
+    body: Expiry | undefined;
+    answer: PublisherReply;
+  };
+  /** The metadata of a publisher's token, without the token itself. */
+  "GET /publisher/data/{publisherID}/token": {
+    query: undefined;
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Create a publisher; its token is an access key. */
+  "POST /publisher/x/{projectName}": {
+    query: undefined;
+    body: CreatePublisher;
+    answer: PublisherReply;
+  };
+  /** The publishers of a project. */
+  "GET /publisher/x/{projectName}": {
+    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string };
+    body: undefined;
+    answer: PublisherPage;
+  };
+  /** Remove the publishers that match the filters; without a filter, all of the project. */
+  "DELETE /publisher/x/{projectName}": {
+    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string };
+    body: undefined;
+    answer: null;
+  };
+  /** Make the project public: events without a token are attributed to this publisher. */
+  "POST /publisher/x/{projectName}/anonymous": {
+    query: undefined;
+    body: undefined;
+    answer: PublisherReply;
+  };
+  /** The existing publisher with this key, unchanged; it is created if there is none. */
+  "POST /publisher/x/{projectName}/upsert": {
+    query: undefined;
+    body: CreatePublisher;
+    answer: PublisherReply;
+  };
+  /** Rename a publisher; its token stays. */
+  "PUT /publisher/x/{projectName}/{publisherID}": {
+    query: undefined;
+    body: NamePublisher;
+    answer: null;
+  };
+  /** Create a publisher; the answer carries its token. */
+  "POST /publisher/{projectName}": {
+    query: undefined;
+    body: CreatePublisher;
+    answer: PublisherReply;
+  };
+  /** The publishers of a project. The interface spells the key `ProjectName` this way. */
+  "GET /publisher/{projectName}": {
+    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove publishers; ids that the project does not have are ignored. */
+  "DELETE /publisher/{projectName}": {
+    query: { publisherID: string[] };
+    body: undefined;
+    answer: null;
+  };
+  /** Rename a publisher; its token stays. */
+  "PUT /publisher/{projectName}/{publisherID}": {
+    query: undefined;
+    body: NamePublisher;
+    answer: null;
+  };
+  /** Limits and usage of the caller's account. */
+  "GET /quota": {
+    query: undefined;
+    body: undefined;
+    answer: QuotasReply;
+  };
+  /** Refused events, which reached no project, with the reasons. `more` is the number of further ones that were only counted. */
+  "GET /refused_event": {
+    query: { eventID?: string; project?: string; limit?: number };
+    body: undefined;
+    answer: RefusedEvents;
+  };
+  /** Create an account; the first one needs the setup code, later ones an administrator. */
+  "POST /register/admin": {
+    query: undefined;
+    body: Register;
+    answer: AccountReply;
+  };
+  /** The caller's resources. */
+  "GET /resource": {
+    query: { size?: number; offset?: number; resourceID?: string[]; uploadedBefore?: string | null; uploadedAfter?: string | null; expireBefore?: string | null; expireAfter?: string | null; filename?: string[]; filenameLike?: string; md5?: string[] };
+    body: undefined;
+    answer: ResourcePage;
+  };
+  /** Download the module. */
+  "GET /resource/data/{resourceID}": {
+    query: undefined;
+    body: undefined;
+    answer: Blob;
+  };
+  /** Always refused: modules are stored on the node, so there is no external URL. */
+  "GET /resource/url/{resourceID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Delete a resource. Applets that run it, or have a stored version of it, are not affected. The file is removed when no applet and no account has it any more. */
+  "DELETE /resource/{resourceID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Figures over time by column: of the node for administrators, of the projects for others. */
+  "GET /series": {
+    query: { name?: string[]; step?: "0" | "1" | "10" | "60"; begin?: string | null; end?: string | null; project?: string | null };
+    body: undefined;
+    answer: SeriesReply;
+  };
+  /** The SQL tables of a project with their columns and numbers of rows. */
+  "GET /sql/{projectName}": {
+    query: undefined;
+    body: undefined;
+    answer: TableList;
+  };
+  /** Run one SELECT on a connection that can change nothing. */
+  "POST /sql/{projectName}/query": {
+    query: undefined;
+    body: Query;
+    answer: QueryReply;
+  };
+  /** Rows of a table, sorted and in pages. */
+  "GET /sql/{projectName}/{table}": {
+    query: { order?: string; desc?: boolean; offset?: number; limit?: number; filter?: string[] };
+    body: undefined;
+    answer: RowPage;
+  };
+  /** One strategy. */
+  "GET /strategy/data/{strategyID}": {
+    query: undefined;
+    body: undefined;
+    answer: StrategyReply;
+  };
+  /** Remove a strategy. */
+  "DELETE /strategy/data/{strategyID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Create one strategy. */
+  "POST /strategy/x/{projectName}": {
+    query: undefined;
+    body: StateStrategy;
+    answer: StrategyReply;
+  };
+  /** Remove the strategies that match the filters; without a filter, all of the project. */
+  "DELETE /strategy/x/{projectName}": {
+    query: { size?: number; offset?: number; strategyID?: string[]; appletID?: string[]; eventType?: string[]; handler?: string[] };
+    body: undefined;
+    answer: null;
+  };
+  /** The strategies of a project, one row each. */
+  "GET /strategy/x/{projectName}/datalist": {
+    query: { size?: number; offset?: number; strategyID?: string[]; appletID?: string[]; eventType?: string[]; handler?: string[] };
+    body: undefined;
+    answer: StrategyPage;
+  };
+  /** Create strategies. */
+  "POST /strategy/{projectName_or_strategyID}": {
+    query: undefined;
+    body: CreateStrategies;
+    answer: null;
+  };
+  /** The strategies of a project, grouped by applet; `total` counts strategies. */
+  "GET /strategy/{projectName_or_strategyID}": {
+    query: { size?: number; offset?: number; id?: string[]; strategyID?: string[]; appletID?: string[]; eventType?: string[] };
+    body: undefined;
+    answer: Record<string, any>;
+  };
+  /** Remove strategies; ids that the project does not have are ignored. */
+  "DELETE /strategy/{projectName_or_strategyID}": {
+    query: { strategyID: string[] };
+    body: undefined;
+    answer: null;
+  };
+  /** Change a strategy; it may also move to another applet of its project. */
+  "PUT /strategy/{projectName_or_strategyID}": {
+    query: undefined;
+    body: StateStrategy;
+    answer: null;
+  };
+  /** One strategy. */
+  "GET /strategy/{projectName}/{strategyID}": {
+    query: undefined;
+    body: undefined;
+    answer: StrategyReply;
+  };
+  /** Change a strategy; it may also move to another applet of its project. */
+  "PUT /strategy/{projectName}/{strategyID}": {
+    query: undefined;
+    body: StateStrategy;
+    answer: null;
+  };
+  /** One limit. */
+  "GET /traffic/data/{trafficLimitID}": {
+    query: undefined;
+    body: undefined;
+    answer: TrafficLimitReply;
+  };
+  /** Limit a kind of call: EVENT limits events of publishers, BLOCKCHAIN calls to a chain. */
+  "POST /traffic/x/{projectName}": {
+    query: undefined;
+    body: CreateTrafficLimit;
+    answer: TrafficLimitReply;
+  };
+  /** Remove the limits that match the filters; without a filter, all of the project. */
+  "DELETE /traffic/x/{projectName}": {
+    query: { size?: number; offset?: number; apiType?: ("BLOCKCHAIN" | "EVENT")[] };
+    body: undefined;
+    answer: null;
+  };
+  /** Remove a limit. */
+  "DELETE /traffic/x/{projectName}/data/{trafficLimitID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** The limits of a project. */
+  "GET /traffic/x/{projectName}/datalist": {
+    query: { size?: number; offset?: number; apiType?: ("BLOCKCHAIN" | "EVENT")[] };
+    body: undefined;
+    answer: TrafficLimitPage;
+  };
+  /** Change a limit; the counters are kept unless the length of the windows changes. */
+  "PUT /traffic/x/{projectName}/{trafficLimitID}": {
+    query: undefined;
+    body: UpdateTrafficLimit;
+    answer: TrafficLimitReply;
+  };
+  /** Transactions of all projects, newest first. */
+  "GET /tx": {
+    query: { before?: string | null; limit?: number; state?: ("CONFIRMED" | "FAILED" | "INIT" | "IN_BLOCK" | "PENDING")[]; chainID?: number; eventID?: string; hash?: string; from?: string; stuck?: boolean };
+    body: undefined;
+    answer: TransactionPage;
+  };
+  /** Transactions of a project, newest first; `next` is the `before` of the following request. */
+  "GET /tx/{projectName}": {
+    query: { before?: string | null; limit?: number; state?: ("CONFIRMED" | "FAILED" | "INIT" | "IN_BLOCK" | "PENDING")[]; chainID?: number; eventID?: string; hash?: string; from?: string; stuck?: boolean };
+    body: undefined;
+    answer: TransactionPage;
+  };
+  /** A project's transactions by state and its spending, per chain. */
+  "GET /tx/{projectName}/state": {
+    query: undefined;
+    body: undefined;
+    answer: TransactionState;
+  };
+  /** One transaction with all its attempts. For administrators, the project `x` stands for any project, also a removed one. */
+  "GET /tx/{projectName}/{transaction}": {
+    query: undefined;
+    body: undefined;
+    answer: WholeTransaction;
+  };
+  /** Cancel a transaction: use its nonce for one that does nothing. A transaction that is in a block already stays as it is. */
+  "POST /tx/{projectName}/{transaction}/cancel": {
+    query: undefined;
+    body: undefined;
+    answer: WholeTransaction;
+  };
+  /** Sign a transaction again with the same nonce and higher fees, within the chain's cap. */
+  "POST /tx/{projectName}/{transaction}/retry": {
+    query: undefined;
+    body: undefined;
+    answer: WholeTransaction;
+  };
+  /** Delete the log rows of an instance. */
+  "DELETE /wasmlog/{instanceID}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+}

@@ -16,6 +16,9 @@ export type AccountReply = { accountID: string; username: string; role: string; 
 /** `info` of a changed applet; `strategies` replace the existing ones. */
 export type AppletChange = { appletName?: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE" | null; reuseEvents?: number | null };
 
+/** The effects that an applet can have, by the host functions that its module imports. They are `kv`, `sql`, `mqtt`, `chain`, `api` and `metrics`. */
+export type AppletEffects = { appletID: string; effects: string[] };
+
 /** `info` of a new applet. Without strategies the applet gets `DEFAULT` -> `start`, or none if its module does not export that handler. */
 export type AppletInfo = { appletName: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE"; reuseEvents?: number };
 
@@ -36,6 +39,9 @@ export type AuditRowReply = { sequence: string; time: string; accountID?: string
 
 /** The operator that a project is bound to. */
 export type BoundOperator = { projectID: string; operatorID: string; createdAt: string; updatedAt: string };
+
+/** Bytes as text, or as base64 if they are not UTF-8. Only the first 4 KiB are shown; `size` is the whole size in bytes. */
+export type Bytes = { value: string; encoding: "base64" | "text"; size: number };
 
 /** The key-value store of an applet. Applets of a project with the same prefix share their pairs. The pairs are on disk in every mode. */
 export type Cache = { mode?: "MEMORY" | "REDIS"; prefix?: string };
@@ -58,6 +64,9 @@ export type ChangePassword = { oldPassword: string; password: string };
 /** The quotas to change; the others stay. */
 export type ChangeQuotas = { quotas: ChangedQuota[] };
 
+/** The new role. */
+export type ChangeRole = { role: "ADMIN" | "DEVELOPER" };
+
 /** A `limit` for one account, or `unlimited`; with neither, that of the settings applies. */
 export type ChangedQuota = { name: "abis" | "access_keys" | "applets" | "bytes" | "cron_jobs" | "databases" | "modules" | "monitors" | "operators" | "processes" | "projects" | "publishers" | "strategies"; limit?: number | null; unlimited?: boolean };
 
@@ -66,6 +75,9 @@ export type Column = { name: string; constrains: Constrains };
 
 /** A column of a table, with its declared type. */
 export type ColumnReply = { name: string; type: string; nullable: boolean; primaryKey: boolean };
+
+/** A configuration of the project `relID`, without its value. */
+export type ConfigReply = { configID: string; relID: string; type: string; createdAt: string; updatedAt: string };
 
 /** Type and constraints of a column. `default` is the plain value, without SQL quotes. */
 export type Constrains = { datatype: "BOOL" | "DECIMAL" | "FLOAT32" | "FLOAT64" | "INT" | "INT16" | "INT32" | "INT64" | "INT8" | "NUMERIC" | "TEXT" | "TIMESTAMP" | "UINT" | "UINT16" | "UINT32" | "UINT64" | "UINT8"; length?: number; decimal?: number; default?: string | number | boolean | null; null?: boolean; autoincrement?: boolean; desc?: string };
@@ -145,11 +157,32 @@ export type Deploy = { cache?: Cache | null };
 /** Counts of what a filter has discarded; `next` is empty when no letter is left. */
 export type DiscardedSelection = { found: number; discarded: number; next: string };
 
+/** What would be sent (`mqtt`, `api`, `transaction`) or stored (`metric`) after the commit. `target` is the topic, the event type of the answer, or the chain. */
+export type DryRunEffect = { kind: string; target: string; body: Bytes };
+
+/** A handler and the event to run it over; `payload` is base64. `version` is a stored version of the applet, by default its present one. Without `withState` the handler finds no keys and no rows. */
+export type DryRunEvent = { handler: string; eventType?: string; payload?: string; version?: number | null; withState?: boolean };
+
+/** A line of the applet log. */
+export type DryRunLog = { level: string; source: string; text: string };
+
+/** What the handler did. `error` is empty if it returned `code`. `elapsedUs` includes the making of the instance; `memoryBytes` is what the run added to the memory of its process. `notes` say how the run differed from one on the node. */
+export type DryRunReport = { code: number; error: string; logs: DryRunLog[]; writes: DryRunWrite[]; statements: DryRunStatement[]; effects: DryRunEffect[]; elapsedUs: number; memoryBytes: number; notes: string[] };
+
+/** A SQL statement as the handler sent it, with its rows or the error. */
+export type DryRunStatement = { request: Bytes; result: Bytes; error: string; elapsedUs: number };
+
+/** A key that would be written; `before` is null for a new one. */
+export type DryRunWrite = { key: Bytes; before: Bytes | null; after: Bytes };
+
 /** A message, an API call or a transaction that an event has sent. `kind` is `mqtt`, `api` or `chain:<chain id>`. `state` is `waiting`, `delivered` or `refused`; `at` is when it was delivered or refused. */
 export type Effect = { kind: string; target: string; size: number; state: string; at?: string; reason?: string };
 
 /** Variables of the project's applets, as pairs of key and value; they replace all old ones. */
 export type Environment = { env: [string, string][] };
+
+/** The variables of a project: names with their values. */
+export type EnvironmentReply = { env: string[][] };
 
 /** A failure. Programs should compare `key`; the texts may change. */
 export type Error = { key: string; code: number; msg: string; desc: string; canBeTalk: boolean; id: string; sources: string[]; fields: ({ field: string; msg: string; in: "path" | "query" | "header" | "body" })[] | null };
@@ -197,8 +230,14 @@ export type ExportOperator = { password: string };
 /** The contents of the file besides the definitions: `data` adds the data that handlers stored, `tokens` the tokens of publishers. A file with tokens is a secret. */
 export type ExportProject = { data?: boolean; tokens?: boolean };
 
+/** An export. `handler` says that a strategy can name it. */
+export type ExportReply = { name: string; kind: string; type: string; handler: boolean };
+
 /** Events that pass through operators into a sink. The node stores flows but runs none. */
 export type Flow = { source: Source; operators?: Operator[]; sink: Sink };
+
+/** The events that were handled from `begin` until `end`. `types` counts all events, but at most the 500 most frequent types. `sources` counts the newest 4,000 events and older failures. `handlers` has the strategies that failed. */
+export type FlowReply = { begin: string; end: string; types: TypeFlow[]; sources: SourceFlow[]; handlers: HandlerFailures[]; sends: SendFlow[]; applets: AppletEffects[] };
 
 /** The new operator's name. */
 export type GenerateOperator = { name: string };
@@ -206,11 +245,23 @@ export type GenerateOperator = { name: string };
 /** A group of operations that privileges name. */
 export type GroupReply = { name: string; desc: string };
 
+/** How many runs of a strategy's handler failed. */
+export type HandlerFailures = { strategyID: string; failed: number };
+
 /** The result of one handler: its return code, or -1 and the reason of its failure. The ids and the version are absent in events of early versions of the node. `handler` and `appletName` are absent when the strategy or the applet was removed. */
 export type HandlerResult = { instanceID: string; code: number; errMsg: string; strategyID?: string; appletID?: string; appletVersion?: number; handler?: string; appletName?: string };
 
+/** A health condition of one part. `seconds` is how long it has lasted. */
+export type HealthCondition = { part: string; state: string; meaning: string; detail: string; since?: string; seconds?: number; until?: string };
+
+/** The conditions, recent ones (newest first), and the processes. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, those of projects last. */
+export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: number; recent: HealthCondition[]; parts: Record<string, string>; projects: Record<string, number>; processes: ProcessRow[]; processesTotal: number };
+
 /** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
 export type ImportProject = { name?: string; newTokens?: boolean };
+
+/** An import. `type` is there for functions: `(i32, i32) -> (i32)`. */
+export type ImportReply = { module: string; name: string; kind: string; type: string };
 
 /** An instance. */
 export type InstanceReply = { appletID: string; createdAt: string; instanceID: string; instanceState: string; state: string; updatedAt: string };
@@ -241,6 +292,9 @@ export type LoginReply = { accountID: string; accountRole: string; token: string
 
 /** A part of the metrics; `next` is the `after` of the following request. */
 export type MetricPart = { data: SubmittedMetric[]; next: string };
+
+/** A module as the node sees it; `size` is in bytes. `problems` say why the node would refuse it; without any it can be uploaded. `warnings` say what may not work as expected. At most 1,000 imports and 1,000 exports are listed, none for a file that is not a valid module. `runtime` and `producers` are what the toolchain left in it. */
+export type ModuleInspection = { filename: string; size: number; sha256: string; md5: string; handlers: string[]; imports: ImportReply[]; exports: ExportReply[]; runtime: string; producers: Record<string, string[]>; problems: string[]; warnings: string[] };
 
 /** A publisher's name, its key (`pub_id` in its messages), and the event types it may send. An empty list allows all event types. */
 export type NamePublisher = { name: string; key: string; eventTypes?: string[] | null };
@@ -274,6 +328,9 @@ export type Privilege = { name: string; perm: "NO_ACCESS" | "READONLY" | "READ_W
 
 /** The permission of an access key on a group of operations. */
 export type PrivilegeReply = { name: string; desc: string; perm: string };
+
+/** A process of the node. `project` is the name of the project whose events it handles. `state` is the supervisor's; `resting` is a part without a process. `cpuSeconds` counts from the start of the process. `restarts` is how often a process of this part has died since the node started. */
+export type ProcessRow = { part: string; project?: string; state: string; pid?: number; memoryBytes?: number; cpuSeconds?: number; startedAt?: string; restarts: number };
 
 /** A page of a list; `total` counts all matching rows. */
 export type ProjectPage = { data: ProjectReply[]; total: number };
@@ -353,6 +410,9 @@ export type RuleDraft = { eventType: string; handler: string };
 /** A named group of tables. */
 export type Schema = { schema?: string; tables?: Table[] };
 
+/** What handlers have sent: `kind` is `mqtt`, `api` or `chain`. */
+export type SendFlow = { kind: string; delivered: number; refused: number; waiting: number };
+
 /** A transaction that an event has sent. */
 export type SentTransaction = { transactionID: string; chainID: number; state: string; hash: string };
 
@@ -368,8 +428,14 @@ export type SinkInfo = { DBInfo?: TableSink; chainBlock?: ChainSink };
 /** The source of a flow: events of these types. */
 export type Source = { strategies: string[] };
 
+/** Events of a type from one sender. `publisherID` is "0" when no publisher sent them. */
+export type SourceFlow = { eventType: string; events: number; failed: number; perSecond: number; source: string; publisherID: string; lastAt?: string };
+
 /** The limit of what a project's transactions may cost per day (UTC), fees included, in wei as decimal text. */
 export type SpendingLimit = { weiPerDay: string };
+
+/** The daily spending limit of a project, in wei as decimal text. */
+export type SpendingReply = { weiPerDay: string };
 
 /** The fields of a strategy, with the later generation's flag for collecting metrics. */
 export type StateStrategy = { appletID: string; eventType: string; handler: string; autoCollectMetric?: boolean | null };
@@ -380,11 +446,20 @@ export type StoredPair = { key: string; keyEncoding: "base64" | "text"; value: s
 /** The value of one key; `encoding` is that of both. */
 export type StoredValue = { appletID: string; encoding: string; key: string; value: string };
 
+/** The strategies of one applet. */
+export type StrategyGroup = { projectID: string; strategies: StrategyRow[]; createdAt: string; updatedAt: string };
+
+/** The strategies of a project by applet; `total` counts strategies. */
+export type StrategyGroups = { data: StrategyGroup[]; total: number };
+
 /** A page of a list; `total` counts all matching rows. */
 export type StrategyPage = { data: StrategyReply[]; total: number };
 
 /** A strategy; a dead one names a handler that the module of its applet does not export. */
 export type StrategyReply = { appletID: string; autoCollectMetric: boolean; createdAt: string; dead: boolean; eventType: string; handler: string; projectID: string; strategyID: string; updatedAt: string; warnings?: string[] };
+
+/** A strategy in the list of the seed era; `warnings` say why one is dead. */
+export type StrategyRow = { strategyID: string; appletID: string; appletName: string; eventType: string; handler: string; dead: boolean; warnings?: string[] };
 
 /** JSON that an applet submitted, in `value`. */
 export type SubmittedMetric = { sequence: string; time: string; appletName: string; instanceID: string; eventID: string; value: any };
@@ -401,6 +476,9 @@ export type TableReply = { name: string; columns: ColumnReply[]; rows: number | 
 /** A table as the end of a flow. */
 export type TableSink = { endpoint?: string; DBType?: string; table?: string; columns?: string[] };
 
+/** The metadata of a publisher's token, in the form of an access key. Source: interface document, 4.4. */
+export type TokenReply = { name: string; identityType: string; identityID: string; form: string; privileges: PrivilegeReply[]; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
+
 /** A page of a list; `total` counts all matching rows. */
 export type TrafficLimitPage = { data: TrafficLimitReply[]; total: number };
 
@@ -410,11 +488,14 @@ export type TrafficLimitReply = { apiType: string; createdAt: string; duration: 
 /** Transactions, newest first; `next` is the `before` of the following request. */
 export type TransactionPage = { data: TransactionReply[]; next?: string };
 
-/** A transaction. Amounts are in wei, as decimal digits; `hash` is the mined one or the last. `signatures` counts the attempts; `stuckSince` is when the chain refused it. */
-export type TransactionReply = { transactionID: string; chainID: number; projectID: string; eventID: string; operatorName: string; from: string; to: string; value: string; nonce: number; hash: string; state: string; reason: string; stuck: boolean; stuckSince?: string; signatures: number; createdAt: string; updatedAt: string };
+/** A transaction. Amounts are in wei, as decimal digits; `hash` is the mined one or the last. `signatures` counts the attempts; `stuckSince` is when the chain refused it; a mined one has `blockNumber` and `feeWei`. */
+export type TransactionReply = { transactionID: string; chainID: number; projectID: string; eventID: string; operatorName: string; from: string; to: string; value: string; nonce: number; hash: string; state: string; reason: string; stuck: boolean; stuckSince?: string; signatures: number; blockNumber?: number; feeWei?: string; createdAt: string; updatedAt: string };
 
 /** A project's transactions, per chain; `weiPerDay` is its limit, null for none. */
 export type TransactionState = { weiPerDay: string | null; data: ChainSpending[] };
+
+/** Events of a type. `perSecond` is their rate over the last 10 seconds. */
+export type TypeFlow = { eventType: string; events: number; failed: number; perSecond: number };
 
 /** Changes of an access key; `expirationDays` counts from now, 0 means that it never expires. */
 export type UpdateKey = { expirationDays?: number | null; desc?: string | null; privileges?: Privilege[] | null };
@@ -424,6 +505,12 @@ export type UpdateTrafficLimit = { threshold: number; duration: string; publishe
 
 /** Variables in the form of later clients. */
 export type Variables = { env?: [string, string][] | null };
+
+/** All stored versions of an applet, latest first. */
+export type VersionPage = { data: VersionReply[]; total: number };
+
+/** A stored version of an applet; `current` is the one that runs. */
+export type VersionReply = { version: number; appletID: string; current: boolean; wasmName: string; resourceID: string; md5: string; size: number; handlers: string[]; createdAt: string; updatedAt: string };
 
 /** An EIP-4361 message and the wallet's signature over it. */
 export type WalletLogin = { message: string; signature: string };
@@ -438,7 +525,7 @@ export type WholeContractAbiReply = { abi: Record<string, any>[]; abiID: string;
 export type WholeDeadLetter = { letterID: string; eventID: string; eventType: string; publisherID: string; appletName: string; strategyID: string; handler: string; reason: string; attempts: number; size: number; receivedAt: string; failedAt: string; appletID: string; appletVersion?: number; payload: string };
 
 /** A transaction with its data, its block once it is mined, and all its attempts. */
-export type WholeTransaction = { transactionID: string; chainID: number; projectID: string; eventID: string; operatorName: string; from: string; to: string; value: string; nonce: number; hash: string; state: string; reason: string; stuck: boolean; stuckSince?: string; signatures: number; createdAt: string; updatedAt: string; data: string; gas: number; eventType: string; sentAt?: string; blockNumber?: number; blockHash?: string; gasUsed?: number; gasPrice?: string; feeWei?: string; attempts: AttemptReply[] };
+export type WholeTransaction = { transactionID: string; chainID: number; projectID: string; eventID: string; operatorName: string; from: string; to: string; value: string; nonce: number; hash: string; state: string; reason: string; stuck: boolean; stuckSince?: string; signatures: number; blockNumber?: number; feeWei?: string; createdAt: string; updatedAt: string; data: string; gas: number; eventType: string; sentAt?: string; blockHash?: string; gasUsed?: number; gasPrice?: string; attempts: AttemptReply[] };
 
 /** A key that was written; `created` says that it is new, `size` is the value's, in bytes. */
 export type WrittenKey = { appletID: string; key: string; encoding: "base64" | "text"; size: number; created: boolean };
@@ -493,6 +580,12 @@ export interface Routes {
     body: undefined;
     answer: AccountReply;
   };
+  /** End all logins of an account; its access keys stay valid. */
+  "POST /account/{accountID}/logout": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
   /** Give another account a new password and end its logins. Your own account is refused. */
   "PUT /account/{accountID}/password": {
     query: undefined;
@@ -510,6 +603,12 @@ export interface Routes {
     query: undefined;
     body: ChangeQuotas;
     answer: QuotasReply;
+  };
+  /** Change the role of an account; it applies from the account's next request on. */
+  "PUT /account/{accountID}/role": {
+    query: undefined;
+    body: ChangeRole;
+    answer: AccountReply;
   };
   /** Create an access key; it is shown in this answer only. */
   "POST /account_access_key": {
@@ -559,11 +658,17 @@ export interface Routes {
     body: undefined;
     answer: null;
   };
+  /** Run a handler over one event in a process of its own. The handler sees the project's keys and a copy of its SQL tables; nothing that it does is kept or sent. */
+  "POST /applet/data/{appletID}/run": {
+    query: undefined;
+    body: DryRunEvent;
+    answer: DryRunReport;
+  };
   /** The stored versions of an applet, latest first; each can be run again. */
   "GET /applet/data/{appletID}/versions": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: VersionPage;
   };
   /** Roll an applet back to a stored version; its strategies and key-value pairs stay. */
   "PUT /applet/data/{appletID}/versions/{version}": {
@@ -829,17 +934,23 @@ export interface Routes {
     body: undefined;
     answer: EventDetails;
   };
+  /** How the events of the last minutes flowed: by type, by sender, by handler, and what handlers have sent. */
+  "GET /event_log/{projectName}/flow": {
+    query: { seconds?: number };
+    body: undefined;
+    answer: FlowReply;
+  };
   /** Replay events of the history through all handlers, each under the id `<event id>#r<n>`. */
   "POST /event_log/{projectName}/replay": {
     query: undefined;
     body: ReplayEvents;
     answer: ReplayedEvents;
   };
-  /** Current health conditions, recent ones (newest first), and the states of the processes. */
+  /** Current health conditions, recent ones (newest first), and the node's processes with their memory, CPU time and restarts. */
   "GET /health": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: HealthReply;
   };
   /** The value of a key, the list of an applet's keys, or its pairs. */
   "GET /kv/{projectName}": {
@@ -1169,7 +1280,7 @@ export interface Routes {
   "POST /project_config/x/{projectName}/PROJECT_DATABASE": {
     query: undefined;
     body: Database | undefined;
-    answer: Record<string, any>;
+    answer: ConfigReply;
   };
   /** The tables of a project by schema. */
   "GET /project_config/x/{projectName}/PROJECT_DATABASE": {
@@ -1181,19 +1292,19 @@ export interface Routes {
   "POST /project_config/x/{projectName}/PROJECT_ENV": {
     query: undefined;
     body: Environment;
-    answer: Record<string, any>;
+    answer: ConfigReply;
   };
   /** The variables of a project. */
   "GET /project_config/x/{projectName}/PROJECT_ENV": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: EnvironmentReply;
   };
   /** Store a flow. */
   "POST /project_config/x/{projectName}/PROJECT_FLOW": {
     query: undefined;
     body: Flow;
-    answer: Record<string, any>;
+    answer: ConfigReply;
   };
   /** The flow of a project; an empty one if none was stored. */
   "GET /project_config/x/{projectName}/PROJECT_FLOW": {
@@ -1205,13 +1316,13 @@ export interface Routes {
   "POST /project_config/x/{projectName}/PROJECT_SPENDING": {
     query: undefined;
     body: SpendingLimit;
-    answer: Record<string, any>;
+    answer: ConfigReply;
   };
   /** The daily spending limit of a project's transactions. */
   "GET /project_config/x/{projectName}/PROJECT_SPENDING": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: SpendingReply;
   };
   /** Replace a project's variables; answered as in the seed era, without a body. */
   "POST /project_config/{projectName}/PROJECT_ENV": {
@@ -1223,7 +1334,7 @@ export interface Routes {
   "GET /project_config/{projectName}/PROJECT_ENV": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: EnvironmentReply;
   };
   /** Define the tables of a project; answered as in the seed era, without a body. */
   "POST /project_config/{projectName}/PROJECT_SCHEMA": {
@@ -1277,7 +1388,7 @@ export interface Routes {
   "GET /publisher/data/{publisherID}/token": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: TokenReply;
   };
   /** Create a publisher; its token is an access key. */
   "POST /publisher/x/{projectName}": {
@@ -1369,6 +1480,12 @@ export interface Routes {
     body: undefined;
     answer: Blob;
   };
+  /** Check a module as an upload does, and describe it; nothing is stored. */
+  "POST /resource/inspect": {
+    query: undefined;
+    body: undefined;
+    answer: ModuleInspection;
+  };
   /** Always refused: modules are stored on the node, so there is no external URL. */
   "GET /resource/url/{resourceID}": {
     query: undefined;
@@ -1445,7 +1562,7 @@ export interface Routes {
   "GET /strategy/{projectName_or_strategyID}": {
     query: { size?: number; offset?: number; id?: string[]; strategyID?: string[]; appletID?: string[]; eventType?: string[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: StrategyGroups;
   };
   /** Remove strategies; ids that the project does not have are ignored. */
   "DELETE /strategy/{projectName_or_strategyID}": {

@@ -22,7 +22,7 @@ function useShares(processes) {
     const now = { at: performance.now(), spent: new Map(processes.map(({ pid, cpuSeconds }) => [pid, cpuSeconds])) };
     const { at, spent } = before.current;
     const took = (now.at - at) / 1000;
-    if (at) set(new Map([...now.spent].filter(([pid]) => spent.has(pid)).map(([pid, value]) => [pid, Math.max(0, value - spent.get(pid)) / took])));
+    if (at) set(new Map([...now.spent].filter(([pid]) => spent.has(pid)).map(([pid, value]) => [pid, Math.max(0, value - (spent.get(pid) ?? 0)) / took])));
     before.current = now;
   }, [processes]);
   return shares;

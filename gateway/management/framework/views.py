@@ -18,7 +18,6 @@ from fieldbrook.core.model import (
     PROJECT_FLOW,
     REMOVED,
     Applet,
-    AppletVersion,
     Config,
     Project,
     Record,
@@ -80,16 +79,6 @@ def project_json(
         **({"flow": values[PROJECT_FLOW]} if PROJECT_FLOW in values else {}),
         "channelState": channel_state,
         **times_json(project),
-    }
-
-
-def config_json(config: Config) -> Json:
-    """A configuration, without its value."""
-    return {
-        "configID": str(config.config_id),
-        "relID": str(config.project_id),
-        "type": config.kind,
-        **times_json(config),
     }
 
 
@@ -159,21 +148,6 @@ def cache_json(applet: Applet) -> Json:
     """The settings of an applet's key-value store: its mode and its prefix."""
     prefix = {"prefix": applet.cache_prefix} if applet.cache_prefix else {}
     return {"mode": applet.cache_mode, **prefix}
-
-
-def version_json(version: AppletVersion, resource: Resource, applet: Applet) -> Json:
-    """A stored version of an applet, and whether it is the one that runs."""
-    return {
-        "version": version.number,
-        "appletID": str(version.applet_id),
-        "current": version.number == applet.version,
-        "wasmName": version.wasm_name,
-        "resourceID": str(version.resource_id),
-        "md5": resource.md5,
-        "size": resource.size,
-        "handlers": resource.handlers,
-        **times_json(version),
-    }
 
 
 def deployed_json(

@@ -114,7 +114,7 @@ function untangled(list, joined) {
     return [one, at.length ? at.reduce((a, b) => a + b, 0) / at.length : list.length + i];
   }));
   const isRest = (/** @type {any} */ one) => Number(one.id.endsWith('+')); // what is grouped comes last
-  return list.toSorted((a, b) => isRest(a) - isRest(b) || place.get(a) - place.get(b));
+  return list.toSorted((a, b) => isRest(a) - isRest(b) || (place.get(a) ?? 0) - (place.get(b) ?? 0));
 }
 
 /**

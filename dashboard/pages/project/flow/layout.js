@@ -94,7 +94,7 @@ function labelled(found, between) {
 export function connected(graph, id) {
   const nodeOf = new Map(graph.columns.flat().flatMap((node) => (node.rows ?? []).map((row) => [row.id, node.id])));
   const rowsOf = new Map(graph.columns.flat().map((node) => [node.id, (node.rows ?? []).map((row) => row.id)]));
-  const found = new Set([id, ...(rowsOf.get(id) ?? []), ...(nodeOf.has(id) ? [nodeOf.get(id)] : [])]);
+  const found = new Set(/** @type {string[]} */ ([id, ...(rowsOf.get(id) ?? []), ...(nodeOf.has(id) ? [nodeOf.get(id)] : [])]));
   for (const [here, there] of /** @type {const} */ ([['from', 'to'], ['to', 'from']])) {
     let edge = [...found];
     while (edge.length) {

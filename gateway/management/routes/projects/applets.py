@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFoundError
 from fieldbrook.core.model import (
     DEFAULT_EVENT_TYPE,
@@ -15,9 +16,18 @@ from fieldbrook.core.model import (
     REUSE_EVENTS,
     REUSE_EVENTS_LIMIT,
     Applet,
+    AppletVersion,
+    Resource,
 )
 from fieldbrook.gateway.management.framework import warnings
-from fieldbrook.gateway.management.framework.binding import MISSING, Paging, Sfid, Text, bind_body
+from fieldbrook.gateway.management.framework.binding import (
+    MISSING,
+    Paging,
+    Sfid,
+    Text,
+    bind_body,
+    json_key,
+)
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_project
 from fieldbrook.gateway.management.framework.route import Call, NoContent, Route
 from fieldbrook.gateway.management.framework.views import (
@@ -28,7 +38,6 @@ from fieldbrook.gateway.management.framework.views import (
     page,
     page_json,
     strategy_json,
-    version_json,
 )
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.uploads import compiled
@@ -195,14 +204,51 @@ async def remove_applets(call: Call[None, ListApplets]) -> None:
     )
 
 
-async def list_versions(call: Call[None, None]) -> Json:
+class VersionReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A stored version of an applet; `current` is the one that runs."""
+
+    version: int
+    applet_id: str
+    current: bool
+    wasm_name: str
+    resource_id: str
+    md5: str
+    size: int
+    handlers: list[str]
+    created_at: str
+    updated_at: str
+
+
+class VersionPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """All stored versions of an applet, latest first."""
+
+    data: list[VersionReply]
+    total: int
+
+
+async def list_versions(call: Call[None, None]) -> VersionPage:
     """The stored versions of an applet, latest first; each can be run again."""
     applet = own_applet(call)
     with call.context.reader.snapshot() as registry:
         kept = registry.applet_versions(applet.applet_id)[::-1]
         resources = [(version, registry.resource(version.resource_id)) for version in kept]
-    data = [version_json(version, found, applet) for version, found in resources if found]
-    return {"data": data, "total": len(data)}
+    data = [_version(version, found, applet) for version, found in resources if found]
+    return VersionPage(data=data, total=len(data))
+
+
+def _version(version: AppletVersion, resource: Resource, applet: Applet) -> VersionReply:
+    return VersionReply(
+        version=version.number,
+        applet_id=str(version.applet_id),
+        current=version.number == applet.version,
+        wasm_name=version.wasm_name,
+        resource_id=str(version.resource_id),
+        md5=resource.md5,
+        size=resource.size,
+        handlers=list(resource.handlers),
+        created_at=rfc3339(version.created_at),
+        updated_at=rfc3339(version.updated_at),
+    )
 
 
 async def roll_back(call: Call[None, None]) -> Annotated[Json, shapes.AppletReply]:

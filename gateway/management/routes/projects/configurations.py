@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import (
     BadRequestError,
     ConfigNotFoundError,
@@ -30,10 +31,10 @@ from fieldbrook.core.model import (
     PROJECT_SPENDING,
     Config,
 )
-from fieldbrook.gateway.management.framework.binding import Text
+from fieldbrook.gateway.management.framework.binding import Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, config_json
+from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.storage.sql.schema import TIMES, parse_schema
 
 ENV_LIMIT = 1_000
@@ -315,7 +316,29 @@ _EMPTY_FLOW = msgspec.json.encode(
 # ---------------------------------------------------------------- routes
 
 
-async def set_environment(call: Call[Environment, None]) -> Json:
+class ConfigReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A configuration of the project `relID`, without its value."""
+
+    config_id: str
+    rel_id: str
+    type: str
+    created_at: str
+    updated_at: str
+
+
+class EnvironmentReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The variables of a project: names with their values."""
+
+    env: list[list[str]]
+
+
+class SpendingReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The daily spending limit of a project, in wei as decimal text."""
+
+    wei_per_day: str
+
+
+async def set_environment(call: Call[Environment, None]) -> ConfigReply:
     """Replace a project's variables; events that arrive after the answer see the new ones."""
     _refuse(check_environment(call.body.env, "env"))
     return await _put(call, PROJECT_ENV, msgspec.json.encode(call.body))
@@ -326,7 +349,7 @@ async def set_environment_silently(call: Call[Environment, None]) -> None:
     await set_environment(call)
 
 
-async def set_database(call: Call[Database, None]) -> Json:
+async def set_database(call: Call[Database, None]) -> ConfigReply:
     """Define the tables of a project; existing tables that are not named stay."""
     _refuse(check_database(call.body))
     return await _put(call, PROJECT_DATABASE, database_value(call.body))
@@ -337,7 +360,7 @@ async def set_schema(call: Call[Database, None]) -> None:
     await set_database(call)
 
 
-async def set_flow(call: Call[Flow, None]) -> Json:
+async def set_flow(call: Call[Flow, None]) -> ConfigReply:
     """Store a flow."""
     return await _put(call, PROJECT_FLOW, msgspec.json.encode(call.body))
 
@@ -351,17 +374,17 @@ class SpendingLimit(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-async def set_spending(call: Call[SpendingLimit, None]) -> Json:
+async def set_spending(call: Call[SpendingLimit, None]) -> ConfigReply:
     """Set the daily spending limit of a project's transactions."""
     return await _put(call, PROJECT_SPENDING, msgspec.json.encode(call.body))
 
 
-async def get_spending(call: Call[None, None]) -> msgspec.Raw:
+async def get_spending(call: Call[None, None]) -> Annotated[msgspec.Raw, SpendingReply]:
     """The daily spending limit of a project's transactions."""
     return _value(call, PROJECT_SPENDING)
 
 
-async def get_environment(call: Call[None, None]) -> msgspec.Raw:
+async def get_environment(call: Call[None, None]) -> Annotated[msgspec.Raw, EnvironmentReply]:
     """The variables of a project."""
     return _value(call, PROJECT_ENV)
 
@@ -384,11 +407,17 @@ async def get_flow(call: Call[None, None]) -> msgspec.Raw:
     return _value(call, PROJECT_FLOW, _EMPTY_FLOW)
 
 
-async def _put(call: Call[Any, None], kind: str, value: bytes) -> Json:
+async def _put(call: Call[Any, None], kind: str, value: bytes) -> ConfigReply:
     config: Config = await call.context.registry.call(
         "put_config", project_id=own_project(call).project_id, kind=kind, value=value
     )
-    return config_json(config)
+    return ConfigReply(
+        config_id=str(config.config_id),
+        rel_id=str(config.project_id),
+        type=config.kind,
+        created_at=rfc3339(config.created_at),
+        updated_at=rfc3339(config.updated_at),
+    )
 
 
 def _value(call: Call[None, None], kind: str, default: bytes | None = None) -> msgspec.Raw:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import BadRequestError, FieldError, PublisherNotFoundError
 from fieldbrook.core.model import Project, Publisher
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp, json_key
 from fieldbrook.gateway.management.framework.ownership import (
     own_project,
     own_row,
@@ -25,7 +26,10 @@ from fieldbrook.gateway.management.framework.views import (
     times_json,
 )
 from fieldbrook.gateway.management.openapi import shapes
-from fieldbrook.gateway.management.routes.accounts.access_keys import privilege_replies
+from fieldbrook.gateway.management.routes.accounts.access_keys import (
+    PrivilegeReply,
+    privilege_replies,
+)
 from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, is_access_key, publisher_key_name
 
 EVENT_TYPES_LIMIT = 100
@@ -206,9 +210,39 @@ async def rotate_token(call: Call[Expiry, None]) -> Annotated[Json, shapes.Publi
     return publisher_json(publisher)
 
 
-async def get_token(call: Call[None, None]) -> Json:
+class TokenReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The metadata of a publisher's token, in the form of an access key.
+
+    Source: interface document, 4.4.
+    """
+
+    name: str
+    identity_type: str
+    identity_id: str
+    form: str
+    privileges: list[PrivilegeReply]
+    event_types: list[str] | UnsetType = UNSET
+    expired_at: str | UnsetType = UNSET
+    created_at: str
+    updated_at: str
+
+
+async def get_token(call: Call[None, None]) -> TokenReply:
     """The metadata of a publisher's token, without the token itself."""
-    return publisher_token_json(_own_publisher(call))
+    publisher = _own_publisher(call)
+    issued_at = rfc3339(publisher.token_issued_at or publisher.created_at)
+    expires_at = publisher.token_expires_at
+    return TokenReply(
+        name=publisher_key_name(publisher.publisher_id),
+        identity_type="PUBLISHER",
+        identity_id=str(publisher.publisher_id),
+        form="w3b" if is_access_key(publisher.token) else "jwt",
+        privileges=privilege_replies(PUBLISHER_PRIVILEGES),
+        event_types=publisher.event_types or UNSET,
+        expired_at=rfc3339(expires_at) if expires_at else UNSET,
+        created_at=issued_at,
+        updated_at=issued_at,
+    )
 
 
 # ---------------------------------------------------------------- what both share
@@ -224,24 +258,6 @@ def publisher_json(publisher: Publisher) -> Json:
         "token": publisher.token,
         **_restrictions(publisher),
         **times_json(publisher),
-    }
-
-
-def publisher_token_json(publisher: Publisher) -> Json:
-    """The metadata of a publisher's token, in the form of an access key.
-
-    Source: interface document, 4.4.
-    """
-    issued_at = publisher.token_issued_at or publisher.created_at
-    return {
-        "name": publisher_key_name(publisher.publisher_id),
-        "identityType": "PUBLISHER",
-        "identityID": str(publisher.publisher_id),
-        "form": "w3b" if is_access_key(publisher.token) else "jwt",
-        "privileges": privilege_replies(PUBLISHER_PRIVILEGES),
-        **_restrictions(publisher),
-        "createdAt": rfc3339(issued_at),
-        "updatedAt": rfc3339(issued_at),
     }
 
 

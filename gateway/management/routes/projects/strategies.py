@@ -11,11 +11,13 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import StrategyNotFoundError
 from fieldbrook.core.model import Project, Resource, Strategy
 from fieldbrook.gateway.management.framework import warnings
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, json_key
 from fieldbrook.gateway.management.framework.ownership import (
     own_project,
     own_row,
@@ -27,7 +29,6 @@ from fieldbrook.gateway.management.framework.views import (
     page,
     page_json,
     strategy_json,
-    times_json,
 )
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.storage.registry.reader import RegistrySnapshot
@@ -101,7 +102,35 @@ async def create_strategies(call: Call[CreateStrategies, None]) -> NoContent:
     return _done(call, created)
 
 
-async def list_strategies(call: Call[None, ListStrategies]) -> Json:
+class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A strategy in the list of the seed era; `warnings` say why one is dead."""
+
+    strategy_id: str
+    applet_id: str
+    applet_name: str
+    event_type: str
+    handler: str
+    dead: bool
+    warnings: list[str] | UnsetType = UNSET
+
+
+class StrategyGroup(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The strategies of one applet."""
+
+    project_id: str
+    strategies: list[StrategyRow]
+    created_at: str
+    updated_at: str
+
+
+class StrategyGroups(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The strategies of a project by applet; `total` counts strategies."""
+
+    data: list[StrategyGroup]
+    total: int
+
+
+async def list_strategies(call: Call[None, ListStrategies]) -> StrategyGroups:
     """The strategies of a project, grouped by applet; `total` counts strategies."""
     project = own_project(call)
     query = call.query
@@ -118,19 +147,16 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
     groups: dict[int, list[Strategy]] = {}
     for strategy in rows:
         groups.setdefault(strategy.applet_id, []).append(strategy)
-    return {
-        "data": [
-            {
-                "projectID": str(project.project_id),
-                "strategies": [
-                    _row(s, names[applet_id], modules.get(applet_id)) for s in strategies
-                ],
-                **times_json(*strategies),
-            }
-            for applet_id, strategies in groups.items()
-        ],
-        "total": len(found),
-    }
+    data = [
+        StrategyGroup(
+            project_id=str(project.project_id),
+            strategies=[_row(s, names[applet_id], modules.get(applet_id)) for s in strategies],
+            created_at=rfc3339(min(s.created_at for s in strategies)),
+            updated_at=rfc3339(max(s.updated_at for s in strategies)),
+        )
+        for applet_id, strategies in groups.items()
+    ]
+    return StrategyGroups(data=data, total=len(found))
 
 
 async def get_strategy(call: Call[None, None]) -> Annotated[Json, shapes.StrategyReply]:
@@ -246,15 +272,15 @@ def _found(call: Call[Any, Any], project: Project, wanted: FilterStrategies) -> 
     return [s for s in call.context.reader.strategies(project.project_id) if wanted.matches(s)]
 
 
-def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> Json:
-    return {
-        "strategyID": str(strategy.strategy_id),
-        "appletID": str(strategy.applet_id),
-        "appletName": applet_name,
-        "eventType": strategy.event_type,
-        "handler": strategy.handler,
+def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> StrategyRow:
+    return StrategyRow(
+        strategy_id=str(strategy.strategy_id),
+        applet_id=str(strategy.applet_id),
+        applet_name=applet_name,
+        event_type=strategy.event_type,
+        handler=strategy.handler,
         **dead_json(strategy, resource),
-    }
+    )
 
 
 _ALL, _ONE = "/strategy/{projectName}", "/strategy/{projectName}/{strategyID}"

@@ -42,45 +42,106 @@ FOLDER = ROOT / "docs" / "reference"
 TYPES = ROOT / "dashboard" / "api.d.ts"
 _PART = re.compile(r"<!-- generated: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
-_HOST_FUNCTIONS = {
-    "ws_log": "(level, ptr, len): a line in the applet log",
-    "ws_get_data": "(rid, &ptr, &len): the event's payload",
-    "ws_set_data": "(rid, ptr, len): replaces or makes a resource",
-    "ws_get_event_type": "(rid, &ptr, &len): the event's type",
-    "ws_get_db": "(key, key len, &ptr, &len): a value of the applet's key-value store",
-    "ws_set_db": "(key, key len, value, value len): stores a value, committed with the event",
-    "ws_get_env": "(key, key len, &ptr, &len): a variable of the project",
-    "ws_set_sql_db": "(JSON, JSON len): carries a statement out on the project's database",
-    "ws_get_sql_db": "(JSON, JSON len, &ptr, &len): the same, and gives its rows as JSON",
-    "ws_send_mqtt_msg": "(topic, topic len, ptr, len): publishes after the commit, QoS 1; not to "
-    "a topic where a project takes events",
-    "ws_send_mqtt": "the same under its older name",
-    "ws_get_mqtt_msg": "(rid, &topic, &len, &ptr, &len): the event's type and payload",
-    "ws_api_call": "(request, len, &ptr, &len): a call carried out after the commit; the response "
-    "comes as an event",
-    "ws_send_tx": "(chain id, request, len, &ptr, &len): sends a transaction, gives its hash; "
-    "-1 without that chain",
-    "ws_send_tx_with_operator": "the same by the operator the request names",
-    "ws_call_contract": "(chain id, request, len, &ptr, &len): what a contract returns; -1 without "
-    "that chain",
-    "ws_submit_metrics": "(ptr, len): keeps JSON with the time",
-    "ws_counter_inc": "(name, len): keeps a count of one",
-    "ws_counter_add": "(name, len, number): keeps a count",
-    "ws_gauge_set": "(name, len, number): keeps a level",
-    "abort": "(message, file, line, column): AssemblyScript's; logged, the module traps next",
-    "trace": "(message, n, five numbers): AssemblyScript's; logged",
-    "seed": "(): a number for AssemblyScript's Math.random",
-    "poll_oneoff": "WASI's sleep, ended by the run's deadline",
-    "verify_secp256k1": "(digest, len, signature, len, key, len): 0 when the ECDSA signature of "
-    "the 32-byte digest is the key's",
-    "verify_p256": "the same on P-256",
-    "verify_ed25519": "(message, len, signature, len, key, len): the same for Ed25519, over the "
-    "message itself",
-    "recover_secp256k1": "(digest, len, signature, len, &ptr, &len): the 64-byte public key of a "
-    "65-byte signature",
-    "recover_address": "(digest, len, signature, len, &ptr, &len): its 20-byte Ethereum address",
-    "sha256": "(ptr, len, &ptr, &len): the 32-byte digest",
-    "keccak256": "(ptr, len, &ptr, &len): the 32-byte digest, Ethereum's (not SHA3-256)",
+_HOST_FUNCTIONS: dict[abi.Signature, tuple[str, str]] = {  # parameters, effect
+    abi.WS_LOG: ("level, ptr, len", "writes a line to the applet log"),
+    abi.WS_GET_DATA: ("rid, &ptr, &len", "returns the payload of the event"),
+    abi.WS_SET_DATA: ("rid, ptr, len", "creates or replaces a resource of this run"),
+    abi.WS_GET_EVENT_TYPE: ("rid, &ptr, &len", "returns the type of the event"),
+    abi.WS_GET_DB: (
+        "key, key len, &ptr, &len",
+        "returns a value of the applet's key-value store",
+    ),
+    abi.WS_SET_DB: (
+        "key, key len, value, value len",
+        "stores a value, which is committed with the event",
+    ),
+    abi.WS_GET_ENV: ("key, key len, &ptr, &len", "returns a variable of the project"),
+    abi.WS_SET_SQL_DB: ("JSON, JSON len", "runs a statement on the project's SQL database"),
+    abi.WS_GET_SQL_DB: (
+        "JSON, JSON len, &ptr, &len",
+        "runs a statement and returns its rows as JSON",
+    ),
+    abi.WS_SEND_MQTT_MSG: (
+        "topic, topic len, ptr, len",
+        (
+            "publishes a message with QoS 1 after the commit; topics on which projects receive "
+            "events are refused"
+        ),
+    ),
+    abi.WS_SEND_MQTT: ("topic, topic len, ptr, len", "older name of `ws_send_mqtt_msg`"),
+    abi.WS_GET_MQTT_MSG: (
+        "rid, &topic, &len, &ptr, &len",
+        "returns the type and the payload of the event",
+    ),
+    abi.WS_API_CALL: (
+        "request, len, &ptr, &len",
+        "makes an API call after the commit; its response arrives as an event",
+    ),
+    abi.WS_SEND_TX: (
+        "chain id, request, len, &ptr, &len",
+        (
+            "sends a transaction after the commit and returns its hash; -1 if the chain is not "
+            "configured"
+        ),
+    ),
+    abi.WS_SEND_TX_WITH_OPERATOR: (
+        "chain id, request, len, &ptr, &len",
+        "the same, signed by the operator that the request names",
+    ),
+    abi.WS_CALL_CONTRACT: (
+        "chain id, request, len, &ptr, &len",
+        "returns the result of a contract call; -1 if the chain is not configured",
+    ),
+    abi.WS_SEND_TX_ONE_CHAIN: (
+        "request, len",
+        "sends a transaction on the default chain; returns no hash",
+    ),
+    abi.WS_CALL_CONTRACT_ONE_CHAIN: (
+        "request, len, &ptr, &len",
+        "returns the result of a contract call on the default chain",
+    ),
+    abi.WS_SUBMIT_METRICS: (
+        "ptr, len",
+        "stores JSON as a metric, with the time; arrays are refused",
+    ),
+    abi.WS_COUNTER_INC: ("name, len", 'stores the metric `{"counter": name, "value": 1}`'),
+    abi.WS_COUNTER_ADD: (
+        "name, len, number",
+        'stores the metric `{"counter": name, "value": number}`',
+    ),
+    abi.WS_GAUGE_SET: ("name, len, number", 'stores the metric `{"gauge": name, "value": number}`'),
+    abi.ABORT: (
+        "message, file, line, column",
+        "AssemblyScript: logs an exception; the module traps next",
+    ),
+    abi.TRACE: ("message, n, five numbers", "AssemblyScript: logs the message and n numbers"),
+    abi.SEED: ("", "AssemblyScript: returns the seed of `Math.random`"),
+    abi.POLL_ONEOFF: ("as in WASI", "WASI: sleeps, at most until the deadline of the run"),
+    abi.VERIFY_SECP256K1: (
+        "digest, len, signature, len, key, len",
+        "verifies an ECDSA signature of a 32-byte digest on secp256k1",
+    ),
+    abi.VERIFY_P256: (
+        "digest, len, signature, len, key, len",
+        "verifies an ECDSA signature of a 32-byte digest on P-256",
+    ),
+    abi.VERIFY_ED25519: (
+        "message, len, signature, len, key, len",
+        "verifies an Ed25519 signature of a message",
+    ),
+    abi.RECOVER_SECP256K1: (
+        "digest, len, signature, len, &ptr, &len",
+        "returns the 64-byte public key of a 65-byte signature",
+    ),
+    abi.RECOVER_ADDRESS: (
+        "digest, len, signature, len, &ptr, &len",
+        "returns the 20-byte Ethereum address of a 65-byte signature",
+    ),
+    abi.SHA256: ("ptr, len, &ptr, &len", "returns the 32-byte SHA-256 digest"),
+    abi.KECCAK256: (
+        "ptr, len, &ptr, &len",
+        "returns the 32-byte Keccak-256 digest (Ethereum's, not SHA3-256)",
+    ),
 }
 
 
@@ -253,11 +314,11 @@ def host_functions_table() -> str:
             f"({', '.join(letters[p] for p in s.params)})"
             + (f" -> {letters[s.result]}" if s.result else ""),
             str(s.failure) if s.result == "i" else "",
-            _HOST_FUNCTIONS[s.name],
+            *_HOST_FUNCTIONS[s],
         )
         for s in abi.SIGNATURES
     ]
-    return table(("import", "signature", "bad pointer gives", "what"), rows)
+    return table(("import", "signature", "invalid address", "parameters", "effect"), rows)
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {

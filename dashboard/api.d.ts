@@ -127,11 +127,11 @@ export type CreateTrafficLimit = { threshold: number; duration: string; publishe
 /** A new project. `project` repeats it for early clients. */
 export type CreatedProjectReply = { accountID: string; channelState: boolean; createdAt: string; database: Record<string, any>; description?: string; envs: Record<string, any>; flow?: Record<string, any>; name: string; project: PlainProject; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of cron jobs; `total` counts all matching ones. */
 export type CronJobPage = { data: CronJobReply[]; total: number };
 
-/** A cron job; `nextAt` is the time of its next event. */
-export type CronJobReply = { createdAt: string; cronExpressions: string; cronJobID: string; eventType: string; nextAt?: string; projectID: string; updatedAt: string };
+/** A cron job. `nextAt` is the time of its next event, `next` the next five; RFC 3339. */
+export type CronJobReply = { cronJobID: string; projectID: string; cronExpressions: string; eventType: string; nextAt?: string; next: string[]; createdAt: string; updatedAt: string };
 
 /** What the dashboard's first page needs. `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS. `publicURL` is the setting `public_url`, absent if that is empty. */
 export type DashboardReply = { version: string; setup: boolean; setupCodeIn?: string; walletSignIn: boolean; ports: NodePorts; tls: boolean; publicURL?: string; chains: ChainName[] };
@@ -302,6 +302,9 @@ export type NamePublisher = { name: string; key: string; eventTypes?: string[] |
 /** The value of a key; the empty value is allowed. */
 export type NewValue = { value?: string | null; encoding?: "base64" | "text" };
 
+/** The expression without needless blanks, and its next five times, RFC 3339. */
+export type NextTimesReply = { cronExpressions: string; next: string[] };
+
 /** The node's ports. `event` is absent without one, `mqtt` with an external broker. */
 export type NodePorts = { http: number; mqtt?: number; event?: number };
 
@@ -397,6 +400,9 @@ export type ResourcePage = { data: ResourceReply[]; total: number };
 
 /** An uploaded module. */
 export type ResourceReply = { comment: string; createdAt: string; expireAt: string; filename: string; md5: string; path: string; resourceID: string; size: number; updatedAt: string; uploadedAt: string };
+
+/** The block at which the monitor begins again. */
+export type RewindContractLog = { blockStart: number };
 
 /** Rows of a table, with their values in the order of `columns`; `more` follow this page. Integers from 2^53 on are texts, times RFC 3339, bytes `\\x` and hexadecimal digits. */
 export type RowPage = { columns: string[]; data: ((boolean | number | string | null)[])[]; more: boolean };
@@ -500,6 +506,9 @@ export type TypeFlow = { eventType: string; events: number; failed: number; perS
 /** Changes of an access key; `expirationDays` counts from now, 0 means that it never expires. */
 export type UpdateKey = { expirationDays?: number | null; desc?: string | null; privileges?: Privilege[] | null };
 
+/** The new description; absent or empty for none. */
+export type UpdateProject = { description?: string };
+
 /** `threshold` calls per `duration`, of which one publisher may make `publisherThreshold`. */
 export type UpdateTrafficLimit = { threshold: number; duration: string; publisherThreshold?: number | null };
 
@@ -509,8 +518,8 @@ export type Variables = { env?: [string, string][] | null };
 /** All stored versions of an applet, latest first. */
 export type VersionPage = { data: VersionReply[]; total: number };
 
-/** A stored version of an applet; `current` is the one that runs. */
-export type VersionReply = { version: number; appletID: string; current: boolean; wasmName: string; resourceID: string; md5: string; size: number; handlers: string[]; createdAt: string; updatedAt: string };
+/** A stored version of an applet; `current` is the one that runs. `sha256` and `size` (bytes) are those of the module as it was uploaded. `author` is the account that uploaded it, absent if that was removed or the version is from an older node. */
+export type VersionReply = { version: number; appletID: string; current: boolean; wasmName: string; resourceID: string; md5: string; sha256: string; size: number; handlers: string[]; author?: string; createdAt: string; updatedAt: string };
 
 /** An EIP-4361 message and the wallet's signature over it. */
 export type WalletLogin = { message: string; signature: string };
@@ -838,11 +847,17 @@ export interface Routes {
     body: CreateCronJob;
     answer: CronJobReply;
   };
-  /** The cron jobs of a project; `nextAt` is the time of the next event of each. */
+  /** The cron jobs of a project; `next` are the next five times of each. */
   "GET /cronjob/{projectID}": {
     query: { size?: number; offset?: number; cronJobID?: string[]; eventType?: string[] };
     body: undefined;
     answer: CronJobPage;
+  };
+  /** The next five times of a cron expression, for a job that would be created now. */
+  "GET /cronjob/{projectID}/next": {
+    query: { cronExpressions: string };
+    body: undefined;
+    answer: NextTimesReply;
   };
   /** Remove a cron job. */
   "DELETE /cronjob/{projectID}/{cronJobID}": {
@@ -1174,6 +1189,12 @@ export interface Routes {
     body: undefined;
     answer: null;
   };
+  /** Replace a monitor of contract logs by an equal one that begins at another block. The new monitor sends all logs from there on as new events, also those that were sent before. */
+  "POST /monitor/x/{projectName}/contract_log/{monitorID}/rewind": {
+    query: undefined;
+    body: RewindContractLog;
+    answer: Record<string, any>;
+  };
   /** The numbers of retained messages, unreleased QoS 2 messages and sessions, with their limits. */
   "GET /mqtt": {
     query: undefined;
@@ -1245,6 +1266,12 @@ export interface Routes {
     query: undefined;
     body: FormData;
     answer: Record<string, any>;
+  };
+  /** Change the description of a project. */
+  "PUT /project/x/{projectName}": {
+    query: undefined;
+    body: UpdateProject | undefined;
+    answer: ProjectReply;
   };
   /** Remove a project and everything that belongs to it. */
   "DELETE /project/x/{projectName}": {
@@ -1398,13 +1425,13 @@ export interface Routes {
   };
   /** The publishers of a project. */
   "GET /publisher/x/{projectName}": {
-    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string };
+    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string; find?: string };
     body: undefined;
     answer: PublisherPage;
   };
   /** Remove the publishers that match the filters; without a filter, all of the project. */
   "DELETE /publisher/x/{projectName}": {
-    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string };
+    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string; find?: string };
     body: undefined;
     answer: null;
   };
@@ -1434,7 +1461,7 @@ export interface Routes {
   };
   /** The publishers of a project. The interface spells the key `ProjectName` this way. */
   "GET /publisher/{projectName}": {
-    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string };
+    query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string; find?: string };
     body: undefined;
     answer: Record<string, any>;
   };

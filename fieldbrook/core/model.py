@@ -125,7 +125,10 @@ class Applet(Record, frozen=True, kw_only=True):
 
 
 class AppletVersion(Record, frozen=True, kw_only=True):
-    """A module that an applet runs or ran, kept for rollback. Numbers count up from 1."""
+    """A module that an applet runs or ran, kept for rollback. Numbers count up from 1.
+
+    `author_id` is the account that uploaded it; 0 in records of older versions of the node.
+    """
 
     version_id: int
     applet_id: int
@@ -133,6 +136,7 @@ class AppletVersion(Record, frozen=True, kw_only=True):
     resource_id: int
     sha256: str
     wasm_name: str
+    author_id: int = 0
 
 
 class Config(Record, frozen=True, kw_only=True):

@@ -137,6 +137,17 @@ def _every(text: str, origin_ms: int) -> Every:
     return Every(interval_ms, origin_ms)
 
 
+def coming(schedule: Schedule, time_ms: int, count: int) -> list[int]:
+    """Return the first `count` due times after `time_ms`; fewer when there are no more."""
+    times: list[int] = []
+    while len(times) < count:
+        due_ms = schedule.after(times[-1] if times else time_ms)
+        if due_ms is None:
+            break
+        times.append(due_ms)
+    return times
+
+
 @dataclass(frozen=True, slots=True)
 class Tick:
     """One due time of a job."""

@@ -253,9 +253,20 @@ def test_every_uploaded_module_is_a_version_one_can_go_back_to(
     assert versions(ada, applet_id) == [(3, False), (2, False), (1, True)]
     first = ada("GET", f"/applet/data/{applet_id}/versions").json["data"][-1]
     assert first["md5"] == md5(wasm(LOG_WAT))
+    assert first["sha256"] == hashlib.sha256(wasm(LOG_WAT)).hexdigest()
     assert sorted(first["handlers"]) == ["mint", "start"]
     assert deploy(ada, applet_id, module(4)).json["version"] == 4
     assert versions(ada, applet_id)[0] == (4, True)
+
+
+def test_a_version_names_the_account_that_uploaded_it(
+    ada: User, root: User, applet: dict[str, Any]
+) -> None:
+    applet_id = applet["appletID"]
+    deploy(root, applet_id, module(2))
+    rows = ada("GET", f"/applet/data/{applet_id}/versions").json["data"]
+    authors = [row["author"] for row in rows]
+    assert authors == [root.account.username, ada.account.username]
 
 
 def test_the_module_that_runs_already_is_no_new_version(ada: User, applet: dict[str, Any]) -> None:

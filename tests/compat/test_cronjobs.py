@@ -25,6 +25,9 @@ def test_a_cron_job_is_created_listed_found_and_removed(ada: User, path: str) ->
     assert (row["cronExpressions"], row["eventType"]) == ("*/3 * * * *", "default")
     assert row["projectID"] == path.rpartition("/")[2]
     assert rfc3339(now_ms()) < row["nextAt"] <= rfc3339(now_ms() + 181_000)
+    assert row["next"][0] == row["nextAt"]
+    assert len(row["next"]) == 5
+    assert row["next"] == sorted(set(row["next"]))
     assert ada("GET", path).json == {"data": [row], "total": 1}
     one = f"/cronjob/data/{row['cronJobID']}"
     assert ada("GET", one).json == row
@@ -40,6 +43,27 @@ def test_the_seed_era_removes_a_cron_job_through_its_project(ada: User, path: st
     assert ada("DELETE", f"/cronjob/5/{job_id}").key == "ProjectNotFound"
     assert ada("DELETE", f"{path}/{job_id}").status == 204
     assert ada("GET", path).json == {"data": [], "total": 0}
+
+
+def test_the_next_times_of_an_expression_are_shown_before_a_job_is_created(
+    ada: User, bob: User
+) -> None:
+    project_id = ada.project()["projectID"]
+    asked = ada("GET", f"/cronjob/{project_id}/next?cronExpressions=0%20%209+1+1+*")
+    assert asked.status == 200
+    assert asked.json["cronExpressions"] == "0 9 1 1 *"
+    years = [int(time[:4]) for time in asked.json["next"]]
+    assert years == list(range(years[0], years[0] + 5))
+    assert {time[4:] for time in asked.json["next"]} == {"-01-01T09:00:00.000Z"}
+    every = ada("GET", f"/cronjob/{project_id}/next?cronExpressions=@every+10m").json["next"]
+    assert len(every) == 5
+    assert (
+        ada("GET", f"/cronjob/{project_id}/next?cronExpressions=*+*").key
+        == "InvalidCronExpressions"
+    )
+    assert list(ada("GET", f"/cronjob/{project_id}/next").fields) == ["cronExpressions"]
+    assert bob("GET", f"/cronjob/{project_id}/next?cronExpressions=@daily").key == "ProjectNotFound"
+    assert ada("GET", f"/cronjob/{project_id}").json["total"] == 0
 
 
 def test_an_empty_event_type_is_the_default_one(ada: User, path: str) -> None:

@@ -173,6 +173,40 @@ def test_monitors_are_paused_and_started_all_or_none(ada: User, kind: str) -> No
     assert ada("PUT", f"{later(kind)}/PAUSE", limit).status == 204
 
 
+def test_a_contract_log_begins_again_at_another_block_with_an_id_of_its_own(
+    ada: User, bob: User
+) -> None:
+    ada.project()
+    path = later("contract_log")
+    abi = [{"type": "event", "name": "Ping", "inputs": [{"name": "n", "type": "uint256"}]}]
+    body = {**BODIES["contract_log"], "blockEnd": 20299400, "abi": abi, "event": "Ping"}
+    old = ada("POST", path, {**body, "eventType": "SEEN", "paused": True}).json
+    rewind = f"{path}/{old['contractlogID']}/rewind"
+    assert list(ada("POST", rewind, {}).fields) == ["blockStart"]
+    assert list(ada("POST", rewind, {"blockStart": -1}).fields) == ["blockStart"]
+    behind = ada("POST", rewind, {"blockStart": 20299401})
+    assert behind.fields == {"blockStart": "lies behind blockEnd, 20299400"}
+    assert bob("POST", rewind, {"blockStart": 7}).key == "ProjectNotFound"
+    made = ada("POST", rewind, {"blockStart": 7})
+    assert made.status == 201
+    assert made.headers["X-Meta"] == "srv-applet-mgr@0.0.9/RewindContractLog"
+    new = made.json
+    kept = ("eventType", "paused", "event", "topic0", "contractAddress", "blockEnd", "chainID")
+    assert [new[key] for key in kept] == [old[key] for key in kept]
+    assert (new["blockStart"], new["blockCurrent"]) == (7, 7)
+    assert new["contractlogID"] != old["contractlogID"]
+    assert ada("GET", f"{path}/datalist").json == {"data": [new], "total": 1}
+    assert ada("POST", rewind, {"blockStart": 7}).key == "ContractLogNotFound"
+    again = f"{path}/{new['contractlogID']}/rewind"
+    other = ada("POST", path, {**body, "eventType": "SEEN", "blockStart": 9}).json
+    assert ada("POST", again, {"blockStart": 9}).key == "ContractLogConflict"
+    same = ada("POST", again, {"blockStart": 7}).json
+    shown = {row["contractlogID"] for row in ada("GET", f"{path}/datalist").json["data"]}
+    assert shown == {other["contractlogID"], same["contractlogID"]}
+    height = ada("POST", later("chain_height"), BODIES["chain_height"]).json["chainHeightID"]
+    assert ada("POST", f"{path}/{height}/rewind", {"blockStart": 7}).key == "ContractLogNotFound"
+
+
 @each_kind
 def test_monitors_are_listed_by_filters_and_in_pages(ada: User, kind: str) -> None:
     ada.project()

@@ -232,6 +232,19 @@ def test_a_project_that_is_not_public_says_so(ada: User) -> None:
     assert ada("GET", "/project/x/p/data").json["public"] is True
 
 
+def test_the_description_of_a_project_is_changed_by_its_owner(ada: User, bob: User) -> None:
+    ada("POST", "/project", {"name": "p", "description": "old", "envs": [["A", "1"]]})
+    before = ada("GET", "/project/x/p/data").json
+    changed = ada("PUT", "/project/x/p", {"description": "new"})
+    assert (changed.status, changed.headers["X-Meta"]) == (200, "srv-applet-mgr@0.0.9/UpdateProject")
+    assert changed.json == ada("GET", "/project/x/p/data").json
+    same = {**changed.json, "description": "old", "updatedAt": before["updatedAt"]}
+    assert same == before
+    assert "description" not in ada("PUT", "/project/x/p", {}).json
+    assert list(ada("PUT", "/project/x/p", {"description": "x" * 4097}).fields) == ["description"]
+    assert bob("PUT", "/project/x/p", {"description": "mine"}).key == "ProjectNotFound"
+
+
 def test_lists_are_the_callers_own_and_an_administrators_has_everybodys(
     ada: User, bob: User, root: User
 ) -> None:

@@ -99,6 +99,9 @@ def test_publishers_are_listed_by_every_filter(ada: User) -> None:
     assert listed("lname=-1") == ["roof-1", "hall-1"]
     assert listed("rname=hall&lname=-1") == ["hall-1"]
     assert listed("rname=1") == []
+    assert listed("find=HALL") == ["hall-2", "hall-1"]
+    assert listed("find=k-r") == ["roof-1"]
+    assert listed("find=k-r&name=all") == []
     assert ada("GET", "/publisher/NftMinter?key=k-roof-1").json["total"] == 1
     assert list(ada("GET", f"{X}?publisherIDs=x&size=-2").fields) == ["size", "publisherIDs[0]"]
 

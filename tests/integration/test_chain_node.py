@@ -241,7 +241,13 @@ def test_the_commands_of_chains_and_monitors(world: World, tmp_path: Path) -> No
     until(lambda: "ACTIVE" in run("monitor", "list", "p"), "it is shown")
     rows = shell.json("monitor", "list", "p")
     assert sorted(row["kind"] for row in rows) == ["height", "log", "tx"]
-    ids = [row["id"] for row in rows]
+    (log,) = (row["id"] for row in rows if row["kind"] == "log")
+    again = shell.json("monitor", "rewind", "p", log, "1")
+    assert (again["blockStart"], again["event"]) == (1, "Ping(uint256,address,string)")
+    until(lambda: world.counts()[0] == 2, "the log is sent again, as a new event")
+    ids = [row["id"] for row in shell.json("monitor", "list", "p")]
+    assert len(ids) == 3
+    assert log not in ids
     run("monitor", "pause", "p", *ids)
     assert run("monitor", "list", "p").count("PAUSED") == 3
     run("monitor", "start", "p", *ids)

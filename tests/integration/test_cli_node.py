@@ -152,6 +152,8 @@ def test_administrators_see_what_was_refused(shell: Shell) -> None:
 def test_a_project_shows_its_environment_and_is_gone_after_its_deletion(shell: Shell) -> None:
     made = shell.json("project", "create", "shown", "--env", "A=1", "--env", "B=x=y")
     assert "A=1, B=x=y" in shell.text("project", "show", made["projectID"])
+    assert "of the hall" in shell.text("project", "update", "shown", "--description", "of the hall")
+    assert shell.json("project", "show", "shown")["description"] == "of the hall"
     assert "shown" in [row["projectName"] for row in shell.json("project", "list")]
     shell("project", "delete", "shown", "--yes")
     assert "ProjectNotFound" in shell.fails("project", "show", "shown")

@@ -92,8 +92,6 @@ def test_what_is_made_and_who_logs_in_is_answered_in_the_form_described(node: Ru
     project = node.call("POST", "/project", {"name": "hall"})
     fits(project, shapes.ProjectReply)
     fits(node.upload("hall", wasm(LOG_WAT)), shapes.AppletReply)
-    job = {"cronExpressions": "@every 10m"}
-    fits(node.call("POST", f"/cronjob/{project.json['projectID']}", job), shapes.CronJobReply)
     limit = {"threshold": 1, "duration": "1h", "apiType": "EVENT"}
     fits(node.call("POST", "/traffic/x/hall", limit), shapes.TrafficLimitReply)
     abi = {"name": "a", "abi": [{"type": "event", "name": "Ping", "inputs": []}]}

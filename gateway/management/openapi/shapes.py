@@ -123,16 +123,6 @@ class PublisherReply(Times):
     expiredAt: NotRequired[str]
 
 
-class CronJobReply(Times):
-    """A cron job; `nextAt` is the time of its next event."""
-
-    cronJobID: Sfid
-    projectID: Sfid
-    cronExpressions: str
-    eventType: str
-    nextAt: NotRequired[str]
-
-
 class ContractAbiReply(Times):
     """A contract ABI of a project, and the signatures of its events."""
 
@@ -187,11 +177,6 @@ class PublisherPage(TypedDict):
     total: int
 
 
-class CronJobPage(TypedDict):
-    data: list[CronJobReply]
-    total: int
-
-
 class ContractAbiPage(TypedDict):
     data: list[ContractAbiReply]
     total: int
@@ -208,7 +193,6 @@ for _page in (
     StrategyPage,
     AppletPage,
     PublisherPage,
-    CronJobPage,
     ContractAbiPage,
     TrafficLimitPage,
 ):

@@ -155,6 +155,22 @@ def monitor_start(project: str, ids: tuple[str, ...]) -> None:
     show_done(f"{counted(len(ids), 'monitor')} started", started=list(ids))
 
 
+@monitor.command("rewind")
+@project_argument
+@click.argument("monitor_id", metavar="ID")
+@click.argument("block", type=click.IntRange(min=0))
+def monitor_rewind(project: str, monitor_id: str, block: int) -> None:
+    """Begin a monitor of contract logs again at a block.
+
+    A monitor with the same filter takes its place, with an id of its own. Logs that were sent
+    before are sent again, as new events.
+    """
+    client, project = open_project(project)
+    path = ["monitor", "x", project, _KINDS["log"], monitor_id, "rewind"]
+    made = client.call("POST", path, body={"blockStart": block})
+    show_fields(made, {_IDS["log"]: "monitor", "blockStart": "first block", "state": "state"})
+
+
 @monitor.command("delete")
 @project_argument
 @ids_argument

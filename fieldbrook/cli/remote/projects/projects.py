@@ -32,6 +32,7 @@ _FIELDS = {
     "updatedAt": "updated",
 }
 _CREATED_FIELDS = {"name": "project", "projectID": "id"}
+_FIELDS_OF_UPDATE = {"name": "project", "description": "description"}
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -73,6 +74,16 @@ def project_show(project: str) -> None:
     if not current().json:
         value["env"] = [f"{key}={text}" for key, text in value["envs"]["env"]]
     show_fields(value, _FIELDS)
+
+
+@project.command("update")
+@project_argument
+@click.option("--description", required=True, help="A text for people; empty for none.")
+def project_update(project: str, description: str) -> None:
+    """Change the description of a project."""
+    client, name = open_project(project)
+    body = {"description": description}
+    show_fields(client.call("PUT", ["project", "x", name], body=body), _FIELDS_OF_UPDATE)
 
 
 @project.command("export")

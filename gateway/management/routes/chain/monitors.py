@@ -29,11 +29,11 @@ from fieldbrook.core.model import (
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
+from fieldbrook.gateway.management.framework.views import Json, page_json
 from fieldbrook.gateway.management.routes.chain import contract_events
 from fieldbrook.gateway.management.routes.chain.contract_abis import abi_named, entries
 from fieldbrook.gateway.management.routes.chain.contract_events import EventError
-from fieldbrook.storage.chain.store import Cursor
+from fieldbrook.gateway.management.routes.chain.monitor_rows import monitor_json
 from fieldbrook.storage.registry.commands.projects.monitors import INVALID_IDS, NOT_FOUND
 
 SEED_EVENT_TYPE = "MONITOR_DEFAULT"
@@ -148,6 +148,12 @@ class CreateChainHeight(CreateMonitor, frozen=True, kw_only=True):
         return {"height": self.height, "chain_name": self.chain_name}
 
 
+class RewindContractLog(msgspec.Struct, frozen=True, kw_only=True):
+    """The block at which the monitor begins again."""
+
+    block_start: Whole = msgspec.field(name="blockStart")
+
+
 class ControlMonitors(msgspec.Struct, frozen=True, kw_only=True):
     """The monitors to pause or to start, 1 to 100."""
 
@@ -224,14 +230,15 @@ class _Kind:
     async def get(self, call: Call[None, None]) -> Json:
         """One monitor."""
         project = own_project(call)
-        return _json(call, self._own(call, project), project)
+        return _json(call, self.own(call, project), project)
 
     async def remove(self, call: Call[None, None]) -> None:
         """Remove a monitor: it sends no more events."""
-        monitor = self._own(call, own_project(call))
+        monitor = self.own(call, own_project(call))
         await call.context.registry.call("remove_monitor", monitor_id=monitor.monitor_id)
 
-    def _own(self, call: Call[Any, Any], project: Project) -> Monitor:
+    def own(self, call: Call[Any, Any], project: Project) -> Monitor:
+        """The monitor that the path names, if it is of this kind and of this project."""
         monitor_id = call.id("monitorID")
         monitor = call.context.reader.monitor(monitor_id)
         if monitor is None or (monitor.project_id, monitor.kind) != (project.project_id, self.kind):
@@ -261,6 +268,20 @@ class _Kind:
         )
 
 
+async def rewind(call: Call[RewindContractLog, None]) -> Json:
+    """Replace a monitor of contract logs by an equal one that begins at another block. The new
+    monitor sends all logs from there on as new events, also those that were sent before."""
+    project, block = own_project(call), call.body.block_start
+    monitor = _CONTRACT_LOG.own(call, project)
+    if monitor.block_end and monitor.block_end < block:
+        reason = f"lies behind blockEnd, {monitor.block_end}"
+        raise BadRequestError(FieldError("blockStart", reason, "body"))
+    again = await call.context.registry.call(
+        "rewind_monitor", monitor_id=monitor.monitor_id, block_start=block
+    )
+    return _json(call, again, project)
+
+
 def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
     """A monitor with its progress, if its chain's process has stored any."""
     store = call.context.chain_reader(monitor.chain_id)
@@ -271,110 +292,6 @@ def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
     state = store.state()
     newest = state.head - chain.confirmations
     return monitor_json(monitor, project, cursor, newest, reachable=not state.error)
-
-
-def monitor_json(
-    monitor: Monitor,
-    project: Project,
-    cursor: Cursor | None = None,
-    newest: int = 0,
-    *,
-    known: bool = True,
-    reachable: bool = True,
-) -> Json:
-    """A monitor; each kind has its own fields. Source: interface document, 5.8.
-
-    Args:
-        cursor: the progress of the monitor; None before it has begun.
-        newest: the newest block from which events may be sent.
-        known: whether the settings still name the monitor's chain.
-        reachable: whether the last request to the chain was answered.
-    """
-    shared: Json = {
-        "projectID": str(monitor.project_id),
-        "projectName": project.name,
-        "eventType": monitor.event_type,
-        "chainID": monitor.chain_id,
-        **({"chainName": monitor.chain_name} if monitor.chain_name else {}),
-        "paused": monitor.paused,
-        "finished": monitor.finished,
-        **_progress_json(monitor, cursor, newest, known, reachable),
-        **times_json(monitor),
-    }
-    identifier = str(monitor.monitor_id)
-    if monitor.kind == CONTRACT_LOG:
-        current = monitor.block_current
-        if cursor is not None and not monitor.finished:
-            current = max(current, cursor.block + 1)
-        return {
-            "contractlogID": identifier,
-            "contractAddress": monitor.address,
-            "blockStart": monitor.block_start,
-            "blockCurrent": current,
-            "blockEnd": monitor.block_end,
-            **{f"topic{n}": topic for n, topic in enumerate(monitor.topics)},
-            **({"event": monitor.event} if monitor.event else {}),
-            **({"abiName": monitor.abi_name} if monitor.abi_name else {}),
-            **shared,
-        }
-    if monitor.kind == CHAIN_TX:
-        return {"chaintxID": identifier, "txAddress": monitor.tx_hash, **shared}
-    return {"chainHeightID": identifier, "height": monitor.height, **shared}
-
-
-def monitor_lag(monitor: Monitor, cursor: Cursor, newest: int) -> int:
-    """The number of blocks that a monitor has yet to process.
-
-    Args:
-        newest: the newest block from which events may be sent.
-
-    Returns:
-        The number of blocks; 0 for monitors of transactions and heights.
-    """
-    if monitor.kind != CONTRACT_LOG:
-        return 0
-    last = min(newest, monitor.block_end) if monitor.block_end else newest
-    return max(0, last - cursor.block)
-
-
-def _has_told_all(monitor: Monitor, cursor: Cursor) -> bool:
-    """Whether a monitor has sent all its events and only waits until they are final."""
-    if monitor.kind == CHAIN_TX:
-        return cursor.stands
-    return 0 < monitor.block_end <= cursor.block
-
-
-def _progress_json(
-    monitor: Monitor, cursor: Cursor | None, newest: int, known: bool, reachable: bool
-) -> Json:
-    if monitor.finished:
-        state = "FINISHED"
-    elif not known:
-        state = "NO_CHAIN"
-    elif monitor.paused:
-        state = "PAUSED"
-    elif cursor is not None and cursor.error:
-        state = "FAILING"
-    elif not reachable:
-        state = "UNREACHABLE"
-    elif cursor is not None and cursor.rewind >= 0:
-        state = "TAKING_BACK"
-    elif cursor is not None and _has_told_all(monitor, cursor):
-        state = "TOLD"
-    else:
-        state = "ACTIVE"
-    if cursor is None:
-        return {"state": state}
-    lag = 0 if monitor.finished else monitor_lag(monitor, cursor, newest)
-    return {
-        "state": state,
-        "events": cursor.events,
-        "removedEvents": cursor.removed,
-        "lag": lag,
-        "failures": cursor.failures,
-        **({"lastError": cursor.error} if cursor.error else {}),
-        **({"blockHash": "0x" + cursor.block_hash.hex()} if cursor.block_hash else {}),
-    }
 
 
 def _chain_id(call: Call[Any, None]) -> int:
@@ -399,8 +316,11 @@ def _wrong(field: str, size: int) -> FieldError:
     return FieldError(field, f"not {size} bytes in hexadecimal digits", "body")
 
 
+_CONTRACT_LOG = _Kind(CONTRACT_LOG, "ContractLog", CreateContractLog)
+_REWIND = "/monitor/x/{projectName}/contract_log/{monitorID}/rewind"
 ROUTES: tuple[Route, ...] = (
-    *_Kind(CONTRACT_LOG, "ContractLog", CreateContractLog).routes(),
+    *_CONTRACT_LOG.routes(),
+    Route("POST", _REWIND, "RewindContractLog", rewind),
     *_Kind(CHAIN_TX, "ChainTx", CreateChainTx).routes(),
     *_Kind(CHAIN_HEIGHT, "ChainHeight", CreateChainHeight).routes(),
 )

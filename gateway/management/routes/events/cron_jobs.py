@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -12,9 +12,10 @@ from fieldbrook.core.model import DEFAULT_EVENT_TYPE, CronJob
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project, own_row
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
-from fieldbrook.gateway.management.openapi import shapes
-from fieldbrook.gateway.schedule.cron import parse_schedule
+from fieldbrook.gateway.management.framework.views import page
+from fieldbrook.gateway.schedule.cron import coming, parse_schedule
+
+_COMING = 5
 
 
 class CreateCronJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +32,43 @@ class ListCronJobs(Paging, frozen=True, kw_only=True):
     event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
 
 
-async def create_cron_job(call: Call[CreateCronJob, None]) -> Annotated[Json, shapes.CronJobReply]:
+class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The cron expression to try."""
+
+    expression: Text = msgspec.field(name="cronExpressions")
+
+
+class CronJobReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A cron job. `nextAt` is the time of its next event, `next` the next five; RFC 3339."""
+
+    cron_job_id: str = msgspec.field(name="cronJobID")
+    project_id: str = msgspec.field(name="projectID")
+    expression: str = msgspec.field(name="cronExpressions")
+    event_type: str = msgspec.field(name="eventType")
+    next_at: str | msgspec.UnsetType = msgspec.field(name="nextAt", default=msgspec.UNSET)
+    next: list[str]
+    created_at: str = msgspec.field(name="createdAt")
+    updated_at: str = msgspec.field(name="updatedAt")
+
+
+class CronJobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of cron jobs; `total` counts all matching ones."""
+
+    data: list[CronJobReply]
+    total: int
+
+
+class NextTimesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The expression without needless blanks, and its next five times, RFC 3339."""
+
+    expression: str = msgspec.field(name="cronExpressions")
+    next: list[str]
+
+
+async def create_cron_job(call: Call[CreateCronJob, None]) -> CronJobReply:
     """Create a cron job; an absent or empty event type is `DEFAULT`."""
     project = own_project(call)
-    expression = " ".join(call.body.expression.split())
+    expression = _without_blanks(call.body.expression)
     parse_schedule(expression, call.context.cron_zone)
     job = await call.context.registry.call(
         "create_cron_job",
@@ -43,11 +77,11 @@ async def create_cron_job(call: Call[CreateCronJob, None]) -> Annotated[Json, sh
         event_type=call.body.event_type or DEFAULT_EVENT_TYPE,
         limit=call.context.cron_jobs_limit,
     )
-    return _json(call, job)
+    return _reply(call, job)
 
 
-async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Annotated[Json, shapes.CronJobPage]:
-    """The cron jobs of a project; `nextAt` is the time of the next event of each."""
+async def list_cron_jobs(call: Call[None, ListCronJobs]) -> CronJobPage:
+    """The cron jobs of a project; `next` are the next five times of each."""
     query = call.query
     found = [
         job
@@ -55,12 +89,20 @@ async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Annotated[Json, shap
         if (not query.cron_job_ids or job.cron_job_id in query.cron_job_ids)
         and (not query.event_types or job.event_type in query.event_types)
     ]
-    return page_json(found, query, lambda job: _json(call, job))
+    data = [_reply(call, job) for job in page(found, query)]
+    return CronJobPage(data=data, total=len(found))
 
 
-async def get_cron_job(call: Call[None, None]) -> Annotated[Json, shapes.CronJobReply]:
+async def next_times(call: Call[None, NextTimes]) -> NextTimesReply:
+    """The next five times of a cron expression, for a job that would be created now."""
+    own_project(call)
+    expression = _without_blanks(call.query.expression)
+    return NextTimesReply(expression=expression, next=_coming(call, expression, now_ms()))
+
+
+async def get_cron_job(call: Call[None, None]) -> CronJobReply:
     """One cron job."""
-    return _json(call, _own_cron_job(call))
+    return _reply(call, _own_cron_job(call))
 
 
 async def remove_cron_job(call: Call[None, None]) -> None:
@@ -69,22 +111,32 @@ async def remove_cron_job(call: Call[None, None]) -> None:
     await call.context.registry.call("remove_cron_job", cron_job_id=job.cron_job_id)
 
 
+def _without_blanks(expression: str) -> str:
+    return " ".join(expression.split())
+
+
 def _own_cron_job(call: Call[Any, Any]) -> CronJob:
     find = call.context.reader.cron_job
     return own_row(call, "cronJobID", find, lambda row_id: CronJobNotFoundError(cron_job=row_id))
 
 
-def _json(call: Call[Any, Any], job: CronJob) -> Json:
-    schedule = parse_schedule(job.expression, call.context.cron_zone, job.created_at)
-    next_ms = schedule.after(now_ms())
-    return {
-        "cronJobID": str(job.cron_job_id),
-        "projectID": str(job.project_id),
-        "cronExpressions": job.expression,
-        "eventType": job.event_type,
-        **({} if next_ms is None else {"nextAt": rfc3339(next_ms)}),
-        **times_json(job),
-    }
+def _reply(call: Call[Any, Any], job: CronJob) -> CronJobReply:
+    times = _coming(call, job.expression, job.created_at)
+    return CronJobReply(
+        cron_job_id=str(job.cron_job_id),
+        project_id=str(job.project_id),
+        expression=job.expression,
+        event_type=job.event_type,
+        next_at=times[0] if times else msgspec.UNSET,
+        next=times,
+        created_at=rfc3339(job.created_at),
+        updated_at=rfc3339(job.updated_at),
+    )
+
+
+def _coming(call: Call[Any, Any], expression: str, origin_ms: int) -> list[str]:
+    schedule = parse_schedule(expression, call.context.cron_zone, origin_ms)
+    return [rfc3339(due_ms) for due_ms in coming(schedule, now_ms(), _COMING)]
 
 
 _ALL, _DATA = "/cronjob/{projectID}", "/cronjob/data/{cronJobID}"
@@ -92,6 +144,7 @@ _ONE = "/cronjob/{projectID}/{cronJobID}"
 ROUTES: tuple[Route, ...] = (
     Route("POST", _ALL, "CreateCronJob", create_cron_job),
     Route("GET", _ALL, "ListCronJob", list_cron_jobs),
+    Route("GET", f"{_ALL}/next", "ListNextTimes", next_times),
     Route("GET", _DATA, "GetCronJob", get_cron_job),
     Route("DELETE", _DATA, "RemoveCronJob", remove_cron_job),
     Route("DELETE", _ONE, "RemoveCronJob", remove_cron_job),

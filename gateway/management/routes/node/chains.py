@@ -14,7 +14,7 @@ from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json
-from fieldbrook.gateway.management.routes.chain.monitors import monitor_lag
+from fieldbrook.gateway.management.routes.chain.monitor_rows import monitor_lag
 from fieldbrook.gateway.management.routes.chain.transactions import transactions_json
 from fieldbrook.storage.chain.store import ChainState
 

@@ -15,6 +15,7 @@ from fieldbrook.core.model import (
     REMOVED,
     REUSE_EVENTS,
     REUSE_EVENTS_LIMIT,
+    Account,
     Applet,
     AppletVersion,
     Resource,
@@ -134,6 +135,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> Annotated[Json, shapes.
         isolation=info.isolation,
         reuse_events=info.reuse_events,
         cache=info.wasm_cache and info.wasm_cache.wire(),
+        author_id=call.account.account_id,
     )
     none = [] if deployed.strategies else warnings.no_strategy(deployed.resource)
     return _json(
@@ -205,7 +207,11 @@ async def remove_applets(call: Call[None, ListApplets]) -> None:
 
 
 class VersionReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A stored version of an applet; `current` is the one that runs."""
+    """A stored version of an applet; `current` is the one that runs.
+
+    `sha256` and `size` (bytes) are those of the module as it was uploaded. `author` is the account
+    that uploaded it, absent if that was removed or the version is from an older node.
+    """
 
     version: int
     applet_id: str
@@ -213,8 +219,10 @@ class VersionReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     wasm_name: str
     resource_id: str
     md5: str
+    sha256: str
     size: int
     handlers: list[str]
+    author: str | msgspec.UnsetType = msgspec.UNSET
     created_at: str
     updated_at: str
 
@@ -230,13 +238,17 @@ async def list_versions(call: Call[None, None]) -> VersionPage:
     """The stored versions of an applet, latest first; each can be run again."""
     applet = own_applet(call)
     with call.context.reader.snapshot() as registry:
-        kept = registry.applet_versions(applet.applet_id)[::-1]
-        resources = [(version, registry.resource(version.resource_id)) for version in kept]
-    data = [_version(version, found, applet) for version, found in resources if found]
+        data = [
+            _version(version, resource, registry.account(version.author_id), applet)
+            for version in registry.applet_versions(applet.applet_id)[::-1]
+            if (resource := registry.resource(version.resource_id)) is not None
+        ]
     return VersionPage(data=data, total=len(data))
 
 
-def _version(version: AppletVersion, resource: Resource, applet: Applet) -> VersionReply:
+def _version(
+    version: AppletVersion, resource: Resource, author: Account | None, applet: Applet
+) -> VersionReply:
     return VersionReply(
         version=version.number,
         applet_id=str(version.applet_id),
@@ -244,8 +256,10 @@ def _version(version: AppletVersion, resource: Resource, applet: Applet) -> Vers
         wasm_name=version.wasm_name,
         resource_id=str(version.resource_id),
         md5=resource.md5,
+        sha256=resource.sha256,
         size=resource.size,
         handlers=list(resource.handlers),
+        author=msgspec.UNSET if author is None else author.username,
         created_at=rfc3339(version.created_at),
         updated_at=rfc3339(version.updated_at),
     )
@@ -280,6 +294,7 @@ async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache |
         reuse_events=change.reuse_events,
         cache=cache and cache.wire(),
         versions_kept=call.context.applet_versions_kept,
+        author_id=call.account.account_id,
     )
     return deployed
 

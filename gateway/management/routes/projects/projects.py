@@ -39,6 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 _RESERVED = frozenset({"x", "data", "datalist", "detail_list"})  # words in later routes' paths
 _RESERVED_PREFIXES = ("aid_", "eth_")  # in channel names, they begin the prefix of an owner
 
+Description = Annotated[str, msgspec.Meta(max_length=4096)]
 Protocol = Literal["", "TCP", "UDP", "WEBSOCET", "HTTP", "HTTPS", "MQTT"]  # as clients spell it
 
 
@@ -56,11 +57,17 @@ class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
     public: bool = False
     version: Text = ""
     protocol: Protocol = ""
-    description: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+    description: Description = ""
     envs: Pairs | Variables = msgspec.field(default_factory=list)
     database: Database | None = None
     schema: Database | None = None
     flow: Flow | None = None
+
+
+class UpdateProject(msgspec.Struct, frozen=True, kw_only=True):
+    """The new description; absent or empty for none."""
+
+    description: Description = ""
 
 
 class ListProjects(Paging, frozen=True, kw_only=True):
@@ -146,6 +153,18 @@ async def get_project(call: Call[None, None]) -> Annotated[Json, shapes.ProjectR
     return project_with_configs_json(call, own_project(call))
 
 
+async def update_project(
+    call: Call[UpdateProject, None],
+) -> Annotated[Json, shapes.ProjectReply]:
+    """Change the description of a project."""
+    project = await call.context.registry.call(
+        "update_project",
+        project_id=own_project(call).project_id,
+        description=call.body.description,
+    )
+    return project_with_configs_json(call, project)
+
+
 async def remove_project(call: Call[None, None]) -> None:
     """Remove a project and everything that belongs to it."""
     await call.context.registry.call("remove_project", project_id=own_project(call).project_id)
@@ -221,6 +240,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _ONE, "GetProject", get_project),
     Route("DELETE", _ONE, "RemoveProject", remove_project),
     Route("GET", f"{_X}/data", "GetProject", get_project),
+    Route("PUT", _X, "UpdateProject", update_project),
     Route("DELETE", _X, "RemoveProject", remove_project),
     Route("GET", "/project/datalist", "ListProject", page_projects),
     Route("GET", "/project/detail_list", "ListProjectDetail", page_project_details),

@@ -87,23 +87,26 @@ class RemovePublishers(msgspec.Struct, frozen=True, kw_only=True):
 
 class FilterPublishers(Paging, frozen=True, kw_only=True):
     """Filters of publishers: ids, keys, a part of the name, its end (`lname`) or its beginning
-    (`rname`). Without a filter, all publishers of the project. Removing ignores `size` and
-    `offset`."""
+    (`rname`), or a part of the key or the name in any case (`find`). Without a filter, all
+    publishers of the project. Removing ignores `size` and `offset`."""
 
     publisher_ids: list[Sfid] = msgspec.field(default_factory=list, name="publisherIDs")
     keys: list[str] = msgspec.field(default_factory=list, name="key")
     name: str = ""
     lname: str = ""
     rname: str = ""
+    find: str = ""
 
     def matches(self, publisher: Publisher) -> bool:
         """Whether a publisher passes every filter."""
+        find = self.find.casefold()
         return (
             (not self.publisher_ids or publisher.publisher_id in self.publisher_ids)
             and (not self.keys or publisher.key in self.keys)
             and self.name in publisher.name
             and publisher.name.endswith(self.lname)
             and publisher.name.startswith(self.rname)
+            and (find in publisher.key.casefold() or find in publisher.name.casefold())
         )
 
 

@@ -56,6 +56,7 @@ class AppletCommands(Commands):
         isolation: str = PER_EVENT,
         reuse_events: int = REUSE_EVENTS,
         cache: Cache | None = None,
+        author_id: int = 0,
     ) -> Deployed:
         """Create an applet, its started instance and its strategies in one transaction.
 
@@ -64,6 +65,7 @@ class AppletCommands(Commands):
             name: its name; a suffix is added when the project has an applet of that name.
             strategies: pairs of event type and handler. A handler that is not among `handlers`
                 makes a dead strategy (`model.Resource.exports`).
+            author_id: the account that uploaded the module.
 
         Raises:
             ProjectNotFoundError, AccountNotFoundError: no such project or account.
@@ -96,7 +98,7 @@ class AppletCommands(Commands):
                     cache_prefix=cache.prefix,
                 ),
             )
-            add_version(change, applet)
+            add_version(change, applet, author_id)
             rules = [add_strategy(change, applet, rule) for rule in strategies]
             return Deployed(applet, resource, rules)
 
@@ -112,12 +114,14 @@ class AppletCommands(Commands):
         reuse_events: int | None = None,
         cache: Cache | None = None,
         versions_kept: int = 1,
+        author_id: int = 0,
     ) -> Deployed:
         """Change an applet; None leaves a field as it is. `strategies` replaces all it had.
 
         The project's account owns a new module, which becomes the latest version and starts
         the instance. The `versions_kept` latest versions stay, and the running one. Strategies
-        whose handler the module does not export are dead, whether given or kept.
+        whose handler the module does not export are dead, whether given or kept. `author_id` is
+        the account that uploaded the module.
 
         Raises:
             AppletNotFoundError: no such applet.
@@ -144,7 +148,9 @@ class AppletCommands(Commands):
             else:
                 owner_id = change.project(applet.project_id).account_id
                 resource = add_resource(change, owner_id, module)
-                applet = _run_module(change, applet, resource, fields, versions_kept)
+                applet = _run_module(
+                    change, applet, resource, fields, versions_kept, author_id
+                )
             if strategies is None:
                 rules = change.now.strategies_of_applet(applet_id)
             else:
@@ -200,7 +206,7 @@ class AppletCommands(Commands):
             return applet
 
 
-def add_version(change: Change, applet: Applet) -> None:
+def add_version(change: Change, applet: Applet, author_id: int) -> None:
     """Keep the module that an applet runs as the version with its current number."""
     change.add(
         change.tables.applet_versions,
@@ -211,6 +217,7 @@ def add_version(change: Change, applet: Applet) -> None:
             resource_id=applet.resource_id,
             sha256=applet.sha256,
             wasm_name=applet.wasm_name,
+            author_id=author_id,
         ),
     )
 
@@ -236,7 +243,12 @@ def drop_applet(change: Change, applet: Applet) -> None:
 
 
 def _run_module(
-    change: Change, applet: Applet, resource: Resource, fields: dict[str, Any], versions_kept: int
+    change: Change,
+    applet: Applet,
+    resource: Resource,
+    fields: dict[str, Any],
+    versions_kept: int,
+    author_id: int,
 ) -> Applet:
     """Start an applet with a module; one that it does not run already becomes a new version."""
     fields |= {"resource_id": resource.resource_id, "sha256": resource.sha256}
@@ -246,7 +258,7 @@ def _run_module(
     versions = change.now.applet_versions(applet.applet_id)
     fields["version"] = max([applet.version, *(version.number for version in versions)]) + 1
     new = change.update(change.tables.applets, applet, **fields)
-    add_version(change, new)
+    add_version(change, new, author_id)
     _remove_old_versions(change, new, versions_kept)
     change.remove_unused_resources(applet.resource_id)
     return new

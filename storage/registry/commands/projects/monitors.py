@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from fieldbrook.core import quotas
 from fieldbrook.core.errors import (
     ChainHeightConflictError,
@@ -22,7 +24,7 @@ from fieldbrook.core.errors import (
     NotFoundError,
 )
 from fieldbrook.core.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, ContractAbi, Monitor
-from fieldbrook.storage.registry.commands.change import Commands, command
+from fieldbrook.storage.registry.commands.change import Change, Commands, command
 from fieldbrook.storage.registry.tables import monitor_rule
 
 _CONFLICTS: dict[str, type[ConflictError]] = {
@@ -130,11 +132,40 @@ class MonitorCommands(Commands):
                 event_abi=event_abi,
                 abi_name=abi_name,
             )
-            same = self.tables.monitors.find(change.txn, "monitor_rules", monitor_rule(monitor))
-            if same is not None:
-                raise _CONFLICTS[kind](what=f"monitor {same.monitor_id} is the same")
+            self._refuse_same(change, monitor)
             change.require_quota(project.account_id, quotas.MONITORS)
             return change.add(self.tables.monitors, monitor)
+
+    @command
+    def rewind_monitor(self, monitor_id: int, block_start: int) -> Monitor:
+        """Replace a monitor of contract logs by an equal one that begins at another block.
+
+        The new monitor has an id of its own, so the events of its logs are new events.
+
+        Raises:
+            ContractLogNotFoundError: no such monitor of contract logs.
+            ContractLogConflictError: the project has another monitor that is equal to the new one.
+        """
+        with self.change() as change:
+            old = change.now.monitor(monitor_id)
+            if old is None or old.kind != CONTRACT_LOG:
+                raise ContractLogNotFoundError(monitor=monitor_id)
+            monitor = msgspec.structs.replace(
+                old,
+                monitor_id=change.new_id(),
+                block_start=block_start,
+                block_current=block_start,
+                finished=False,
+            )
+            change.remove(self.tables.monitors, old)
+            self._refuse_same(change, monitor)
+            return change.add(self.tables.monitors, monitor)
+
+    def _refuse_same(self, change: Change, monitor: Monitor) -> None:
+        """Raise the error of the monitor's kind if its project has an equal, unfinished one."""
+        same = self.tables.monitors.find(change.txn, "monitor_rules", monitor_rule(monitor))
+        if same is not None:
+            raise _CONFLICTS[monitor.kind](what=f"monitor {same.monitor_id} is the same")
 
     @command
     def pause_monitors(

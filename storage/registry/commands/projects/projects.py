@@ -69,6 +69,17 @@ class ProjectCommands(Commands):
             return change.project(project.project_id)
 
     @command
+    def update_project(self, project_id: int, description: str) -> Project:
+        """Change a project's description.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            return change.update(self.tables.projects, project, description=description)
+
+    @command
     def put_config(self, project_id: int, kind: str, value: bytes) -> Config:
         """Set or replace a project's configuration of one kind.
 

@@ -147,7 +147,7 @@ class TransferCommands(Commands):
                 instance_id=change.new_id(),
             )
             made[old.applet_id] = applet
-            add_version(change, applet)
+            add_version(change, applet, project.account_id)
         for strategy in given.strategies:
             if strategy.applet_id not in made:
                 raise StoreError(reason=f"strategy {strategy.strategy_id} has no applet")

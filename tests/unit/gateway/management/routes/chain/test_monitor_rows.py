@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.model import CHAIN_TX, CONTRACT_LOG, Monitor, Project
-from fieldbrook.gateway.management.routes.chain.monitors import monitor_json
+from fieldbrook.gateway.management.routes.chain.monitor_rows import monitor_json
 from fieldbrook.storage.chain.store import Cursor
 
 PROJECT = Project(created_at=1, updated_at=1, project_id=1, account_id=1, name="p")

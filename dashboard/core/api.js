@@ -35,6 +35,7 @@ export class Unreachable extends Error {
  * @property {Record<string, string>} [headers]
  * @property {AbortSignal} [signal]
  * @property {boolean} [blob] the answer is a file
+ * @property {boolean} [noLogin] sent without the token of the login
  * @property {boolean} [once] a refused token is an error, and no reason to sign in again
  */
 
@@ -51,7 +52,7 @@ export function address(path, query = {}) {
 async function send(method, url, options) {
   /** @type {Record<string, string>} */
   const headers = { ...options.headers };
-  if (session.value) headers.Authorization = `Bearer ${session.value.token}`;
+  if (session.value && !options.noLogin) headers.Authorization = `Bearer ${session.value.token}`;
   const body = options.form ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
   try {
     const answer = await fetch(url, {
@@ -77,7 +78,7 @@ export async function call(method, path, options = {}) {
   const url = address(path, options.query);
   const before = session.value;
   const answer = await send(method, url, options);
-  if (answer.status === 401 && before && !options.once) {
+  if (answer.status === 401 && before && !options.once && !options.noLogin) {
     await signedInAgain(before);
     return call(method, path, { ...options, once: true });
   }

@@ -23,7 +23,7 @@ function NewProject({ onClose, changed }) {
     go(to('projects', form.name, 'applets'));
   };
   return html`<${Dialog} title=${words.create} onClose=${onClose}><${Form} submit=${words.create} work=${work}>
-    <${Field} label=${words.name} hint=${words.nameHint}><input name="name" required autofocus maxlength="64" autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>
+    <${Field} label=${words.name} hint=${words.nameHint}><input name="name" required autofocus maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>
     <${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" /></${Field}></${Form}>
     <${AsCommand} text=${`fieldbrook project create ${quoted(name || 'NAME')}`} /></${Dialog}>`;
 }

@@ -41,6 +41,7 @@ const ICONS = {
   spark: 'M12 3v5M12 16v5M3 12h5M16 12h5M6 6l3 3M15 15l3 3M18 6l-3 3M9 15l-3 3',
   clock: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7.500V12l3 2',
   tag: 'M3.5 12.500V4h8.500l8.5 8.500-8.5 8.500zM8 8h.01',
+  qr: 'M4 4h6v6H4zM14 4h6v6h-6zM4 14h6v6H4zM14 14h2v2h-2zM18 14h2M14 18v2M18 18h2v2h-2z',
   edit: 'M4 20h4L19.5 8.500l-4-4L4 16zM13 7l4 4',
 };
 

@@ -236,7 +236,10 @@ def test_the_description_of_a_project_is_changed_by_its_owner(ada: User, bob: Us
     ada("POST", "/project", {"name": "p", "description": "old", "envs": [["A", "1"]]})
     before = ada("GET", "/project/x/p/data").json
     changed = ada("PUT", "/project/x/p", {"description": "new"})
-    assert (changed.status, changed.headers["X-Meta"]) == (200, "srv-applet-mgr@0.0.9/UpdateProject")
+    assert (changed.status, changed.headers["X-Meta"]) == (
+        200,
+        "srv-applet-mgr@0.0.9/UpdateProject",
+    )
     assert changed.json == ada("GET", "/project/x/p/data").json
     same = {**changed.json, "description": "old", "updatedAt": before["updatedAt"]}
     assert same == before

@@ -9,10 +9,10 @@ export const columns = { name: 'Name', events: 'Events/s', applets: 'Applets', i
 export const none = 'No projects yet';
 export const noneHint = 'Create one, or import one that another node exported.';
 export const name = 'Name';
-export const nameHint = 'Letters, digits, _ and -. Devices send their events to this name.';
+export const nameHint = '1 to 32 letters, digits and _. Devices send their events to this name.';
 export const description = 'Description';
 export const createdToast = (/** @type {string} */ which) => `Project ${which} created`;
-export const file = 'Archive of a project (.tar)';
+export const file = 'File of a project (.fieldbrook)';
 export const importHint = 'Made with “Export” on the settings page of a project, or with fieldbrook project export.';
 export const importedToast = 'Project imported';
 export const find = 'Filter by name';

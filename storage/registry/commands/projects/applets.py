@@ -148,9 +148,7 @@ class AppletCommands(Commands):
             else:
                 owner_id = change.project(applet.project_id).account_id
                 resource = add_resource(change, owner_id, module)
-                applet = _run_module(
-                    change, applet, resource, fields, versions_kept, author_id
-                )
+                applet = _run_module(change, applet, resource, fields, versions_kept, author_id)
             if strategies is None:
                 rules = change.now.strategies_of_applet(applet_id)
             else:

@@ -1,0 +1,36 @@
+// @ts-check
+/** What a project is: its ids, its description, and whether it takes events without a token. */
+import { html, useState } from '../../../vendor/preact.js';
+import { post, put, remove } from '../../../core/api.js';
+import { Ago, Badge, Card, Copy } from '../../../parts/basics.js';
+import { Confirm, Field, Form } from '../../../parts/form.js';
+import { say } from '../../../parts/toast.js';
+import * as words from '../../../words/en/project_settings.js';
+import { save } from '../../../words/en/common.js';
+
+/** @param {{name: string, project: any, again: () => void}} p */
+function Access({ name, project, again }) {
+  const [asking, ask] = useState(false);
+  const path = `/publisher/x/${encodeURIComponent(name)}`;
+  const work = async () => {
+    if (project.public) await remove(path, { key: words.anonymousKey });
+    else await post(`${path}/anonymous`);
+    say(project.public ? words.nowPrivate : words.nowPublic);
+    again();
+  };
+  const submit = project.public ? words.makePrivate : words.makePublic;
+  return html`<div class="line"><span>${words.access}</span><${Badge} kind=${project.public ? 'warn' : 'good'}>${project.public ? words.isPublic : words.isPrivate}</${Badge}><button type="button" class="small" onClick=${() => ask(true)}>${submit}</button></div>
+    ${asking && html`<${Confirm} title=${submit} text=${project.public ? words.makePrivateText : words.makePublicText} submit=${submit} work=${work} onClose=${() => ask(false)} />`}`;
+}
+
+/** @param {{name: string, project: any, again: () => void}} p */
+export function General({ name, project, again }) {
+  const work = async (/** @type {Record<string, any>} */ form) => {
+    await put(`/project/x/${encodeURIComponent(name)}`, { description: form.description });
+    say(words.saved);
+    again();
+  };
+  return html`<${Card} title=${words.general}><div class="pad stack"><dl class="facts"><dt>${words.id}</dt><dd class="mono">${project.projectID} <${Copy} text=${project.projectID} /></dd><dt>${words.owner}</dt><dd class="mono">${project.accountID}</dd><dt>${words.created}</dt><dd><${Ago} at=${project.createdAt} /></dd></dl>
+    <${Form} submit=${save} work=${work}><${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" defaultValue=${project.description ?? ''} /></${Field}></${Form}>
+    <${Access} name=${name} project=${project} again=${again} /></div></${Card}>`;
+}

@@ -1,0 +1,59 @@
+// @ts-check
+/** Traffic limits of a project: how many calls it may get in a window of time. */
+import { html, useState } from '../../../vendor/preact.js';
+import { get, post, put, remove } from '../../../core/api.js';
+import { useLoad } from '../../../core/load.js';
+import { count } from '../../../core/format.js';
+import { isAdmin } from '../../../core/session.js';
+import { Ago, Card, Icon, Show, Table } from '../../../parts/basics.js';
+import { Dialog } from '../../../parts/dialog.js';
+import { Confirm, Field, Form } from '../../../parts/form.js';
+import { say } from '../../../parts/toast.js';
+import * as words from '../../../words/en/limits.js';
+import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
+
+const KINDS = /** @type {(keyof typeof words.kinds)[]} */ (Object.keys(words.kinds));
+
+/** @param {{path: string, limit: any, free: (keyof typeof words.kinds)[], onClose: () => void, onDone: () => void}} p */
+function LimitDialog({ path, limit, free, onClose, onDone }) {
+  const work = async (/** @type {Record<string, any>} */ form) => {
+    const body = { threshold: Number(form.threshold), duration: form.duration.trim(), publisherThreshold: Number(form.share) || 0 };
+    if (limit) await put(`${path}/${limit.trafficLimitID}`, body);
+    else await post(path, { ...body, apiType: form.kind });
+    say(words.saved);
+    onDone();
+    onClose();
+  };
+  return html`<${Dialog} title=${limit ? words.editTitle : words.add} onClose=${onClose}><${Form} submit=${save} work=${work}>
+    ${!limit && html`<${Field} label=${words.kind}><select name="kind">${free.map((kind) => html`<option value=${kind}>${words.kinds[kind]}</option>`)}</select></${Field}>`}
+    <div class="fields"><${Field} label=${words.threshold}><input name="threshold" type="number" min="1" required autofocus defaultValue=${limit?.threshold ?? 1000} /></${Field}>
+    <${Field} label=${words.duration} hint=${words.durationHint}><input name="duration" required spellcheck=${false} defaultValue=${limit?.duration ?? '1m'} /></${Field}></div>
+    <${Field} label=${words.share} hint=${words.shareHint}><input name="share" type="number" min="0" defaultValue=${limit?.publisherThreshold || ''} /></${Field}></${Form}></${Dialog}>`;
+}
+
+/** @param {{list: any[], open: (what: string, limit: any) => void}} p */
+const List = ({ list, open }) => {
+  const { kind, threshold, each, since } = words.columns;
+  return html`<${Table} label=${words.title} columns=${[[kind], [threshold], [each], [since], ...(isAdmin() ? [[actions, 'hidden']] : [])]}>
+    ${list.map((one) => html`<tr key=${one.trafficLimitID}><td>${words.kinds[/** @type {keyof typeof words.kinds} */ (one.apiType)]}</td><td>${words.per(count(one.threshold), one.duration)}</td>
+      <td>${one.publisherThreshold ? words.per(count(one.publisherThreshold), one.duration) : html`<span class="dim">${words.noShare}</span>`}</td><td class="dim"><${Ago} at=${one.startAt} /></td>
+      ${isAdmin() && html`<td class="end"><span class="row-actions"><button type="button" class="ghost small" aria-label=${words.editTitle} title=${edit} onClick=${() => open('edit', one)}><${Icon} name="edit" /></button><button type="button" class="ghost small" aria-label=${words.deleteTitle} title=${removeWord} onClick=${() => open('delete', one)}><${Icon} name="trash" /></button></span></td>`}</tr>`)}</${Table}>`;
+};
+
+/**
+ * A card of the limits of a project. Administrators can change them.
+ * @param {{project: string, kind?: keyof typeof words.kinds}} p kind: only limits of this kind
+ */
+export function Limits({ project, kind }) {
+  const [dialog, show] = useState(/** @type {{what: string, limit: any} | null} */ (null));
+  const path = `/traffic/x/${encodeURIComponent(project)}`;
+  const loaded = useLoad((signal) => get(`${path}/datalist`, { size: 10, apiType: kind }, { signal }), [project, kind]);
+  const known = (loaded.data?.data ?? []).map((/** @type {any} */ one) => one.apiType);
+  const free = KINDS.filter((one) => !known.includes(one) && (!kind || kind === one));
+  const close = () => show(null);
+  return html`<${Card} title=${words.title} controls=${isAdmin() && free.length > 0 && loaded.data && html`<button type="button" onClick=${() => show({ what: 'add', limit: null })}><${Icon} name="plus" />${words.add}</button>`}>
+    <${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} open=${(/** @type {string} */ what, /** @type {any} */ limit) => show({ what, limit })} />` : html`<p class="note">${words.none}${!isAdmin() && ` ${words.byAdministrators}`}</p>`)}</${Show}>
+    ${known.length > 0 && html`<p class="note">${words.over}</p>`}
+    ${dialog && dialog.what !== 'delete' && html`<${LimitDialog} path=${path} limit=${dialog.limit} free=${free} onClose=${close} onDone=${loaded.again} />`}
+    ${dialog?.what === 'delete' && html`<${Confirm} title=${words.deleteTitle} text=${words.deleteText} submit=${removeWord} onClose=${close} work=${async () => { await remove(`${path}/data/${dialog.limit.trafficLimitID}`); say(words.removed); loaded.again(); }} />`}</${Card}>`;
+}

@@ -48,7 +48,7 @@ DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
 
 _PAGE = "index.html"
 _DIGITS = 12
-_SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ""})  # those of setup.cfg
+_SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ".wat", ""})  # those of setup.cfg
 _KEPT = "public, max-age=31536000, immutable"
 _SIZE_LIMIT = 8 << 20
 

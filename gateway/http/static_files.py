@@ -14,6 +14,7 @@ FILE_TYPES = {
     ".json": "application/json; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",
+    ".wat": replies.TEXT_TYPE,
     "": replies.TEXT_TYPE,
 }
 """Content types by the suffix of a file's name."""

@@ -171,7 +171,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     out.mkdir()
     for name in (
         *("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"),
-        *("CONTRIBUTING.md", "SECURITY.md", "supervisor.conf", "scripts", "docker"),
+        *("CONTRIBUTING.md", "SECURITY.md", "supervisor.conf", "scripts", "docker", "examples"),
         *FOLDERS.values(),
     ):
         source = ROOT / name

@@ -1,0 +1,69 @@
+// @ts-check
+/** One applet: its state, its strategies and its versions. */
+import { html, useState } from '../../../vendor/preact.js';
+import { post, put, remove } from '../../../core/api.js';
+import { attempt } from '../../../core/load.js';
+import { quoted, size } from '../../../core/format.js';
+import { Badge, Icon } from '../../../parts/basics.js';
+import { AsCommand } from '../../../parts/code.js';
+import { Dialog } from '../../../parts/dialog.js';
+import { FileButton } from '../../../parts/file_button.js';
+import { Confirm, Field, Form } from '../../../parts/form.js';
+import { say } from '../../../parts/toast.js';
+import { Isolation, isolationOf } from './isolation.js';
+import { ACCEPTED, changeApplet } from './modules.js';
+import { Strategies } from './strategies.js';
+import { Versions } from './versions.js';
+import * as words from '../../../words/en/applets.js';
+import { edit, remove as removeWord, save } from '../../../words/en/common.js';
+
+/** @param {{project: string, applet: any, onClose: () => void, onDone: () => void}} p */
+function EditApplet({ project, applet, onClose, onDone }) {
+  const work = async (/** @type {Record<string, any>} */ form) => {
+    await changeApplet(applet.appletID, null, { appletName: form.name, wasmCache: { mode: applet.wasmCache.mode, prefix: form.prefix }, ...isolationOf(form) });
+    say(words.saved(form.name));
+    onDone();
+    onClose();
+  };
+  return html`<${Dialog} title=${words.editOf(applet.name)} onClose=${onClose}><${Form} submit=${save} work=${work}>
+    <${Field} label=${words.name}><input name="name" required maxlength="64" defaultValue=${applet.name} autocomplete="off" spellcheck=${false} /></${Field}><${Isolation} applet=${applet} />
+    <${Field} label=${words.prefix} hint=${words.prefixHint}><input name="prefix" defaultValue=${applet.wasmCache.prefix ?? ''} autocomplete="off" spellcheck=${false} /></${Field}></${Form}></${Dialog}>`;
+}
+
+/** @param {{project: string, applet: any, again: () => void, deploy: (file: File) => void}} p */
+function Controls({ project, applet, again, deploy }) {
+  const [dialog, show] = useState('');
+  const runs = applet.instance?.state === 'STARTED';
+  const close = () => show('');
+  const toggle = () => attempt(async () => {
+    if (runs) await put(`/deploy/${applet.instance.instanceID}/STOP`);
+    else if (applet.instance) await put(`/deploy/${applet.instance.instanceID}/START`);
+    else await post(`/deploy/applet/${applet.appletID}`);
+    again();
+  }, runs ? words.stopped(applet.name) : words.started(applet.name));
+  const drop = async () => {
+    await remove(`/applet/data/${applet.appletID}`);
+    say(words.deleted(applet.name));
+    again();
+  };
+  return html`<button type="button" aria-label=${runs ? words.stopOf(applet.name) : words.startOf(applet.name)} onClick=${toggle}><${Icon} name=${runs ? 'stop' : 'play'} />${runs ? words.stop : words.start}</button>
+    <${FileButton} accept=${ACCEPTED} onFile=${deploy} label=${words.newVersionOf(applet.name)}><${Icon} name="upload" />${words.newVersion}</${FileButton}>
+    <button type="button" class="ghost square" aria-label=${words.editOf(applet.name)} title=${edit} onClick=${() => show('edit')}><${Icon} name="edit" /></button>
+    <button type="button" class="ghost square" aria-label=${words.deleteOf(applet.name)} title=${removeWord} onClick=${() => show('delete')}><${Icon} name="trash" /></button>
+    ${dialog === 'edit' && html`<${EditApplet} project=${project} applet=${applet} onClose=${close} onDone=${again} />`}
+    ${dialog === 'delete' && html`<${Confirm} title=${words.deleteTitle(applet.name)} text=${words.deleteText} submit=${removeWord} work=${drop} onClose=${close} name=${applet.name} />`}`;
+}
+
+/** What this card can do, for a shell. @param {string} project @param {string} applet */
+const commands = (project, applet) => ['show', 'stop', 'start', 'versions', 'rollback', 'delete'].map((verb) => `fieldbrook applet ${verb} ${quoted(project)} ${quoted(applet)}`).join('\n');
+
+/** @param {{project: string, applet: any, again: () => void, deploy: (file: File) => void, open: boolean}} p open: show its versions at once */
+export function AppletCard({ project, applet, again, deploy, open }) {
+  const [shown, show] = useState(open);
+  const state = /** @type {keyof typeof words.states} */ (applet.instance?.state ?? 'REMOVED');
+  return html`<section class="card" aria-label=${applet.name}><header class="bar"><h2>${applet.name}</h2><${Badge} kind=${state === 'STARTED' ? 'good' : 'warn'}>${words.states[state]}</${Badge}>
+      <span class="dim">${[words.version(applet.version), size(applet.resource.size), words.isolations[/** @type {keyof typeof words.isolations} */ (applet.isolation)]].join(' · ')}</span><span class="grow"></span><${Controls} project=${project} applet=${applet} again=${again} deploy=${deploy} /></header>
+    ${applet.warnings?.map((/** @type {string} */ text) => html`<p class="note warn">${text}</p>`)}
+    <${Strategies} project=${project} applet=${applet} again=${again} />
+    <details class="section" open=${shown} onToggle=${(/** @type {any} */ e) => show(e.target.open)}><summary>${words.versions}<${Badge}>${applet.version}</${Badge}></summary>${shown && html`<${Versions} project=${project} applet=${applet} again=${again} /><div class="bar thin"><${AsCommand} text=${commands(project, applet.name)} /></div>`}</details></section>`;
+}

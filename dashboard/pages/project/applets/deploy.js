@@ -1,0 +1,78 @@
+// @ts-check
+/** The dialog that deploys a module: what it imports and exports, and which events it handles. */
+import { html, useState } from '../../../vendor/preact.js';
+import { useLoad } from '../../../core/load.js';
+import { quoted, size } from '../../../core/format.js';
+import { Badge, Icon, Problem, Waiting } from '../../../parts/basics.js';
+import { AsCommand } from '../../../parts/code.js';
+import { Dialog } from '../../../parts/dialog.js';
+import { Field, Form } from '../../../parts/form.js';
+import { say } from '../../../parts/toast.js';
+import { Isolation, isolationOf } from './isolation.js';
+import { changeApplet, createApplet, inspect, stem } from './modules.js';
+import * as words from '../../../words/en/applets.js';
+
+const DEFAULT = 'DEFAULT';
+const NEW = '';
+const SHOWN = 20;
+
+/** Functions of the host that a module imports, by the module that it names. @param {{imports: any[]}} p */
+function Imports({ imports }) {
+  const groups = Object.entries(Object.groupBy(imports, (one) => one.module));
+  if (!groups.length) return html`<span class="dim">${words.nothing}</span>`;
+  return html`<ul class="plain">${groups.map(([module, list = []]) => html`<li class="line"><span class="dim mono">${module}</span>${list.slice(0, SHOWN).map(({ name, kind, type }) => html`<code title=${type || kind}>${name}</code>`)}${list.length > SHOWN && html`<span class="dim">${words.furtherImports(list.length - SHOWN)}</span>`}</li>`)}</ul>`;
+}
+
+/** What the node found in a module. @param {{report: any}} p as `POST /resource/inspect` answers it */
+function Check({ report }) {
+  const bad = report.problems.length > 0;
+  return html`<section class="check-result" aria-label=${words.check}><div class="line"><${Badge} kind=${bad ? 'bad' : 'good'}>${bad ? words.refused : words.passed}</${Badge}>${report.runtime && html`<span class="dim">${report.runtime}</span>`}</div>
+    ${bad && html`<ul class="plain">${report.problems.map((/** @type {string} */ text) => html`<li class="error">${text}</li>`)}</ul>`}
+    ${report.warnings.length > 0 && html`<ul class="plain">${report.warnings.map((/** @type {string} */ text) => html`<li class="warning">${text}</li>`)}</ul>`}
+    <dl class="facts"><dt>${words.size}</dt><dd>${size(report.size)}</dd><dt>${words.digest}</dt><dd class="mono">${report.sha256}</dd>
+      ${!bad && html`<dt>${words.handlers}</dt><dd>${report.handlers.length ? html`<span class="line">${report.handlers.map((/** @type {string} */ name) => html`<${Badge} kind="info">${name}</${Badge}>`)}</span>` : html`<span class="error">${words.noHandlers}</span>`}</dd>
+      <dt>${words.imports}</dt><dd><${Imports} imports=${report.imports} /></dd>`}</dl></section>`;
+}
+
+/** Rows of event type and handler. @param {{handlers: string[]}} p */
+function Rules({ handlers }) {
+  const first = handlers.includes('start') ? 'start' : (handlers[0] ?? '');
+  const [rows, set] = useState(first ? [{ id: 0, type: DEFAULT }] : []);
+  const add = () => set([...rows, { id: (rows.at(-1)?.id ?? -1) + 1, type: '' }]);
+  return html`<fieldset class="rules"><legend>${words.strategies}</legend>
+    ${rows.map(({ id, type }) => html`<div class="rule" key=${id}><input name=${`type-${id}`} required aria-label=${words.eventType} defaultValue=${type} spellcheck=${false} autocapitalize="none" /><span aria-hidden="true">→</span>
+      <select name=${`handler-${id}`} aria-label=${words.handler}>${handlers.map((name) => html`<option value=${name} selected=${name === first}>${name}</option>`)}</select>
+      <button type="button" class="ghost small" aria-label=${words.removeRow(type || words.eventType)} onClick=${() => set(rows.filter((one) => one.id !== id))}><${Icon} name="close" /></button></div>`)}
+    <div class="line"><button type="button" class="small" disabled=${!first} onClick=${add}><${Icon} name="plus" />${words.addRow}</button><small class="dim">${words.eventTypeHint}</small></div></fieldset>`;
+}
+
+/** The strategies that a new version keeps. @param {{strategies: any[], handlers: string[]}} p */
+const Kept = ({ strategies, handlers }) => html`<div><p class="hint">${strategies.length ? words.kept : words.noStrategies}</p><ul class="plain">${strategies.map(({ eventType, handler }) => html`<li class="line"><code>${eventType}</code> → <code>${handler}</code>${!handlers.includes(handler) && html`<${Badge} kind="warn">${words.missing(handler)}</${Badge}>`}</li>`)}</ul></div>`;
+
+/** @param {Record<string, any>} form */
+const rulesOf = (form) => Object.keys(form).filter((name) => name.startsWith('type-')).map((name) => ({ eventType: form[name].trim(), handler: form[name.replace('type-', 'handler-')] }));
+
+/**
+ * @param {{project: string, file: File, applets: any[], into?: any, onClose: () => void, onDone: () => void}} p
+ *   into: the applet that gets a new version, if it was chosen already
+ */
+export function Deploy({ project, file, applets, into, onClose, onDone }) {
+  const checked = useLoad((signal) => inspect(file, signal), [file]);
+  const same = into ?? applets.find((one) => one.name === stem(file.name));
+  const [chosen, choose] = useState(same?.appletID ?? NEW);
+  const applet = applets.find((one) => one.appletID === chosen);
+  const report = checked.data;
+  const work = async (/** @type {Record<string, any>} */ form) => {
+    const answer = applet ? await changeApplet(applet.appletID, file, {}) : await createApplet(project, file, { appletName: form.name, strategies: rulesOf(form), ...isolationOf(form) });
+    say(words.deployed(answer.name));
+    onDone();
+    onClose();
+  };
+  const fields = () => html`<${Check} report=${report} /><${Form} submit=${words.deploy} work=${work} disabled=${report.problems.length > 0}>
+    ${applets.length > 0 && html`<${Field} label=${words.target}><select onChange=${(/** @type {any} */ e) => choose(e.target.value)}><option value=${NEW}>${words.asNew}</option>${applets.map((one) => html`<option value=${one.appletID} selected=${one.appletID === chosen}>${words.asVersion(one.name, one.version + 1)}</option>`)}</select></${Field}>`}
+    ${applet ? html`<${Kept} strategies=${applet.strategies} handlers=${report.handlers} />` : html`<${Field} label=${words.name}><input name="name" required maxlength="64" defaultValue=${stem(file.name)} autocomplete="off" spellcheck=${false} /></${Field}>
+      <${Rules} handlers=${report.handlers} /><${Isolation} />`}</${Form}>
+    <${AsCommand} text=${`fieldbrook applet deploy ${quoted(project)} ${quoted(file.name)}${applet ? ` --name ${quoted(applet.name)}` : ''}`} />`;
+  return html`<${Dialog} title=${words.deployTitle(file.name)} onClose=${onClose} kind="roomy">
+    ${report ? fields() : checked.error ? html`<${Problem} error=${checked.error} again=${checked.again} />` : html`<${Waiting} rows=${3} />`}</${Dialog}>`;
+}

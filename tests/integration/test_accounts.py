@@ -11,6 +11,7 @@ import pytest
 
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.management import base_handler, management_handler
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
 from fieldbrook.security import tokens
@@ -265,6 +266,27 @@ def test_a_request_whose_body_arrives_after_its_login_was_ended_changes_nothing(
         assert connection.recv(64).split(b" ")[1] in (b"401", b"403")
     reader = root.server.writer.reader()
     assert reader.access_keys(int(made["accountID"])) == []
+
+
+def test_a_key_that_expires_while_the_body_arrives_changes_nothing(
+    root: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management_handler, "_TRUSTED_MS", 0)
+    account_id, rights = root.account.account_id, {"Project": "READ_WRITE"}
+    server = root.server
+    in_an_hour = now_ms() + 3_600_000
+    key = server.writer.create_access_key(account_id, "ci", rights, in_an_hour).text
+    body = json.dumps({"name": "late"}).encode()
+    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        connection.sendall(
+            f"POST {V0}/project HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+        )
+        assert projects(server, key).status == 200
+        monkeypatch.setattr(base_handler, "now_ms", lambda: in_an_hour)
+        connection.sendall(body)
+        assert connection.recv(64).split(b" ")[1] == b"403"
+    assert server.writer.reader().project_named("late") is None
 
 
 def key_of(server: Server, token: str) -> str:

@@ -25,7 +25,7 @@ function wanted(given) {
 const command = ({ account, operation, path, outcome, begin, end }) => ['fieldbrook audit', account && `--account ${quoted(account)}`, operation && `--operation ${quoted(operation)}`, path && `--path ${quoted(path)}`, begin && `--since ${begin}`, end && `--until ${end}`, outcome === 'REFUSED' && '--refused'].filter(Boolean).join(' ');
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr><td class="dim"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td>
+const Row = ({ row }) => html`<tr><td class="dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td>
   <td><button type="button" class="link" onClick=${() => filter({ account: row.account })}>${row.account || words.unknown}</button>${row.accessKey && html` <${Badge}>${words.byKey(row.accessKey)}</${Badge}>`}</td>
   <td><button type="button" class="link" onClick=${() => filter({ operation: row.operation })}>${row.operation}</button></td><td class="mono wrap">${row.method} ${row.path}</td>
   <td><${Badge} kind=${row.status >= 400 ? 'bad' : 'good'} title=${row.error}>${row.status}</${Badge}>${row.error && html` <span class="dim">${row.error}</span>`}</td><td class="dim mono">${row.from}</td></tr>`;

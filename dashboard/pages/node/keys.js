@@ -27,8 +27,8 @@ function Grants({ list }) {
 
 /** @param {{row: any, onRemove: () => void}} p */
 const Row = ({ row, onRemove }) => html`<tr><td><strong>${row.name}</strong> <span class="dim">${row.desc ?? ''}</span> ${row.identityType === 'PUBLISHER' && html`<${Badge}>${words.ofPublisher}</${Badge}>`}</td><td><${Grants} list=${row.privileges} /></td>
-  <td class="dim">${row.lastUsed ? html`<${Ago} at=${row.lastUsed} />` : words.never}</td><td>${!row.expiredAt ? html`<span class="dim">${words.never}</span>` : Date.parse(row.expiredAt) < Date.now() ? html`<${Badge} kind="bad">${words.expired}</${Badge}>` : html`<${Ago} at=${row.expiredAt} />`}</td>
-  <td class="dim">${day(row.createdAt)}</td><td class="end"><button type="button" class="ghost square small" aria-label=${words.removeTitle(row.name)} onClick=${onRemove}><${Icon} name="trash" /></button></td></tr>`;
+  <td class="dim">${row.lastUsed ? html`<${Ago} at=${row.lastUsed} />` : words.never}</td><td>${!row.expiredAt ? html`<span class="dim">${words.never}</span>` : Date.parse(row.expiredAt) < Date.now() ? html`<${Badge} kind="bad">${words.expired}</${Badge}>` : html`<span class="nowrap"><${Ago} at=${row.expiredAt} /></span>`}</td>
+  <td class="dim nowrap">${day(row.createdAt)}</td><td class="end"><button type="button" class="ghost square small" aria-label=${words.removeTitle(row.name)} onClick=${onRemove}><${Icon} name="trash" /></button></td></tr>`;
 
 export function Page() {
   const keys = useLoad((signal) => get('/account_access_key/datalist', { size: 1000 }, { signal }), [], 30_000);

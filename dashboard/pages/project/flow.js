@@ -32,8 +32,9 @@ export function Page({ name, id, applets, publishers, letters }) {
   const loaded = { ...flow, data: flow.data && triggers.data ? { flow: flow.data, ...triggers.data } : undefined, error: flow.error ?? triggers.error };
   const shown = (/** @type {any} */ data) => {
     const graph = graphOf({ ...data, applets, publishers, letters });
-    return html`<${Card} kind="only-wide" title=${words.title} label=${words.title} controls=${html`<span class="hint">${graph.events ? words.summary(graph.events, graph.failed) : words.quiet}</span>`}><${Picture} graph=${graph} name=${name} /><${Legend} /></${Card}>
-      <${Routes} name=${name} applets=${applets} publishers=${publishers} flow=${data.flow} />`;
+    const summary = graph.events ? words.summary(graph.events, graph.failed) : words.quiet;
+    return html`<${Card} kind="only-wide" title=${words.title} label=${words.title} controls=${html`<span class="hint">${summary}</span>`}><${Picture} graph=${graph} name=${name} /><${Legend} /></${Card}>
+      <${Routes} name=${name} applets=${applets} publishers=${publishers} flow=${data.flow} summary=${summary} />`;
   };
   return html`<div class="stack flow-page"><${Show} of=${loaded} rows=${8}>${shown}</${Show}><${AsCommand} text=${`fieldbrook event flow ${quoted(name)}`} /></div>`;
 }

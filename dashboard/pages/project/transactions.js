@@ -66,6 +66,6 @@ export function Page({ name }) {
       ${(next || before) && html`<div class="pad line">${before && html`<button type="button" onClick=${() => filter({ before: '' })}>${words.seeNewer}</button>`}${next && html`<button type="button" onClick=${() => filter({ before: next })}>${more}</button>`}</div>`}`
     : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank" rel="noopener">${words.howTo}</a></${Empty}>`);
   return html`<div class="stack">${sums.data && (sums.data.data.length > 0 || sums.data.weiPerDay != null) && html`<${Spending} name=${name} state=${sums.data} chains=${chains} again=${again} />`}
-    <${Card} label=${words.label}><${Filters} given=${query.value} chains=${chains} /><${Show} of=${rows} rows=${6}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, query.value)} />
+    <${Card}><${Filters} given=${query.value} chains=${chains} /><${Show} of=${rows} rows=${6}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, query.value)} />
     ${tx && html`<${TransactionPanel} key=${tx} name=${name} id=${tx} again=${again} onClose=${() => filter({ tx: '' })} />`}</div>`;
 }

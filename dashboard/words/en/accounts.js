@@ -24,11 +24,9 @@ export const generated = 'Generated password';
 export const shownOnce = 'This is the only time that the password is shown.';
 export const done = 'Done';
 export const quotas = 'Quotas';
-export const quotaColumns = { name: 'What', used: 'Used', limit: 'Limit', share: 'Share', from: 'Limit from' };
+export const quotaColumns = { name: 'What', used: 'Used', limit: 'Limit', share: 'Share' };
 export const unlimited = 'unlimited';
 export const fromAccount = 'this account';
-/** @type {Record<string, string>} */
-export const from = { ROLE: 'role', SETTINGS: 'settings', ACCOUNT: 'this account' };
 export const change = 'Change';
 export const changeLimitOf = (/** @type {string} */ what) => `Change the limit of ${what}`;
 export const limit = 'Limit';

@@ -5,7 +5,7 @@ import { ago, count, rate } from '../../core/format.js';
 export const title = 'What happens to events';
 export const picture = 'Picture of the flow';
 export const columns = { sources: 'Sources', types: 'Event types', applets: 'Applets', effects: 'Effects' };
-export const table = { type: 'Event type', from: 'From', events: 'Events/s', recent: 'Last 5 min', failed: 'Failed', handler: 'Handler', applet: 'Applet', effects: 'Effects' };
+export const table = { type: 'Event type', from: 'From', events: 'Events/s', recent: 'Last 5 min', failed: 'Failed', handler: 'Handler', applet: 'Applet' };
 /** @param {number} events @param {number} failed */
 export const summary = (events, failed) => `${count(events)} events in the last 5 minutes${failed ? `, ${count(failed)} failed` : ''}`;
 export const quiet = 'No events in the last 5 minutes';

@@ -12,10 +12,10 @@ const shown = (name, value) => (name === 'bytes' ? size(value) : count(value));
 function Quota({ row, edit }) {
   const share = row.unlimited || !row.limit ? 0 : Math.min(1, row.used / row.limit);
   const full = !row.unlimited && row.used >= row.limit;
-  return html`<tr><td>${row.desc}</td><td class="num">${shown(row.name, row.used)}</td><td class="num">${row.unlimited ? words.unlimited : shown(row.name, row.limit)}</td>
+  return html`<tr><td>${row.desc}</td><td class="num nowrap">${shown(row.name, row.used)}</td><td class="num nowrap">${row.unlimited ? words.unlimited : shown(row.name, row.limit)}</td>
     <td><span class=${`meter ${full ? 'bad' : ''}`}><i style=${{ width: `${share * 100}%` }}></i></span></td>
-    ${edit && html`<td class="dim">${row.from === 'ACCOUNT' ? html`<${Badge} kind="info">${words.fromAccount}</${Badge}>` : words.from[row.from] ?? row.from}</td><td class="end"><button type="button" class="ghost small" aria-label=${words.changeLimitOf(row.desc)} onClick=${() => edit(row)}>${words.change}</button></td>`}</tr>`;
+    ${edit && html`<td class="end">${row.from === 'ACCOUNT' && html`<${Badge} kind="info">${words.fromAccount}</${Badge}>`}<button type="button" class="ghost small" aria-label=${words.changeLimitOf(row.desc)} onClick=${() => edit(row)}>${words.change}</button></td>`}</tr>`;
 }
 
 /** @param {{list: any[], edit?: (row: any) => void}} p edit: for administrators */
-export const Quotas = ({ list, edit }) => html`<${Table} label=${words.quotas} columns=${/** @type {[string, string?][]} */ ([[words.quotaColumns.name], [words.quotaColumns.used, 'num'], [words.quotaColumns.limit, 'num'], [words.quotaColumns.share, 'hidden'], ...(edit ? [[words.quotaColumns.from], [words.change, 'hidden']] : [])])}>${list.map((row) => html`<${Quota} key=${row.name} row=${row} edit=${edit} />`)}</${Table}>`;
+export const Quotas = ({ list, edit }) => html`<${Table} label=${words.quotas} columns=${/** @type {[string, string?][]} */ ([[words.quotaColumns.name], [words.quotaColumns.used, 'num'], [words.quotaColumns.limit, 'num'], [words.quotaColumns.share, 'hidden'], ...(edit ? [[words.change, 'hidden']] : [])])}>${list.map((row) => html`<${Quota} key=${row.name} row=${row} edit=${edit} />`)}</${Table}>`;

@@ -23,21 +23,21 @@ export const State = ({ row }) => html`<span class="line"><${Badge} kind=${row.s
 /** @param {{name: string, row: any, chain: any}} p */
 function Facts({ name, row, chain }) {
   const deep = row.blockNumber != null && chain ? Math.max(0, chain.head - row.blockNumber + 1) : null;
-  const long = (/** @type {string} */ text) => text && html`<span class="mono">${text}</span> <${Copy} text=${text} />`;
+  const long = (/** @type {string} */ text) => text && html`<span class="mono">${text}</span><${Copy} text=${text} />`;
   const facts = [
-    [words.facts.hash, long(row.hash)], [words.facts.from, long(row.from)], [words.facts.to, row.to ? long(row.to) : words.create],
+    [words.facts.hash, long(row.hash), 'whole'], [words.facts.from, long(row.from), 'whole'], [words.facts.to, row.to ? long(row.to) : words.create, 'whole'],
     [words.facts.value, html`<span title=${`${row.value} wei`}>${amount(row.value)}</span>`], [words.facts.nonce, row.nonce], [words.facts.operator, row.operatorName],
-    [words.facts.event, row.eventID && html`<a class="mono" href=${to('projects', name, 'events', row.eventID)}>${row.eventID}</a> <${Badge}>${row.eventType}</${Badge}>`],
+    [words.facts.event, row.eventID && html`<a class="mono" href=${to('projects', name, 'events', row.eventID)}>${row.eventID}</a>`], [words.facts.outcome, row.eventType && html`<${Badge}>${row.eventType}</${Badge}>`],
     [words.facts.block, row.blockNumber != null && count(row.blockNumber)], [words.facts.confirmations, deep != null && words.confirmationsOf(Math.min(deep, 9999), chain.confirmations)],
     [words.facts.gas, words.gasOf(row.gasUsed, row.gas)], [words.facts.fee, row.feeWei && html`<span title=${`${row.feeWei} wei`}>${amount(row.feeWei)}</span>`],
     [words.facts.created, html`<${Ago} at=${row.createdAt} />`], [words.facts.sent, row.sentAt && html`<${Ago} at=${row.sentAt} />`],
   ].filter(([, value]) => value || value === 0);
-  return html`<dl class="facts">${facts.map(([key, value]) => html`<div><dt>${key}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="facts">${facts.map(([key, value, kind = '']) => html`<div class=${kind}><dt>${key}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /** @param {{list: any[]}} p */
-const Attempts = ({ list }) => html`<${Table} label=${words.attempts} columns=${COLUMNS}>${list.map((one) => html`<tr key=${one.hash}><td class="mono">${one.hash.slice(0, 12)}… <${Copy} text=${one.hash} /></td><td class="num">${amount(one.maxFeePerGas)}</td><td class="num">${amount(one.maxPriorityFeePerGas)}</td>
-  <td class="dim"><${Ago} at=${one.signedAt} /></td><td>${one.cancels && html`<${Badge} kind="warn">${words.cancels}</${Badge}> `}<span class="dim">${one.why ?? ''}</span></td></tr>`)}</${Table}>`;
+const Attempts = ({ list }) => html`<${Table} label=${words.attempts} columns=${COLUMNS}>${list.map((one) => html`<tr key=${one.hash}><td class="mono nowrap">${one.hash.slice(0, 10)}…<${Copy} text=${one.hash} /></td><td class="num">${amount(one.maxFeePerGas)}</td><td class="num">${amount(one.maxPriorityFeePerGas)}</td>
+  <td class="dim nowrap"><${Ago} at=${one.signedAt} /></td><td>${one.cancels && html`<${Badge} kind="warn">${words.cancels}</${Badge}> `}<span class="dim">${one.why ?? ''}</span></td></tr>`)}</${Table}>`;
 
 /** @param {{name: string, id: string, onClose: () => void, again: () => void}} p */
 export function TransactionPanel({ name, id, onClose, again }) {

@@ -1,7 +1,7 @@
-# Shared by the run scripts, which set `project` and `publisher` before they source it.
+# Functions of the run scripts, which set `project` and `publisher` before they source this file.
 #
 #   FIELDBROOK_SERVER   the node's address, http://127.0.0.1:8888 by default
-#   FIELDBROOK_MQTT     the broker's, 127.0.0.1:1883 by default
+#   FIELDBROOK_MQTT     the broker's address, 127.0.0.1:1883 by default
 #   FIELDBROOK_COMMAND  the command line client, `fieldbrook` by default
 # shellcheck shell=bash
 export FIELDBROOK_SERVER=${FIELDBROOK_SERVER:-http://127.0.0.1:8888}
@@ -12,7 +12,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 fb() { "${client[@]}" "$@"; }
 
-# The project and the publisher, made on the first run and used again later.
+# Create the project and the publisher, unless they exist, and read the publisher's token.
 prepare() {
   fb project show "$project" >/dev/null 2>&1 || fb project create "$project" "$@"
   fb publisher token "$project" "$publisher" >/dev/null 2>&1 ||
@@ -20,24 +20,25 @@ prepare() {
   token=$(fb publisher token "$project" "$publisher")
 }
 
-# A data message: message TYPE PAYLOAD.
+# Print a data message: message TYPE PAYLOAD.
 message() {
   printf '{"header":{"event_type":"%s","pub_id":"%s","token":"%s","pub_time":%s},"payload":"%s"}' \
     "$1" "$publisher" "$token" "$(date +%s)" "$(printf %s "$2" | base64 | tr -d '\n')"
 }
 
-# By HTTP, as a device does it: post TYPE PAYLOAD. Prints the answer.
+# Send an event by HTTP, as a device does, and print the answer: post TYPE PAYLOAD.
 post() {
   message "$1" "$2" | curl --silent --show-error --fail-with-body --data-binary @- \
     --header 'Content-Type: text/plain' "$FIELDBROOK_SERVER/srv-applet-mgr/v0/event/$project"
 }
 
-# By MQTT, as a device does it: publish TYPE PAYLOAD. The topic is the project's name.
+# Send an event by MQTT, as a device does: publish TYPE PAYLOAD. The topic is the project's name.
 publish() {
   message "$1" "$2" | mosquitto_pub -h "${mqtt%:*}" -p "${mqtt##*:}" -q 1 -t "$project" -s
 }
 
-# An MQTT message is handled some time after it was sent: eventually WANTED COMMAND...
+# Wait until a command prints a text, because MQTT messages are handled later: eventually TEXT
+# COMMAND...
 eventually() {
   local wanted=$1 found=''
   shift

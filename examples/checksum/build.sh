@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compile the applet: ./build.sh [FOLDER]. Needs clang and lld (wasm-ld); the module lies in
-# FOLDER (by default `build`).
+# Compile the applet: ./build.sh [FOLDER]. Writes the module to FOLDER (`build` by
+# default). Needs clang and lld (wasm-ld).
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-$here/build}

@@ -1,8 +1,8 @@
-/* checksum: adds up the bytes of the payloads, and shows what failures look like.
+/* checksum: adds up the bytes of the payloads, and shows two kinds of failure.
  *
  *   start   adds the payload's bytes to the total under the key `total` (decimal text)
  *   fail    changes the total, then traps: the node undoes the change
- *   spin    never returns: the node stops it at its deadline
+ *   spin    never returns: the node stops it at the deadline
  *
  * No C library: the module needs nothing but the node.
  */
@@ -10,7 +10,7 @@
 
 static const char TOTAL[] = "total";
 #define TOTAL_SIZE (sizeof TOTAL - 1)
-#define DIGITS 20 /* of the largest 64-bit number */
+#define DIGITS 20 /* digits of the largest 64-bit number */
 #define PAGE 65536u
 
 extern uint8_t __heap_base;

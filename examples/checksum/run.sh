@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Deploy the checksum to a running node, and watch it work and fail. See README.md.
+# Deploy the checksum to a running node, and send it events that succeed and fail. See README.md.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 project=${1:-checksum_example}
@@ -18,12 +18,12 @@ post DEFAULT abc
 publish DEFAULT d
 eventually $((before + 394)) fb kv get "$project" total
 
-say "a handler that changes the total, then traps: answered, and nothing is changed"
+say "a handler that changes the total, then traps: code -1, and the total is unchanged"
 post FAIL x
 fb kv get "$project" total
 
 say "a handler that never ends: stopped at the deadline"
 post SPIN x
 
-say "what was logged"
+say "the applet log"
 fb logs "$project" --tail 5

@@ -1,8 +1,8 @@
-/* Host functions of the node, and what an applet in C needs around them.
+/* The node's host functions, and the macros that an applet in C needs.
  *
- * Pointers are addresses in the applet's memory. Functions that hand something back call
- * the applet's exported `alloc` and write the address and the length into two cells.
- * All return WS_OK or another number below.
+ * Pointers are addresses in the applet's memory. Functions that return data call the
+ * applet's exported `alloc` and write the address and the length of the data to two cells.
+ * All functions return WS_OK or another of the numbers below.
  */
 #ifndef W3BSTREAM_H
 #define W3BSTREAM_H
@@ -31,8 +31,8 @@ int32_t ws_set_db(const char *key, size_t key_size, const void *value, size_t si
 WS_IMPORT("ws_get_env")
 int32_t ws_get_env(const char *key, size_t key_size, uint8_t **value, size_t *size);
 
-/* A transaction, {"to", "value", "data"} as JSON; it leaves with the commit of the event.
- * What comes back is its hash as text. */
+/* Send a transaction, {"to", "value", "data"} as JSON, after the commit of the event. Returns
+ * its hash as text. */
 WS_IMPORT("ws_send_tx")
 int32_t ws_send_tx(int32_t chain, const char *request, size_t request_size, uint8_t **hash,
                    size_t *size);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# There is little to build: the node takes the text format as it is. ./build.sh [FOLDER] copies
-# it to FOLDER (by default `build`), and also assembles it when wat2wasm is installed.
+# Copy the applet: ./build.sh [FOLDER]. The node accepts the text format, so a copy in FOLDER
+# (`build` by default) is enough; wat2wasm also assembles it there if it is installed.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-$here/build}

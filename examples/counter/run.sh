@@ -18,8 +18,8 @@ publish DEFAULT 21.6
 eventually $((before + 2)) fb kv get "$project" count
 fb send "$project" --publisher "$publisher" --data 21.7
 
-say "what the applet logged"
+say "the applet log"
 fb logs "$project" --tail 3
 
-say "how many events it has counted"
+say "the number of counted events"
 fb kv get "$project" count

@@ -2,12 +2,12 @@
  *
  *   payload       <signature, DER or 64 bytes, as hex> <a space> <the reading>
  *   DEVICE_KEY    the device's public key on P-256, as hex: a variable of the project
- *   kept          proof/<keccak256 of the reading, hex>: the payload as it came
- *                 last: that keccak256, hex
+ *   stored        proof/<keccak256 of the reading, hex>: the payload as it was received
+ *                 last: the keccak256 of the last reading, hex
  *
- * `start` returns 0 for a new proof and 1 for one that is kept already. It returns a number
- * of fieldbrook.h when the signature is not the device's, and -1 when the payload or the
- * variable has another form; then nothing is kept.
+ * `start` returns 0 for a new proof and 1 for a stored one. It returns an error code of
+ * fieldbrook.h if the signature is not the device's, and -1 if the payload or the variable is
+ * malformed; then it stores nothing.
  */
 #include "../checksum/w3bstream.h"
 #include "fieldbrook.h"
@@ -47,8 +47,8 @@ static int digit(uint8_t letter) {
   return -1;
 }
 
-/* Reads hex digits up to the end or to a space. Returns how many bytes they are, 0 for
- * anything else. */
+/* Decodes hex digits up to the end or to a space. Returns the number of bytes, 0 if there is
+ * another character. */
 static size_t from_hex(const uint8_t *text, size_t size, uint8_t **bytes) {
   size_t digits = 0;
   while (digits < size && digit(text[digits]) >= 0) digits++;
@@ -99,7 +99,7 @@ WS_EXPORT("start") int32_t start(int32_t rid) {
   for (size_t i = 0; i < PREFIX_SIZE; i++) name[i] = PREFIX[i];
   to_hex(name + PREFIX_SIZE, digest, DIGEST_SIZE);
 
-  /* The same reading can carry many good signatures, so it is known by its digest. */
+  /* A reading can have many valid signatures, so its digest identifies it. */
   if (ws_get_db(name, sizeof name, &known, &known_size) == WS_OK) return KEPT_ALREADY;
   if (ws_set_db(name, sizeof name, payload, size) != WS_OK) return WS_FAILED;
   if (ws_set_db(LAST, sizeof LAST - 1, name + PREFIX_SIZE, DIGEST_HEX) != WS_OK) return WS_FAILED;

@@ -1,7 +1,7 @@
-/* Host functions that this node has and others do not: module `fieldbrook`.
+/* Host functions that only this node has: module `fieldbrook`.
  *
- * FB_OK means that the signature is the key's. Every other number means that it is not, so
- * a caller that asks only for FB_OK is safe whatever a device sends.
+ * FB_OK means that the signature is valid for the key. Every other number means that it is
+ * not, so comparing with FB_OK is safe for any input.
  */
 #ifndef FIELDBROOK_H
 #define FIELDBROOK_H
@@ -19,7 +19,8 @@ enum {
   FB_KEY_MALFORMED = 13
 };
 
-/* ECDSA of a digest of 32 bytes. Signature: 64 bytes (R, S), or DER. Key: 33, 64 or 65 bytes. */
+/* Verify ECDSA over a digest of 32 bytes. Signature: 64 bytes (R, S), or DER. Key: 33, 64 or
+ * 65 bytes. */
 FB_IMPORT("verify_p256")
 int32_t fb_verify_p256(const void *digest, size_t digest_size, const void *signature,
                        size_t signature_size, const void *key, size_t key_size);
@@ -27,12 +28,13 @@ FB_IMPORT("verify_secp256k1")
 int32_t fb_verify_secp256k1(const void *digest, size_t digest_size, const void *signature,
                             size_t signature_size, const void *key, size_t key_size);
 
-/* Ed25519 of the message itself. Signature: 64 bytes, key: 32 bytes. */
+/* Verify Ed25519 over the message itself. Signature: 64 bytes, key: 32 bytes. */
 FB_IMPORT("verify_ed25519")
 int32_t fb_verify_ed25519(const void *message, size_t message_size, const void *signature,
                           size_t signature_size, const void *key, size_t key_size);
 
-/* Of a 65-byte signature (R, S, V): the key's 64 bytes, or its Ethereum address of 20. */
+/* Recover the 64-byte public key or the 20-byte Ethereum address from a 65-byte signature
+ * (R, S, V). */
 FB_IMPORT("recover_secp256k1")
 int32_t fb_recover_secp256k1(const void *digest, size_t digest_size, const void *signature,
                              size_t signature_size, uint8_t **key, size_t *key_size);

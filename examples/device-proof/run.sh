@@ -8,7 +8,7 @@ source "$here/../lib.sh"
 
 hex() { od -An -v -tx1 | tr -d ' \n'; }
 
-# The device: a key of its own, made on the first run, and a signature over each reading.
+# The simulated device: its key, created in the first run, and a function that signs a reading.
 mkdir -p "$here/build"
 device=$here/build/$project.pem
 [[ -f $device ]] || openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$device"
@@ -24,15 +24,15 @@ fb applet deploy "$project" "$module" --strategy DEFAULT=start
 reading="{\"celsius\": 21.5, \"at\": $(date +%s)}"
 payload=$(signed "$reading")
 
-say "a reading that the device signed: code 0, and a proof is kept"
+say "a reading that the device signed: code 0, and a proof is stored"
 post DEFAULT "$payload"
 last=$(fb kv get "$project" last)
 fb kv get "$project" "proof/$last"
 
-say "the same again by HTTP: code 1, it is kept already"
+say "the same reading again by HTTP: code 1, it is already stored"
 post DEFAULT "$payload"
 
-say "a reading that somebody changed on the way: code 11, nothing is kept"
+say "a reading that was changed on the way: code 11, nothing is stored"
 post DEFAULT "${payload/21.5/99.5}"
 
 say "one by MQTT"
@@ -41,5 +41,5 @@ publish DEFAULT "$(signed "$second")"
 another() { [[ $(fb kv get "$project" last) != "$last" ]] && echo new; }
 eventually new another
 
-say "what was logged"
+say "the applet log"
 fb logs "$project" --tail 4

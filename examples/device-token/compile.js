@@ -1,4 +1,4 @@
-// Compiles the contract: npm ci && node compile.js. What it makes is kept beside the source.
+// Compiles the contract into DeviceToken.json: npm ci && node compile.js.
 const fs = require("fs");
 const path = require("path");
 const solc = require("solc");

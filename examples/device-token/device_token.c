@@ -1,17 +1,24 @@
-/* device-token: a device that reports is rewarded with a token, once for each reading.
+/* device-token: rewards a device with one token for each signed reading.
  *
- *   report     takes <signature, DER or 64 bytes, as hex> <a space> <the reading>, verifies the
- *              device's signature and has the contract mint a token for the owner
- *   credited   takes the contract's Transfer events, as a monitor sends them, and counts tokens
- *   settled    takes what became of transactions, and logs it
+ * Handlers:
+ *   report     payload: <signature, DER or 64 bytes, as hex> <a space> <the reading>. Verifies
+ *              the signature and sends a transaction that mints a token for the owner
+ *   credited   payload: a Transfer event of the contract, from a monitor. Counts the tokens
+ *   settled    payload: the outcome of a transaction. Logs it
  *
- *   DEVICE_KEY, TOKEN, OWNER, CHAIN_ID   variables of the project: the device's public key on
- *              P-256 (hex), the contract, who gets the tokens, the chain
- *   kept       tx/<keccak256 of the reading, hex>: the transaction's hash
- *              credited: how many tokens the chain has credited, in decimal
+ * Variables of the project:
+ *   DEVICE_KEY   the device's public key on P-256, hex
+ *   TOKEN        the address of the contract
+ *   OWNER        the address that gets the tokens
+ *   CHAIN_ID     the id of the chain
  *
- * `report` returns 0, or 1 for a reading that is rewarded already, a number of fieldbrook.h when
- * the signature is not the device's, and -1 when something else is missing or the chain refuses.
+ * Stored:
+ *   tx/<keccak256 of the reading, hex>   the transaction's hash
+ *   credited                             the number of tokens that the chain has credited
+ *
+ * `report` returns 0, or 1 for a reading that is already rewarded. It returns an error code of
+ * fieldbrook.h if the signature is not the device's, and -1 if a variable is missing or the chain
+ * refuses.
  */
 #include "../checksum/w3bstream.h"
 #include "../device-proof/fieldbrook.h"
@@ -46,8 +53,8 @@ static int digit(uint8_t letter) {
   return -1;
 }
 
-/* Reads hex digits up to the end or to a space. Returns how many bytes they are, 0 for
- * anything else. */
+/* Decodes hex digits up to the end or to a space. Returns the number of bytes, 0 if there is
+ * another character. */
 static size_t from_hex(const uint8_t *text, size_t size, uint8_t **bytes) {
   size_t digits = 0;
   while (digits < size && digit(text[digits]) >= 0) digits++;
@@ -77,7 +84,7 @@ static int32_t refuse(int32_t code, const char *why, size_t size) {
   return code;
 }
 
-/* The 40 digits of an address that a variable has, with 0x before them or not. */
+/* Returns the 40 hex digits of an address in a variable, which may begin with 0x. */
 static const char *address(const char *name, size_t name_size) {
   uint8_t *text;
   size_t size;
@@ -89,7 +96,7 @@ static const char *address(const char *name, size_t name_size) {
   return (const char *)text;
 }
 
-/* Decimal digits, all of the text; -1 for anything else. */
+/* Parses a text of decimal digits; -1 if it contains another character. */
 static int64_t number(const uint8_t *text, size_t size, size_t digits) {
   int64_t value = 0;
   if (size == 0 || size > digits) return -1;
@@ -100,7 +107,7 @@ static int64_t number(const uint8_t *text, size_t size, size_t digits) {
   return value;
 }
 
-/* `mint(owner, 1, reading)` as the data of a call, in the transaction's request. */
+/* Writes the transaction's request, whose data is the call `mint(owner, 1, reading)`. */
 static size_t request(char *to, const char *token, const char *owner, const uint8_t *reading) {
   static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
   char *start = to;
@@ -143,8 +150,8 @@ WS_EXPORT("report") int32_t report(int32_t rid) {
       fb_verify_p256(digest, digest_size, signature, signature_size, public_key, key_size);
   if (code != FB_OK) return refuse(code, TEXT("the signature is not the device's"));
 
-  /* The same reading can carry many good signatures, so it is known by its digest. The
-   * contract knows it by the same: a token is minted once, whoever asks for it. */
+  /* A reading can have many valid signatures, so its digest identifies it. The contract uses
+   * the same digest and mints once for each reading. */
   if (fb_keccak256(reading, reading_size, &digest, &digest_size) != FB_OK) return WS_FAILED;
   char name[3 + 2 * DIGEST_SIZE];
   put_hex(put(name, "tx/", 3), digest, DIGEST_SIZE);
@@ -156,7 +163,7 @@ WS_EXPORT("report") int32_t report(int32_t rid) {
   return ws_set_db(name, sizeof name, hash, hash_size) == WS_OK ? WS_OK : WS_FAILED;
 }
 
-/* Finds `"value":"` in a monitor's event and gives the digits behind it. */
+/* Returns the number after `"value":"` in a monitor's event, -1 if there is none. */
 static int64_t credited_value(const uint8_t *text, size_t size) {
   static const char mark[] = "\"value\":\"";
   for (size_t at = 0; at + sizeof mark - 1 < size; at++) {

@@ -9,17 +9,17 @@ rpc_url=${CHAIN_RPC:-http://127.0.0.1:8545}
 
 hex() { od -An -v -tx1 | tr -d ' \n'; }
 
-# The chain's answer: ask METHOD PARAMS.
+# Call the chain's RPC endpoint and print the answer: ask METHOD PARAMS.
 ask() {
   curl --silent --show-error --fail-with-body --header 'Content-Type: application/json' \
     --data "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"$1\",\"params\":$2}" "$rpc_url"
 }
 
-# The first 0x... behind a key of an answer: value KEY.
+# Print the first 0x... after a key of an answer: value KEY.
 value() { sed -n "s/.*\"$1\" *:[^0]*\"\(0x[0-9a-fA-F]*\)\".*/\1/p" | head -n 1; }
 
-# A transaction of the chain's first account, which a development chain has unlocked; it is in
-# a block when this returns: transact FIELDS. Prints its hash.
+# Send a transaction from the chain's first account, which development chains unlock, wait until
+# it is in a block, and print its hash: transact FIELDS.
 transact() {
   local hash
   hash=$(ask eth_sendTransaction "[{\"from\":\"$rich\",$1}]" | value result)
@@ -33,7 +33,7 @@ chain=$(($(ask eth_chainId '[]' | value result)))
 rich=$(ask eth_accounts '[]' | grep -o '0x[0-9a-fA-F]*' | head -n 1)
 fb chain show "$chain" >/dev/null
 
-# The device: a key of its own, made on the first run, and a signature over each reading.
+# The simulated device: its key, created in the first run, and a function that signs a reading.
 mkdir -p "$here/build"
 device=$here/build/$project.pem
 [[ -f $device ]] || openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$device"
@@ -46,7 +46,7 @@ echo "$minter on chain $chain"
 transact "\"to\":\"$minter\",\"value\":\"0xde0b6b3a7640000\"" >/dev/null
 
 if [[ ! -f $here/build/$project.token ]]; then
-  say "the contract, once: the operator may mint, the chain's first account owns the device"
+  say "deploy the contract, once: the operator may mint; the chain's first account owns the device"
   code=$(sed -n 's/.*"bytecode": "\(0x[0-9a-f]*\)".*/\1/p' "$here/DeviceToken.json")
   height=$(($(ask eth_blockNumber '[]' | value result) + 1))
   hash=$(transact "\"gas\":\"0x200000\",\"data\":\"$code$(printf %064d 0 | head -c 24)${minter#0x}\"")
@@ -55,7 +55,7 @@ fi
 contract=$(cat "$here/build/$project.token")
 echo "$contract"
 
-say "the applet: reports of devices, transfers of the token, and what became of transactions"
+say "deploy the applet: handlers for reports, token transfers and outcomes of transactions"
 prepare --env "DEVICE_KEY=$public" --env "TOKEN=$contract" --env "OWNER=$rich" --env "CHAIN_ID=$chain"
 module=$("$here/build.sh")
 fb applet deploy "$project" "$module" --strategy REPORT=report --strategy TRANSFER=credited \
@@ -72,11 +72,11 @@ payload=$(signed "$reading")
 say "a reading that the device signed: code 0, a token is minted"
 post REPORT "$payload"
 
-say "the same again: code 1; one that somebody changed on the way: code 11"
+say "the same reading again: code 1; a changed one: code 11"
 post REPORT "$payload"
 post REPORT "${payload/21.5/99.5}"
 
-say "another one by MQTT"
+say "another reading by MQTT"
 publish REPORT "$(signed "${reading/21.5/22.5}")"
 
 say "the transactions, and the tokens that the chain has credited"

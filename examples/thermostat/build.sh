@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compile the applet: ./build.sh [FOLDER]. Needs npm; everything it makes lies in FOLDER
-# (by default `build`).
+# Compile the applet: ./build.sh [FOLDER]. Writes everything to FOLDER (`build` by
+# default). Needs npm.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-$here/build}

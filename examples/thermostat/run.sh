@@ -18,7 +18,7 @@ post DEFAULT '{"device": "kitchen", "temperature": 26}'
 publish DEFAULT '{"device": "kitchen", "temperature": 22.25}'
 eventually 22.25 fb kv get "$project" last/kitchen
 
-say "what the applet logged"
+say "the applet log"
 fb logs "$project" --tail 3
 
 say "the last and the highest temperature"

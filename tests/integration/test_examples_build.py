@@ -437,7 +437,7 @@ def test_an_examples_run_script_shows_it_at_work_on_a_real_node(
     wanted = [line for line in lines if line in last_lines]
     assert wanted[-len(last_lines) :] == last_lines or not last_lines
     if name == "checksum":
-        assert lines[lines.index("== what was logged") - 1].count("deadline of 1500 ms") == 1
+        assert lines[lines.index("== the applet log") - 1].count("deadline of 1500 ms") == 1
         assert "394" in lines
     if name == "device-proof":
         codes = [json.loads(line)["results"][0]["code"] for line in lines if line[0] == "{"]

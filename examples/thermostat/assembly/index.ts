@@ -3,12 +3,11 @@
 //
 //   payload of `start`:  {"device": "kitchen", "temperature": 21.5}
 //   payload of `reset`:  {"device": "kitchen"}
-//   kept:                last/<device>, max/<device>: decimal text
+//   stored:              last/<device>, max/<device>: decimal text
 //   environment:         TEMPERATURE_LIMIT, degrees, 30 when it is not set
 //
-// Both handlers return 0, or 1 for a payload that is JSON but not of that shape. A payload
-// that is no JSON at all ends in `abort` inside the parser: the node answers -1, says why
-// in the log, and keeps nothing of the run.
+// Both handlers return 0, or 1 for JSON of another shape. For a payload that is not JSON the
+// parser calls `abort`: the node answers -1, logs the reason, and discards the effects of the run.
 import { GetDataByRID, GetDB, JSON, Log, SetDB } from "@w3bstream/wasm-sdk";
 import { envOr, warn } from "./host";
 

@@ -3,13 +3,13 @@
 
 static const char COUNT[] = "count";
 enum { COUNT_SIZE = sizeof COUNT - 1 };
-enum { DIGITS = 20 }; /* of the largest 64-bit number */
+enum { DIGITS = 20 }; /* digits of the largest 64-bit number */
 #define PAGE 65536u
 
 extern uint8_t __heap_base;
 static uintptr_t heap;
 
-/* The node calls this for memory to put data into, e.g. a payload. Nothing is freed, because
+/* The node calls this to allocate memory for data, e.g. a payload. Nothing is freed, because
  * an instance lives for one event. */
 EXPORT("alloc") void *alloc(size_t size) {
   if (heap == 0) heap = (uintptr_t)&__heap_base;
@@ -47,7 +47,7 @@ static char *append_number(char *to, uint64_t number) {
   return to;
 }
 
-/* The handler: one call for each event, `rid` stands for the event. */
+/* The handler: called once for each event; `rid` is the event's id. */
 EXPORT("start") int32_t start(int32_t rid) {
   uint8_t *payload, *known;
   size_t size, known_size;

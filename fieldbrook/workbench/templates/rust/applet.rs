@@ -16,7 +16,7 @@ extern "C" {
     fn ws_set_db(key: *const u8, key_size: usize, value: *const u8, size: usize) -> i32;
 }
 
-/// The node calls this for memory to put data into; `taken` turns the data into a `Vec`.
+/// The node calls this to allocate memory for data; `taken` turns the data into a `Vec`.
 #[no_mangle]
 pub extern "C" fn alloc(size: usize) -> *mut u8 {
     let mut buffer = vec![0u8; size].into_boxed_slice();
@@ -62,7 +62,7 @@ fn handle(rid: i32) -> Result<(), i32> {
     Ok(())
 }
 
-/// The handler: one call for each event, `rid` stands for the event.
+/// The handler: called once for each event; `rid` is the event's id.
 #[no_mangle]
 pub extern "C" fn start(rid: i32) -> i32 {
     match handle(rid) {

@@ -28,7 +28,7 @@
   (global $digits_end i32 (i32.const 128))
   (global $line i32 (i32.const 128))
 
-  ;; The node calls this for memory to put data into, e.g. a payload. Nothing is freed, because
+  ;; The node calls this to allocate memory for data, e.g. a payload. Nothing is freed, because
   ;; an instance lives for one event.
   (func $alloc (export "alloc") (param $size i32) (result i32)
     (local $start i32)
@@ -102,14 +102,14 @@
       (local.get $digits)
       (i32.sub (global.get $digits_end) (local.get $digits))))
 
-  ;; The handler: one call for each event, $rid stands for the event.
+  ;; The handler: called once for each event; $rid is the event's id.
   (func (export "start") (param $rid i32) (result i32)
     (local $count i64)
     (local $digits i32)
     (local $end i32)
     (if (call $get_data (local.get $rid) (i32.const 64) (i32.const 68))
       (then (return (i32.const -1))))
-    ;; A missing key is no failure: the count then starts at 0.
+    ;; A missing key is not a failure: the count then starts at 0.
     (if (i32.eqz (call $get_db (i32.const 16) (i32.const 5) (i32.const 72) (i32.const 76)))
       (then
         (local.set $count (call $parse (i32.load (i32.const 72)) (i32.load (i32.const 76))))))

@@ -2,10 +2,10 @@
 import { GetDB, Log, SetDB } from "@w3bstream/wasm-sdk";
 import { payload } from "./payload";
 
-// The node calls this for memory to put data into, e.g. a payload.
+// The node calls this to allocate memory for data, e.g. a payload.
 export { alloc } from "@w3bstream/wasm-sdk";
 
-/** The handler: one call for each event, `rid` stands for the event. */
+/** The handler: called once for each event; `rid` is the event's id. */
 export function start(rid: i32): i32 {
   const data = payload(rid);
   if (data == null) return -1;

@@ -1615,6 +1615,12 @@ export interface Routes {
     body: StateStrategy;
     answer: null;
   };
+  /** Follow one topic as server-sent events; with `Upgrade: websocket`, several topics. */
+  "GET /stream": {
+    query: { topic: "events" | "health" | "letters" | "logs" | "series"; project?: string; after?: string; type?: string; publisher?: string; outcome?: string; source?: string; level?: string; contains?: string; eventID?: string; instanceID?: string };
+    body: undefined;
+    answer: Blob;
+  };
   /** One limit. */
   "GET /traffic/data/{trafficLimitID}": {
     query: undefined;

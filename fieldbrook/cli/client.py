@@ -37,6 +37,7 @@ WHOLE_ANSWER_S = 600.0
 ANSWER_LIMIT_BYTES = 64 << 20
 DOWNLOAD_LIMIT_BYTES = 2 << 30
 _CHUNK_BYTES = 1 << 20
+_LINE_LIMIT_BYTES = 1 << 20  # of a stream: a message has 40 rows at most
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -170,6 +171,43 @@ class Client:
         self, request: _Request, query: Mapping[str, object] | None = None
     ) -> tuple[str, bytes]:
         """Make a request and return the type and the content of its answer."""
+        request = self._addressed(request, query)
+        status, content_type, answer = self._exchange(request)
+        self.last_answered = request.name
+        if 200 <= status < 300:
+            return content_type, answer
+        raise _refusal(request, status, content_type, answer)
+
+    def lines(self, path: Iterable[str], query: Mapping[str, object]) -> Iterator[str]:
+        """Make a GET request whose answer is a stream of events, and yield its lines.
+
+        The connection is the stream's own. It ends with the iterator, or when the node is silent
+        for the timeout of this client; the node sends something every 15 s.
+
+        Raises:
+            RefusedError, UnreachableError: as for `call`.
+        """
+        from http.client import HTTPException
+
+        accepted = {"Accept": "text/event-stream"}
+        request = self._addressed(_Request("GET", _route(path), None, accepted), query)
+        connection = self._connect()
+        try:
+            connection.request(request.method, request.target, None, dict(request.headers))
+            answer = connection.getresponse()
+            kind = answer.headers.get("Content-Type", "")
+            if answer.status != 200:
+                raise _refusal(request, answer.status, kind, answer.read(_CHUNK_BYTES))
+            self.last_answered = request.name
+            while line := answer.readline(_LINE_LIMIT_BYTES):
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+
+    def _addressed(self, request: _Request, query: Mapping[str, object] | None) -> _Request:
+        """The request with its whole target and all headers."""
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
         target = urlsplit(self.server).path + request.target
         target += "?" + urlencode(parameters, doseq=True) if parameters else ""
@@ -180,16 +218,7 @@ class Client:
                     "the login or access key has characters that no HTTP header can carry"
                 )
             headers["Authorization"] = f"Bearer {self.token}"
-        request = request._replace(target=target, headers=headers)
-        status, content_type, answer = self._exchange(request)
-        self.last_answered = request.name
-        if 200 <= status < 300:
-            return content_type, answer
-        value = _decode(content_type, answer)
-        if not isinstance(value, dict):
-            text = str(value or "").strip()[:200] or "an empty answer"
-            value = {"desc": f"{request.name}: {text}"}
-        raise RefusedError(status, value)
+        return request._replace(target=target, headers=headers)
 
     def _exchange(self, request: _Request) -> tuple[int, str, bytes]:
         """Send a request, again if it is a GET and the server has closed the idle connection."""
@@ -267,6 +296,14 @@ class Client:
             reason = f"its certificate is not trusted: {getattr(error, 'verify_message', '')}"
             hint = "name its certificate authority with --ca FILE or FIELDBROOK_CA"
         return UnreachableError(f"cannot reach {self.server}: {reason}", hint)
+
+
+def _refusal(request: _Request, status: int, content_type: str, answer: bytes) -> RefusedError:
+    value = _decode(content_type, answer)
+    if not isinstance(value, dict):
+        text = str(value or "").strip()[:200] or "an empty answer"
+        value = {"desc": f"{request.name}: {text}"}
+    return RefusedError(status, value)
 
 
 def _shut_down(connected: socket.socket, late: Event) -> None:

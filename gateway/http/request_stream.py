@@ -62,6 +62,8 @@ class RequestStream(iostream.IOStream):
     waits for an answer of the node."""
     unread_since: float | None = None
     """The time, in monotonic seconds, since which the client has not read all of an answer."""
+    upgraded = False
+    """Whether this is a WebSocket by now, which may be silent for as long as it likes."""
     _began = 0.0
     _abrupt = False
 
@@ -81,8 +83,8 @@ class RequestStream(iostream.IOStream):
         return head
 
     async def read_bytes(self, num_bytes: int, partial: bool = False) -> bytes:
-        """Read the next bytes of a body."""
-        self.waiting_since = self._began
+        """Read the next bytes of a body, or of a WebSocket."""
+        self.waiting_since = None if self.upgraded else self._began
         data = await super().read_bytes(num_bytes, partial)
         self.waiting_since = None
         return data

@@ -14,6 +14,7 @@ from tornado.routing import PathMatches
 
 from fieldbrook.gateway.management.base_handler import Services
 from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.live.websocket import StreamHandler, UpgradeTo
 from fieldbrook.gateway.management.management_handler import ManagementHandler
 from fieldbrook.gateway.management.node_pages import (
     DescriptionHandler,
@@ -40,6 +41,7 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
     services = {"services": Services(context)}
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
     misspelt_events = [(rf"(?:{prefix})(/event/.*)", ManagementHandler, services)]
+    stream = (UpgradeTo(rf"(?:{prefix})/stream"), StreamHandler, services)
     managing = [
         (rf"(?:{prefix})(/.*)", ManagementHandler, services),
         (r"/srv-applet-mgr", DescriptionHandler, services),
@@ -54,7 +56,8 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
         (r"/version", VersionHandler, services),
     ]
     paths = tuple(PathMatches(pattern).regex for pattern, *_ in served)
-    return [*served, (r".*", UnknownPathHandler, {**services, "paths": paths})]
+    streams = [stream] if management else []
+    return [*streams, *served, (r".*", UnknownPathHandler, {**services, "paths": paths})]
 
 
 def log_request(handler: web.RequestHandler) -> None:

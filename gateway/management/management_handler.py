@@ -186,6 +186,7 @@ class ManagementHandler(BaseHandler):
             peer=self.request.remote_ip or "",
             host=self.request.headers.get("Host", ""),
             last_event_id=self.request.headers.get("Last-Event-ID", ""),
+            channels=self._services.channels,
         )
         await respond(self, await match.route.handler(call), call.workers)
 

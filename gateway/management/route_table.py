@@ -28,7 +28,7 @@ from fieldbrook.gateway.management.routes.events import (
 )
 from fieldbrook.gateway.management.routes.modules import dry_runs
 from fieldbrook.gateway.management.routes.modules import inspection as module_inspection
-from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series
+from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series, stream
 from fieldbrook.gateway.management.routes.node import health as health_routes
 from fieldbrook.gateway.management.routes.projects import (
     applets,
@@ -65,6 +65,7 @@ ROUTES: tuple[Route, ...] = (
     *chains.ROUTES,
     *configuration.ROUTES,
     *series.ROUTES,
+    *stream.ROUTES,
     *transactions.ROUTES,
     *traffic_limits.ROUTES,
     *resources.ROUTES,

@@ -405,6 +405,28 @@ def test_an_applet_is_rolled_back_and_keeps_its_data(
     assert "AppletVersionNotFound" in shell.fails("applet", "rollback", project, "counter", "9")
 
 
+def test_following_events_prints_them_as_they_are_handled(shell: Shell, project: str) -> None:
+    following = shell.start(
+        *("event", "show", project, "--follow", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with following:
+        try:
+            assert following.stdout is not None
+            assert json.loads(following.stdout.readline())["rows"] == []  # it follows
+            send(shell, project, "seen")
+            found = json.loads(following.stdout.readline())
+            assert found["total"] == len(found["rows"]) + found["left_out"]
+            assert found["rows"][0]["outcome"] == "ok"
+            following.send_signal(signal.SIGINT)
+            following.communicate(timeout=LIMIT_S)
+        finally:
+            following.kill()
+    assert following.returncode == 130
+    assert "cannot be given" in shell.fails("event", "show", project, "x", "--follow", code=2)
+
+
 def test_following_a_log_prints_new_rows_and_ends_quietly_with_ctrl_c(
     shell: Shell, project: str
 ) -> None:

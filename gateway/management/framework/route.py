@@ -18,6 +18,7 @@ from fieldbrook.gateway.management.framework.audit_trail import AuditTrail
 from fieldbrook.gateway.management.framework.binding import path_id
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.live.channels import Channels
 from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
 from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.security.tokens import Login
@@ -92,8 +93,8 @@ class Call(Generic[B, Q]):
 
     `account` is the caller; routes that are open to anybody have none. `key` is the access key
     and `login` the login of the request's token, if it has one; `peer` is the client's address and
-    `host` the header `Host`. `trail` holds the data for the audit log. `form` is filled on upload
-    routes, `body` and `query` where the route declares them.
+    `host` the header `Host`. `trail` holds the data for the audit log. `channels` is what pages
+    follow. `form` is filled on upload routes, `body` and `query` where the route declares them.
     """
 
     context: ManagementContext
@@ -110,6 +111,7 @@ class Call(Generic[B, Q]):
     peer: str = ""
     host: str = ""
     last_event_id: str = ""
+    channels: Channels = field(default_factory=Channels)
 
     @property
     def account(self) -> Account:
@@ -171,6 +173,7 @@ GROUPS: dict[str, Group] = {
     "series": Group.PROJECT,
     "sql": Group.WASM_LOG,
     "strategy": Group.STRATEGY,
+    "stream": Group.EVENT,
     "traffic": Group.TRAFFIC_LIMIT,
     "tx": Group.OPERATOR,
     "wasmlog": Group.WASM_LOG,

@@ -29,6 +29,8 @@ _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 
 # Ordinary accounts cannot take the reserve: administrators need logs most when many follow them.
 FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
+# WebSockets of pages; each may have 8 messages waiting, of about 20 KiB.
+PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
 # Each has a file open, and an exported project takes space on the disk until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE = 64, 8
 
@@ -145,6 +147,7 @@ class Workers:
         self.followers = ConcurrencyLimit(
             "followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE
         )
+        self.pages = ConcurrencyLimit("streams", PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE)
         self.downloads = ConcurrencyLimit("downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE)
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
         self.queries = SharedPool("queries", _QUERIES_LIMIT, _QUERIES_OF_ONE)

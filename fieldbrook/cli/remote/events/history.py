@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ from fieldbrook.cli.options import CommandGroup, SharedCommand, limit_option, pr
 from fieldbrook.cli.output import note, show_fields, show_json, show_rows
 from fieldbrook.cli.remote.events.logs import log_line
 from fieldbrook.cli.remote.lookup import open_project
-from fieldbrook.cli.text import counted
+from fieldbrook.cli.stream import follow
+from fieldbrook.cli.text import counted, printable
 
 _EVENT_COLUMNS = {
     "eventID": "EVENT",
@@ -158,12 +160,14 @@ def event_flow(project: str, seconds: int) -> None:
 @_filter_options
 @click.option("--place", metavar="PLACE", help="Show the event at this place of the history.")
 @click.option("--payload", is_flag=True, help="With --place: print only the event's payload.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events.")
 def event_show(
     project: str,
     event_id: str | None,
     limit: int,
     place: str | None,
     payload: bool,
+    following: bool,
     **filters: str | None,
 ) -> None:
     """Show the outcome of one event, or of the latest events.
@@ -171,8 +175,18 @@ def event_show(
     EVENT is the id in every answer to an event (X-Event-Id, eventID). For one event the output
     includes its log lines, everything that its handlers sent, and the reason of a refusal. The
     place of an event is in the JSON of a list (--json). TIME has the form 2026-11-21T06:31:00Z.
+
+    With --follow the command prints events as they are handled, at most 160 per second, failed
+    ones first, and says how many it left out. With --json each message of the node is one line.
     """
+    if following and (event_id or place or filters["from"] or filters["to"] or filters["before"]):
+        raise WrongUsageError(
+            "--follow shows new events: EVENT, --place, --from, --to and --before cannot be given"
+        )
     client, project = open_project(project)
+    if following:
+        _follow(client, topic="events", project=project, **filters)
+        return
     if payload and not place:
         raise WrongUsageError("--payload needs --place")
     if place:
@@ -225,6 +239,19 @@ def _show_details(rows: list[dict[str, Any]], answer: dict[str, Any]) -> None:
         show_rows(answer["transactions"], _TRANSACTION_COLUMNS, "")
     if refused_rows:
         show_rows(refused_rows, _REFUSED_COLUMNS, "")
+
+
+def _follow(client: Client, **query: object) -> None:
+    for message in follow(client, **query):
+        if current().json:
+            click.echo(json.dumps(message, ensure_ascii=False))
+            continue
+        for row in message["rows"]:
+            line = f"{row['handledAt']} {row['eventID']} {row['eventType']}: {_outcome(row)}"
+            click.echo(printable(line))
+        if message["left_out"]:
+            note(f"{counted(message['left_out'], 'event')} not shown")
+        sys.stdout.flush()
 
 
 @click.command(cls=SharedCommand)

@@ -127,7 +127,7 @@ async def read_letters(call: Call[None, ReadLetters]) -> DeadLetterList | DeadLe
         lambda: store.dead_letters(query.before or None, query.limit, wanted)
     )
     return DeadLetterList(
-        data=[_row(letter) for letter in letters],
+        data=[letter_row(letter) for letter in letters],
         total=total,
         following=str(letters[-1].number) if len(letters) == query.limit else "",
     )
@@ -141,12 +141,13 @@ async def read_letter(call: Call[None, None]) -> WholeDeadLetter:
     if letter is None:
         raise DeadLetterNotFoundError(letter=number)
     return WholeDeadLetter(
-        **msgspec.structs.asdict(_row(NumberedDeadLetter(number, letter))),
+        **msgspec.structs.asdict(letter_row(NumberedDeadLetter(number, letter))),
         payload=base64.b64encode(letter.payload).decode(),
     )
 
 
-def _row(numbered: NumberedDeadLetter) -> DeadLetterRow:
+def letter_row(numbered: NumberedDeadLetter) -> DeadLetterRow:
+    """Make the view of a dead letter."""
     letter = numbered.letter
     return DeadLetterRow(
         letter_id=str(numbered.number),

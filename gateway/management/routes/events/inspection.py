@@ -11,15 +11,14 @@ import msgspec
 
 from fieldbrook.core.clock import rfc3339, unix_ms
 from fieldbrook.core.errors import BadRequestError, FieldError
-from fieldbrook.core.model import ADMIN, ENABLED
+from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway import replies
+from fieldbrook.gateway.auth import Caller
 from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text, Timestamp
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
-from fieldbrook.gateway.management.framework.ownership import (
-    may_project,
-    own_project,
-)
+from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
+from fieldbrook.gateway.management.live.standing import current_account, may_read_project
 from fieldbrook.gateway.management.routes.events.log_lines import (
     LEVELS,
     Level,
@@ -196,19 +195,9 @@ async def _follow(
 
 
 def _still_allowed(call: Call[Any, Any], project_id: int) -> bool:
-    account = call.context.reader.account(call.account.account_id)
-    key = call.key
-    if key is None:
-        # A login may have been ended; access keys are not affected by that.
-        if account is not None and account.token_generation != call.account.token_generation:
-            return False
-        if call.login is not None and call.context.reader.has_ended(call.login):
-            return False
-    else:
-        now = call.context.reader.access_key_with_digest(key.digest)
-        if now is None or (now.privileges, now.expires_at) != (key.privileges, key.expires_at):
-            return False
-    return account is not None and account.state == ENABLED and may_project(call, project_id)
+    caller = Caller(call.account, call.key, call.login)
+    account = current_account(call.context, caller)
+    return account is not None and may_read_project(call.context, account, project_id)
 
 
 def _server_sent(row: NumberedRow) -> bytes:

@@ -6,12 +6,12 @@ Source: ours; the original interface has only `/liveness`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from fieldbrook.core.clock import rfc3339
+from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.metrics.processes import read_stat
 from fieldbrook.observability import metrics, metrics_table
@@ -71,8 +71,13 @@ class HealthReply(msgspec.Struct, frozen=True, kw_only=True):
 async def get_health(call: Call[None, None]) -> HealthReply:
     """Current health conditions, recent ones (newest first), and the node's processes with their
     memory, CPU time and restarts."""
-    node_health = call.context.health()
-    now_ms = call.context.clock()
+    return current_health(call.context)
+
+
+def current_health(context: ManagementContext) -> HealthReply:
+    """The health of the node as it is now."""
+    node_health = context.health()
+    now_ms = context.clock()
     rows = _rows()
     return HealthReply(
         healthy=not node_health.all_conditions,
@@ -81,7 +86,7 @@ async def get_health(call: Call[None, None]) -> HealthReply:
         recent=[_condition(condition, now_ms) for condition in node_health.recent],
         parts=dict(node_health.parts),
         projects=dict(node_health.projects),
-        processes=_processes(call, rows, node_health.parts),
+        processes=_processes(context, rows, node_health.parts),
         processes_total=len(rows),
     )
 
@@ -111,19 +116,19 @@ def _rows() -> list[tuple[str, int, int]]:
 
 
 def _processes(
-    call: Call[Any, Any], rows: Sequence[tuple[str, int, int]], states: Mapping[str, str]
+    context: ManagementContext, rows: Sequence[tuple[str, int, int]], states: Mapping[str, str]
 ) -> list[ProcessRow]:
     shown = sorted(rows, key=lambda row: row[0].startswith("project"))[:_PROCESSES_LIMIT]
-    return [_process(call, states, *row) for row in shown]
+    return [_process(context, states, *row) for row in shown]
 
 
 def _process(
-    call: Call[Any, Any], states: Mapping[str, str], part: str, pid: int, restarts: int
+    context: ManagementContext, states: Mapping[str, str], part: str, pid: int, restarts: int
 ) -> ProcessRow:
     usage = read_stat(pid) if pid else None
     state = states.get(part) or ("up" if usage else "resting")
     _, _, project_id = part.partition("project:")
-    project = call.context.reader.project(int(project_id)) if project_id.isdecimal() else None
+    project = context.reader.project(int(project_id)) if project_id.isdecimal() else None
     row = ProcessRow(
         part=part, project=project.name if project else UNSET, state=state, restarts=restarts
     )

@@ -83,7 +83,7 @@ async def get_series(call: Call[None, ReadSeries]) -> SeriesReply:
     return SeriesReply(
         step=found.step_s,
         names=names,
-        columns=[_rounded(column) for column in found.columns],
+        columns=[rounded(column) for column in found.columns],
         projects=project_rates(call.context.reader, found.rates, projects),
     )
 
@@ -130,7 +130,8 @@ def _projects(call: Call[Any, Any], wanted: str | None) -> list[Project]:
     return [project]
 
 
-def _rounded(column: list[float]) -> list[float | None]:
+def rounded(column: list[float]) -> list[float | None]:
+    """A column as JSON has it: NaN becomes null."""
     return [None if math.isnan(number) else round(number, _DIGITS) for number in column]
 
 

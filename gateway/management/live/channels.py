@@ -1,0 +1,121 @@
+"""Channels: one reader for each topic and filter, however many follow it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from fieldbrook.core.errors import NodeError, UnavailableError
+from fieldbrook.gateway.management.live.messages import Message, Prepared
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+
+
+class Reader(Protocol):
+    """Reads one topic. Only one of its methods runs at a time."""
+
+    async def begin(self) -> None:
+        """Stand at the newest row."""
+
+    async def first(self, after: str) -> Message | None:
+        """What a new follower gets: all from a place (nothing, for "") to where this stands.
+
+        A message without rows tells the follower where that is.
+        """
+
+    async def read(self) -> Message | None:
+        """What is new since the last time; None if nothing is."""
+
+
+class Follower(Protocol):
+    """Gets the messages of a channel."""
+
+    after: str
+
+    def give(self, message: Prepared) -> None:
+        """Take a message; it must not block."""
+
+    def fail(self, error: NodeError) -> None:
+        """The channel has ended."""
+
+
+class Channel:
+    """Reads a topic four times a second while somebody follows it."""
+
+    def __init__(self, reader: Reader, ended: Callable[[], None]) -> None:
+        self._reader = reader
+        self._joining: list[Follower] = []
+        self._followers: set[Follower] = set()
+        self._ended = ended
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def join(self, follower: Follower) -> None:
+        """Follow, from the next turn on."""
+        self._joining.append(follower)
+
+    def leave(self, follower: Follower) -> None:
+        """Stop following; the channel ends with its last follower."""
+        self._followers.discard(follower)
+        if follower in self._joining:
+            self._joining.remove(follower)
+        if not self._followers and not self._joining:
+            self._ended()
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await self._reader.begin()
+            while True:
+                if (news := await self._reader.read()) is not None:
+                    prepared = Prepared(news)
+                    for follower in self._followers:
+                        follower.give(prepared)
+                await self._welcome()
+                await asyncio.sleep(TICK_S)
+        except NodeError as error:
+            self._fail(error)
+        except Exception:
+            log.exception("a stream has failed")
+            self._fail(UnavailableError(what="the node could not read what is followed"))
+
+    async def _welcome(self) -> None:
+        """Give new followers what they have missed; the reader stands still meanwhile."""
+        while self._joining:
+            follower = self._joining[0]
+            news = await self._reader.first(follower.after)
+            if follower not in self._joining:  # it has left meanwhile
+                continue
+            self._joining.remove(follower)
+            self._followers.add(follower)
+            if news is not None:
+                follower.give(Prepared(news))
+
+    def _fail(self, error: NodeError) -> None:
+        self._ended()
+        for follower in (*self._joining, *self._followers):
+            follower.fail(error)
+
+
+class Channels:
+    """The channels of one gateway process, by what they read."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, Channel] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def follow(self, key: Hashable, make: Callable[[], Reader], follower: Follower) -> Channel:
+        """Join the channel of this key, which is opened if there is none."""
+        channel = self._open.get(key)
+        if channel is None:
+            channel = self._open[key] = Channel(make(), lambda: self._close(key))
+        channel.join(follower)
+        return channel
+
+    def _close(self, key: Hashable) -> None:
+        self._open.pop(key, None)

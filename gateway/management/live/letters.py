@@ -1,0 +1,66 @@
+"""Reads the dead letters of a project as they are added and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fieldbrook.gateway.management.framework.context import ProjectStoreReader
+from fieldbrook.gateway.management.framework.workers import BoundedPool
+from fieldbrook.gateway.management.live.events import read_place
+from fieldbrook.gateway.management.live.messages import ROWS_LIMIT, Rows
+from fieldbrook.gateway.management.routes.events.dead_letters import letter_row
+from fieldbrook.storage.project.dead_letters import NumberedDeadLetter
+
+
+class LettersReader:
+    """Reads the dead letters of a project. Places are their numbers.
+
+    The first message, and one after each change, has the number of all letters in `stored`.
+    """
+
+    def __init__(
+        self, store: Callable[[], ProjectStoreReader | None], searches: BoundedPool
+    ) -> None:
+        self._store, self._searches = store, searches
+        self._newest = self._stored = 0
+
+    async def begin(self) -> None:
+        """See `channels.Reader`."""
+        self._newest, self._stored = self._state()
+
+    async def first(self, after: str) -> Rows | None:
+        """See `channels.Reader`."""
+        return await self._since(read_place(after) if after else self._newest)
+
+    async def read(self) -> Rows | None:
+        """See `channels.Reader`."""
+        before = self._newest, self._stored
+        self._newest, self._stored = self._state()
+        if before == (self._newest, self._stored):
+            return None
+        return await self._since(before[0])
+
+    def _state(self) -> tuple[int, int]:
+        """The number of the newest letter, and how many there are."""
+        store = self._store()
+        letters, stored = store.dead_letters(None, 1) if store else ((), 0)
+        return max(self._newest, letters[0].number) if letters else self._newest, stored
+
+    async def _since(self, after: int) -> Rows:
+        letters: list[NumberedDeadLetter] = []
+        store = self._store()
+        if store is not None and self._newest > after:
+            # Letters have their payloads with them, which may be large.
+            found, _ = await self._searches.run(
+                lambda: store.dead_letters(self._newest + 1, ROWS_LIMIT)
+            )
+            letters = [letter for letter in found if letter.number > after]
+        # Numbers have no gaps when they are given, so this counts removed letters as well.
+        total = max(self._newest - after, len(letters))
+        return Rows(
+            rows=[letter_row(letter) for letter in reversed(letters)],
+            total=total,
+            left_out=total - len(letters),
+            place=str(self._newest),
+            stored=self._stored,
+        )

@@ -1,0 +1,187 @@
+"""One client of a stream: what it follows, and the messages that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from fieldbrook.core.errors import (
+    BadRequestError,
+    FieldError,
+    InvalidTokenError,
+    NodeError,
+    ProjectNotFoundError,
+    TooManyRequestsError,
+)
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.auth import Caller
+from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.live.channels import Channel, Channels
+from fieldbrook.gateway.management.live.messages import Follow, Prepared
+from fieldbrook.gateway.management.live.standing import current_account, may_read_project
+from fieldbrook.gateway.management.live.topics import source_of
+
+TOPICS_LIMIT = 8
+WAITING_LIMIT = 8
+SILENCE_S = 15.0
+
+
+class Following:
+    """One topic that a page follows; see `channels.Follower`."""
+
+    def __init__(self, page: Page, number: int, after: str, project_id: int | None) -> None:
+        self._page = page
+        self.number, self.after, self.project_id = number, after, project_id
+        self.channel: Channel | None = None
+        self.missed: Prepared | None = None
+        """Older messages that the client will not get, folded into one."""
+
+    def give(self, message: Prepared) -> None:
+        """See `channels.Follower`."""
+        self._page.put(self, message)
+
+    def fail(self, error: NodeError) -> None:
+        """See `channels.Follower`."""
+        self.channel = None
+        self._page.end(self.number, error)
+
+
+class Page:
+    """A client that follows up to `TOPICS_LIMIT` topics.
+
+    `WAITING_LIMIT` messages wait for a client that reads slowly. When there are more, the rows of
+    the oldest one are dropped and counted in a later message of the same topic.
+    """
+
+    def __init__(
+        self,
+        context: ManagementContext,
+        workers: Workers,
+        channels: Channels,
+        caller: Caller,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context, self._workers, self._channels = context, workers, channels
+        self._monotonic = monotonic
+        self._followings: dict[int, Following] = {}
+        self._waiting: deque[tuple[Following, Prepared]] = deque()
+        self._errors: deque[bytes] = deque(maxlen=WAITING_LIMIT)
+        self._news = asyncio.Event()
+        self.renew(caller)
+
+    def renew(self, caller: Caller) -> None:
+        """Use another token of the same account, from which the time of the stream counts anew.
+
+        Raises:
+            InvalidTokenError: the token belongs to another account.
+        """
+        known: Caller | None = getattr(self, "_caller", None)
+        if known is not None and known.account.account_id != caller.account.account_id:
+            raise InvalidTokenError(reason="the token is of another account than the stream")
+        self._caller = caller
+        self._version = self._context.reader.version()
+        self._until = self._monotonic() + self._context.token_lifetime_s
+
+    def follow(self, request: Follow) -> None:
+        """Begin to follow a topic.
+
+        Raises:
+            NodeError: the page may not follow it, or follows too many.
+        """
+        if request.id in self._followings:
+            raise BadRequestError(FieldError("follow.id", "is in use: drop it first", "body"))
+        if len(self._followings) >= TOPICS_LIMIT:
+            raise TooManyRequestsError(what=f"a stream follows {TOPICS_LIMIT} topics at most")
+        source = source_of(self._context, self._workers, self._caller, request)
+        following = Following(self, request.id, request.after, source.project_id)
+        self._followings[request.id] = following
+        following.channel = self._channels.follow(source.key, source.make, following)
+
+    def drop(self, number: int) -> None:
+        """Follow a topic no more; an unknown id is ignored, because its topic may have ended."""
+        following = self._followings.pop(number, None)
+        if following is None:
+            return
+        if following.channel is not None:
+            following.channel.leave(following)
+        kept = [entry for entry in self._waiting if entry[0] is not following]
+        self._waiting = deque(kept)
+
+    def end(self, number: int, error: NodeError) -> None:
+        """Drop a topic and tell the client why."""
+        self.drop(number)
+        self.refuse(error, number)
+
+    def refuse(self, error: NodeError, number: int | None = None) -> None:
+        """Tell the client of an error, of a topic or of its last message."""
+        body = {"error": error.body(self._context.version)}
+        self._errors.append(
+            replies.to_json(body if number is None else {"id": number, **body}).rstrip()
+        )
+        self._news.set()
+
+    def put(self, following: Following, message: Prepared) -> None:
+        """Keep a message for the client."""
+        if following.missed is not None:
+            message, following.missed = message.folded(following.missed), None
+        if len(self._waiting) >= WAITING_LIMIT:
+            self._fold_oldest()
+        self._waiting.append((following, message))
+        self._news.set()
+
+    def _fold_oldest(self) -> None:
+        oldest, message = self._waiting.popleft()
+        for at, (following, later) in enumerate(self._waiting):
+            if following is oldest:
+                self._waiting[at] = following, later.folded(message)
+                return
+        # A topic has one such message: while it is there, none of the topic waits.
+        oldest.missed = message
+
+    async def next(self, wait_s: float = SILENCE_S) -> bytes | None:
+        """The next message, b"" when there is none in time, or None when the stream has ended."""
+        silent = self._monotonic() + wait_s
+        while True:
+            if not self._still_allowed():
+                return None
+            if self._errors:
+                return self._errors.popleft()
+            if self._waiting:
+                following, message = self._waiting.popleft()
+                return message.addressed(following.number)
+            left = min(silent, self._until) - self._monotonic()
+            self._news.clear()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    await self._news.wait()
+            except TimeoutError:
+                if self._monotonic() < self._until:
+                    return b"" if self._still_allowed() else None
+
+    def _still_allowed(self) -> bool:
+        """Look at the rights again when the registry has changed; topics may end by that."""
+        if self._monotonic() >= self._until:
+            return False
+        key = self._caller.key
+        if key is not None and 0 < key.expires_at <= self._context.clock():
+            return False
+        version = self._context.reader.version()
+        if version == self._version:
+            return True
+        self._version = version
+        account = current_account(self._context, self._caller)
+        if account is None or account.role != self._caller.account.role:
+            return False
+        for following in list(self._followings.values()):
+            project_id = following.project_id
+            if project_id and not may_read_project(self._context, account, project_id):
+                self.end(following.number, ProjectNotFoundError(project=project_id))
+        return True
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        for number in list(self._followings):
+            self.drop(number)

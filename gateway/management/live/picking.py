@@ -1,0 +1,48 @@
+"""Which rows of a flood are shown: the newest, and those that failed first."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from fieldbrook.gateway.management.live.messages import ROWS_LIMIT
+
+T = TypeVar("T")
+
+
+class Picker(Generic[T]):
+    """Keeps the newest rows that failed and the newest others, as many as a message shows.
+
+    `offer` takes rows in their order; `place` is what they are ordered by.
+    """
+
+    def __init__(self, limit: int = ROWS_LIMIT) -> None:
+        self._limit = limit
+        self._failed: deque[tuple[int, T]] = deque(maxlen=limit)
+        self._others: deque[tuple[int, T]] = deque(maxlen=limit)
+
+    def offer(self, place: int, row: T, *, failed: bool) -> None:
+        """Consider a row."""
+        (self._failed if failed else self._others).append((place, row))
+
+    def chosen(self) -> list[tuple[int, T]]:
+        """The rows to show with their places, the oldest first."""
+        room = self._limit - len(self._failed)
+        others = list(self._others)[-room:] if room else []
+        return sorted([*self._failed, *others], key=lambda one: one[0])
+
+
+def last_without(indexes: Iterable[int], excluded: Iterable[int], limit: int) -> list[int]:
+    """The last `limit` of ascending indexes that are not excluded, ascending.
+
+    Args:
+        indexes: in descending order.
+    """
+    left_out, found = frozenset(excluded), list[int]()
+    for index in indexes:
+        if index not in left_out:
+            found.append(index)
+            if len(found) == limit:
+                break
+    return found[::-1]

@@ -1,0 +1,82 @@
+"""A client of `/stream` over a WebSocket."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from fieldbrook.gateway.management.route_table import PREFIXES
+from tests.support.tools import LIMIT_S
+
+
+class StreamClient:
+    """One stream; `token` is sent first unless it is ""."""
+
+    def __init__(
+        self,
+        port: int,
+        token: str,
+        *,
+        origin: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        scheme = "ws" if tls is None else "wss"
+        address = f"{scheme}://{host}:{port}{PREFIXES[0]}/stream"
+        self._kept: list[Any] = []
+        self._open = ExitStack()
+        opening: Any = connect(address, origin=origin, ssl=tls, proxy=None, compression=None)  # type: ignore[arg-type]
+        self.socket = self._open.enter_context(opening)
+        if token:
+            self.send(token=token)
+
+    def send(self, **message: Any) -> None:
+        self.socket.send(json.dumps(message))
+
+    def follow(self, number: int, topic: str, **more: Any) -> None:
+        self.send(follow={"id": number, "topic": topic, **more})
+
+    def next(self, limit_s: float = LIMIT_S) -> Any:
+        """The next message that is no ping."""
+        if self._kept:
+            return self._kept.pop(0)
+        while True:
+            found = json.loads(self.socket.recv(limit_s))
+            if found != {"ping": True}:
+                return found
+
+    def until(self, number: int, fits: Callable[[Any], Any]) -> list[Any]:
+        """All messages of a topic up to one that fits; those of others come later."""
+        limit = time.monotonic() + LIMIT_S
+        found, others = list[Any](), list[Any]()
+        while time.monotonic() < limit:
+            message = self.next()
+            if message.get("id") != number:
+                others.append(message)
+                continue
+            found.append(message)
+            if fits(message):
+                self._kept = [*others, *self._kept]
+                return found
+        raise AssertionError(f"no message fits: {found[-3:]}")
+
+    def end(self) -> tuple[list[Any], int]:
+        """All messages up to the end of the stream, and its code."""
+        found = []
+        try:
+            while True:
+                found.append(json.loads(self.socket.recv(LIMIT_S)))
+        except ConnectionClosed as closed:
+            assert closed.rcvd is not None
+            self.close()
+            return found, closed.rcvd.code
+
+    def close(self) -> None:
+        self._open.close()

@@ -12,6 +12,7 @@ import { Field, Form } from '../parts/form.js';
 import { say } from '../parts/toast.js';
 import { quoted } from '../core/format.js';
 import * as words from '../words/en/projects.js';
+import { actions } from '../words/en/common.js';
 
 /** @param {{onClose: () => void, changed: () => void}} p */
 function NewProject({ onClose, changed }) {
@@ -30,25 +31,29 @@ function NewProject({ onClose, changed }) {
 
 /** @param {{onClose: () => void, changed: () => void}} p */
 function ImportProject({ onClose, changed }) {
-  const work = async (/** @type {Record<string, any>} */ { file, name }) => {
+  const work = async (/** @type {Record<string, any>} */ { file, name, tokens }) => {
     const form = new FormData();
     form.append('file', file, file.name);
-    form.append('info', JSON.stringify(name ? { name } : {}));
+    form.append('info', JSON.stringify({ ...(name ? { name } : {}), newTokens: tokens === 'on' }));
     await call('POST', '/project/import', { form });
     say(words.importedToast);
     changed();
     onClose();
   };
   return html`<${Dialog} title=${words.imported} onClose=${onClose}><${Form} submit=${words.imported} work=${work}>
-    <${Field} label=${words.file} hint=${words.importHint}><input name="file" type="file" required /></${Field}>
-    <${Field} label=${words.name}><input name="name" autocomplete="off" spellcheck=${false} /></${Field}></${Form}></${Dialog}>`;
+    <${Field} label=${words.file} hint=${words.importHint}><input name="file" type="file" accept=".fieldbrook" required /></${Field}>
+    <${Field} label=${words.name} hint=${words.nameKept}><input name="name" maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocomplete="off" spellcheck=${false} /></${Field}>
+    <label class="check"><input type="checkbox" name="tokens" />${words.newTokens}</label></${Form}><${AsCommand} text="fieldbrook project import FILE" /></${Dialog}>`;
 }
 
+/** @param {{rate: number}} p failed runs a second */
+const Failed = ({ rate: value }) => html`<td class="num">${value > 0 ? html`<span class="error">${rate(value)}</span>` : html`<span class="dim">0</span>`}</td>`;
+
 /** @param {{list: any[]}} p */
-const List = ({ list }) => html`<${Table} label=${words.title} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.applets], [words.columns.created], [words.columns.id]]}>
-  ${list.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td><td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td>
+const List = ({ list }) => html`<${Table} label=${words.title} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.failed, 'num'], [words.columns.applets], [words.columns.created], [words.columns.id], [actions, 'hidden']]}>
+  ${list.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td><td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Failed} rate=${rates.value[one.projectName]?.failed ?? 0} />
     <td><span class="line">${(one.applets ?? []).slice(0, 6).map((/** @type {any} */ applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
-    <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td></tr>`)}</${Table}>`;
+    <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`)}</${Table}>`;
 
 /** @param {{projects: import('../core/load.js').Loaded}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {

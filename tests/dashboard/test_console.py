@@ -60,8 +60,8 @@ def test_an_event_is_sent_and_its_story_shown(node: RunningNode, signed_in: Open
     done = subprocess.run(["sh", "-c", run], capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done
     assert counted(node, "trying", applet) == "3"
-    page.get_by_role("button", name="Over MQTT").click()
     require_tool("mosquitto_pub")
+    page.get_by_role("button", name="Over MQTT").click()
     command = page.get_by_role("region", name="Over MQTT").inner_text()
     subprocess.run(["sh", "-c", command], timeout=60, check=True)
     until(lambda: counted(node, "trying", applet) == "4", "the broker's event is handled")

@@ -29,7 +29,7 @@ function Check({ report }) {
   return html`<section class="check-result" aria-label=${words.check}><div class="line"><${Badge} kind=${bad ? 'bad' : 'good'}>${bad ? words.refused : words.passed}</${Badge}>${report.runtime && html`<span class="dim">${report.runtime}</span>`}</div>
     ${bad && html`<ul class="plain">${report.problems.map((/** @type {string} */ text) => html`<li class="error">${text}</li>`)}</ul>`}
     ${report.warnings.length > 0 && html`<ul class="plain">${report.warnings.map((/** @type {string} */ text) => html`<li class="warning">${text}</li>`)}</ul>`}
-    <dl class="facts"><dt>${words.size}</dt><dd>${size(report.size)}</dd><dt>${words.digest}</dt><dd class="mono">${report.sha256}</dd>
+    <dl class="pairs"><dt>${words.size}</dt><dd>${size(report.size)}</dd><dt>${words.digest}</dt><dd class="mono">${report.sha256}</dd>
       ${!bad && html`<dt>${words.handlers}</dt><dd>${report.handlers.length ? html`<span class="line">${report.handlers.map((/** @type {string} */ name) => html`<${Badge} kind="info">${name}</${Badge}>`)}</span>` : html`<span class="error">${words.noHandlers}</span>`}</dd>
       <dt>${words.imports}</dt><dd><${Imports} imports=${report.imports} /></dd>`}</dl></section>`;
 }

@@ -27,7 +27,7 @@ function Payload({ draft, change, send }) {
 
 /** @param {{draft: Draft, change: (changes: Partial<Draft>) => void, publishers: any[], types: string[]}} p */
 const Head = ({ draft, change, publishers, types }) => html`<div class="fields">
-  <${Field} label=${words.publisher}><select onChange=${(/** @type {any} */ e) => change({ publisherID: e.target.value })}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select></${Field}>
+  ${draft.way !== 'dry' && html`<${Field} label=${words.publisher}><select onChange=${(/** @type {any} */ e) => change({ publisherID: e.target.value })}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select></${Field}>`}
   <${Field} label=${words.eventType}><input list="console-types" value=${draft.type} spellcheck=${false} autocapitalize="none" onInput=${(/** @type {any} */ e) => change({ type: e.target.value })} /></${Field}><datalist id="console-types">${types.map((one) => html`<option value=${one} />`)}</datalist></div>`;
 
 /**

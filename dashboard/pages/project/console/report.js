@@ -27,7 +27,7 @@ const sends = (effects) => html`<${Table} label=${words.effects} columns=${[[wor
 
 /** @param {{report: any}} p as `POST /applet/data/{appletID}/run` answers it */
 export const Report = ({ report }) => html`<div class="pad stack">${report.error && html`<p class="error" role="alert">${report.error}</p>`}
-  <dl class="facts"><dt>${words.code}</dt><dd class="mono">${report.code}</dd><dt>${words.time}</dt><dd>${duration(report.elapsedUs / 1000)}</dd><dt>${words.memory}</dt><dd>${size(report.memoryBytes)}</dd></dl>
+  <dl class="pairs"><dt>${words.code}</dt><dd class="mono">${report.code}</dd><dt>${words.time}</dt><dd>${duration(report.elapsedUs / 1000)}</dd><dt>${words.memory}</dt><dd>${size(report.memoryBytes)}</dd></dl>
   <${Part} title=${words.logs} none=${words.noLogs} list=${report.logs}>${logged}</${Part}><${Part} title=${words.writes} none=${words.noWrites} list=${report.writes}>${wrote}</${Part}>
   ${report.statements.length > 0 && html`<${Part} title=${words.statements} none="" list=${report.statements}>${asked}</${Part}>`}<${Part} title=${words.effects} none=${words.noEffects} list=${report.effects}>${sends}</${Part}>
   ${report.notes.length > 0 && html`<ul class="hint notes">${report.notes.map((/** @type {string} */ text) => html`<li>${text}</li>`)}</ul>`}</div>`;

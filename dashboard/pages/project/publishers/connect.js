@@ -39,7 +39,7 @@ function Ways({ to, publisher }) {
   return html`<div class="segments" role="group" aria-label=${words.howTo}>${Object.entries(words.ways).map(([name, title]) => html`<button type="button" aria-pressed=${name === way} onClick=${() => choose(/** @type {any} */ (name))}>${title}</button>`)}</div>
     <${Code} label=${words.snippet(words.ways[way])} text=${WAYS[way](to)} plain />
     <p class="hint">${noBroker ? words.noMqtt : words.whatToDo[way]}</p>
-    <dl class="facts"><dt>${way === 'mqtt' ? words.topic : words.address}</dt><dd class="mono">${way === 'mqtt' ? topic(to) : eventAddress(to)}</dd>
+    <dl class="pairs"><dt>${way === 'mqtt' ? words.topic : words.address}</dt><dd class="mono">${way === 'mqtt' ? topic(to) : eventAddress(to)}</dd>
       <dt>${words.token}</dt><dd><${Copy} text=${publisher.token} label=${words.copyToken} /></dd></dl>
     <${AsCommand} text=${`fieldbrook send ${quoted(to.project)} --publisher ${quoted(publisher.key)} --type ${quoted(to.type)} --data ${quoted(to.payload)}`} />
     <h3>${words.code}</h3><p class="hint">${words.codeText}</p>

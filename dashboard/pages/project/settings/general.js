@@ -30,7 +30,7 @@ export function General({ name, project, again }) {
     say(words.saved);
     again();
   };
-  return html`<${Card} title=${words.general}><div class="pad stack"><dl class="facts"><dt>${words.id}</dt><dd class="mono">${project.projectID} <${Copy} text=${project.projectID} /></dd><dt>${words.owner}</dt><dd class="mono">${project.accountID}</dd><dt>${words.created}</dt><dd><${Ago} at=${project.createdAt} /></dd></dl>
+  return html`<${Card} title=${words.general}><div class="pad stack"><dl class="pairs"><dt>${words.id}</dt><dd class="mono">${project.projectID} <${Copy} text=${project.projectID} /></dd><dt>${words.owner}</dt><dd class="mono">${project.accountID}</dd><dt>${words.created}</dt><dd><${Ago} at=${project.createdAt} /></dd></dl>
     <${Form} submit=${save} work=${work}><${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" defaultValue=${project.description ?? ''} /></${Field}></${Form}>
     <${Access} name=${name} project=${project} again=${again} /></div></${Card}>`;
 }

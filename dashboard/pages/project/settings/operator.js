@@ -39,7 +39,7 @@ function Choice({ name, id, used, known, again }) {
     again();
   }, words.operatorChanged);
   return html`<${Field} label=${words.useOperator}><select disabled=${foreign} onChange=${choose}>${(foreign ? [used] : known).map((one) => html`<option value=${one.operatorID} selected=${one.operatorID === used.operatorID}>${words.operatorOption(one.name, one.address)}</option>`)}</select></${Field}>
-    <dl class="facts"><dt>${words.address}</dt><dd class="mono">${used.address} <${Copy} text=${used.address} /></dd></dl><${AsCommand} text=${`fieldbrook operator use ${quoted(name)} OPERATOR\nfieldbrook operator release ${quoted(name)}`} />`;
+    <dl class="pairs"><dt>${words.address}</dt><dd class="mono">${used.address} <${Copy} text=${used.address} /></dd></dl><${AsCommand} text=${`fieldbrook operator use ${quoted(name)} OPERATOR\nfieldbrook operator release ${quoted(name)}`} />`;
 }
 
 /** @param {{name: string, wei: string, again: () => void}} p */

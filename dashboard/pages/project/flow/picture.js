@@ -15,7 +15,7 @@ const busy = ({ rate, recent }) => (rate > 0 ? words.perSecond(rate) : recent ? 
 /** The second line of a node: how busy it is, then failures, else its hint. @param {any} node */
 function Second({ node }) {
   const now = node.rows || node.id === 'eletters' ? '' : busy(node);
-  const more = node.failed && node.id !== 'eletters' ? html`<span class="failed">${words.failed(node.failed)}</span>` : now && node.brief ? '' : html`<span class=${node.failed ? 'failed' : ''}>${node.hint}</span>`;
+  const more = node.failed && node.id !== 'eletters' ? html`<span class="failed">${words.failed(node.failed)}</span>` : (now && node.brief) || !node.hint ? '' : html`<span class=${node.failed ? 'failed' : ''}>${node.hint}</span>`;
   return html`<small>${now && html`<b>${now}</b>`}${now && more && ' · '}${more}</small>`;
 }
 

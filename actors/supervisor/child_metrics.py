@@ -12,12 +12,12 @@ from fieldbrook.observability import metrics, metrics_table
 class ChildMetrics:
     """Gives each child a row of the shared metrics table, and counts starts and deaths.
 
-    A row goes on with the next process of the same part, so that a death loses no count.
+    The next process of the same part continues with the same row, so a death loses no count.
     """
 
     def __init__(self) -> None:
         self._slots = metrics_table.RowAllocator()
-        self._dead_letters: dict[int, float] = {}  # of projects that have no process
+        self._dead_letters: dict[int, float] = {}  # by id of a project without a process
 
     def create(self, named_projects: int) -> None:
         """Create the metrics table; every child is a fork and shares it."""
@@ -44,7 +44,7 @@ class ChildMetrics:
             self.table.row(child.slot)[metrics.UP] = 1
 
     def release(self, child: Child, *, died: bool) -> None:
-        """Take back the row of a child whose process has ended; `died` counts it as a death."""
+        """Free the row of a child whose process has ended; `died` counts it as a death."""
         if child.slot == metrics_table.NO_ROW:
             return
         row = self.table.row(child.slot)
@@ -61,7 +61,7 @@ class ChildMetrics:
         self._dead_letters.pop(project_id, None)
 
     def set_gauges(self, children: Iterable[Child]) -> None:
-        """Set the gauges of projects by state, and of dead letters of projects at rest."""
+        """Set the gauges: projects by state, and dead letters of projects without a process."""
         states = collections.Counter(child.state for child in children if child.kind == "project")
         for state, column in metrics.PROJECT_STATES.items():
             metrics.put(column, states[state])

@@ -72,10 +72,10 @@ class OutboxConsumer:
 
     def consume(self, project_id: int, path: str) -> None:
         """Start to fetch entries from the project at this socket."""
-        taking = self._projects.setdefault(
+        outbox = self._projects.setdefault(
             project_id, _ProjectOutbox(project_id, self._deliver, self._consumer)
         )
-        taking.wake(path, lambda: self._projects.pop(project_id, None))
+        outbox.wake(path, lambda: self._projects.pop(project_id, None))
 
     def stop(self) -> None:
         """Cancel all deliveries; unfinished entries are fetched again after a restart."""

@@ -364,7 +364,7 @@ class BatchGuest(RawGuest):
             cells[glue.IN_ALLOC] = 0
 
     def handle_error(self, error: BaseException, signature: abi.Signature) -> int | None:
-        """See `Guest.absorb`."""
+        """See `Guest.handle_error`."""
         code = super().handle_error(error, signature)
         self._cells[glue.LOG_LEFT] = self.log_left
         return code

@@ -1,4 +1,4 @@
-"""Section reader: facts of a module that wasmtime's interface hides or crashes on.
+"""Section reader: properties of a module that wasmtime's interface hides, or crashes on.
 
 Only pass modules that wasmtime has validated, because the reader checks no bounds.
 
@@ -17,7 +17,7 @@ _V128 = 0x7B
 
 
 class Sections(NamedTuple):
-    """Facts of a module.
+    """Counts and names in a module.
 
     Attributes:
         memories: how many memories the module defines.

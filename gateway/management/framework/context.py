@@ -140,7 +140,7 @@ def _none_refused(
 
 
 class ChainCommand(Protocol):
-    """Sends a command to a chain's process (`chain_questions.CANCEL` and others)."""
+    """Sends a command to a chain's process (`gateway.chain_client.CANCEL` and others)."""
 
     async def __call__(self, chain_id: int, command: str, target: int) -> None:
         """Raises: ChainUnavailableError, TransactionRefusedError."""

@@ -103,5 +103,5 @@ def test_a_project_leaves_as_a_file_is_deleted_and_comes_back(
     dialog = page.get_by_role("dialog", name="Import")
     dialog.locator("[name=file]").set_input_files(file)
     dialog.get_by_role("button", name="Import").click()
-    page.get_by_role("table").get_by_role("link", name="traveller").wait_for()
+    page.get_by_role("table").get_by_role("link", name="traveller", exact=True).wait_for()
     assert node.call("GET", "/publisher/x/traveller").json["data"][0]["token"] == token

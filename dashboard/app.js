@@ -7,11 +7,13 @@ import { followSeries } from './core/series.js';
 import { expired, session } from './core/session.js';
 import { useLoad } from './core/load.js';
 import { Empty, Problem, Waiting } from './parts/basics.js';
+import { Lazily } from './parts/lazily.js';
 import { Toasts } from './parts/toast.js';
 import { Shell } from './shell.js';
-import { SignIn, SignInAgain } from './pages/signin.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
+
+const signIn = () => import('./pages/signin.js');
 
 /**
  * The module and the properties of a page. Modules are loaded when their page is opened first.
@@ -67,7 +69,7 @@ function SignedIn({ boot }) {
   const projects = useLoad((signal) => get('/project/detail_list', { size: 1000 }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
   return html`<${Shell} projects=${projects.data?.data ?? []} boot=${boot}><${Page} projects=${projects} /></${Shell}>
-    ${expired.value && html`<${SignInAgain} boot=${boot} />`}`;
+    ${expired.value && html`<${Lazily} load=${signIn} part="SignInAgain" boot=${boot} />`}`;
 }
 
 function App() {
@@ -80,7 +82,7 @@ function App() {
     else if (gate && (signedIn || (path.value === '/setup' && !boot.data.setup))) go(signedIn ? '/' : '/signin');
   }, [boot.data, signedIn, path.value]);
   if (!boot.data) return boot.error ? html`<div class="gate"><${Problem} error=${boot.error} again=${boot.again} /></div>` : html`<div class="gate"><${Waiting} /></div>`;
-  return html`${signedIn ? html`<${SignedIn} boot=${boot.data} />` : html`<${SignIn} boot=${boot.data} />`}<${Toasts} />`;
+  return html`${signedIn ? html`<${SignedIn} boot=${boot.data} />` : html`<${Lazily} load=${signIn} part="SignIn" boot=${boot.data} />`}<${Toasts} />`;
 }
 
 const root = /** @type {Element} */ (document.getElementById('app'));

@@ -1,6 +1,6 @@
 // @ts-check
 /** Search by Ctrl K: pages by name at once, and what the node finds. */
-import { html, signal, useEffect, useState } from './vendor/preact.js';
+import { html, useEffect, useState } from './vendor/preact.js';
 import { get } from './core/api.js';
 import { go, to } from './core/route.js';
 import { isAdmin } from './core/session.js';
@@ -9,14 +9,6 @@ import * as words from './words/en/shell.js';
 
 const LIMIT = 12;
 const PAUSE_MS = 120; // between the last key and the question to the node
-
-const open = signal(false);
-export const openSearch = () => (open.value = true);
-addEventListener('keydown', (event) => {
-  if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== 'k') return;
-  event.preventDefault();
-  open.value = !open.value;
-});
 
 /** @typedef {{text: string, hint: string, href: string}} Found */
 
@@ -41,11 +33,8 @@ function pageOf({ kind, name, project, id }) {
   return { text: kind === 'project' ? name : `${project} · ${name}`, hint: kind, href: to('projects', project ?? name, tabs[kind], ...rest) + mark };
 }
 
-/** @param {{projects: any[]}} p */
-export const Search = ({ projects }) => (open.value ? html`<${SearchDialog} projects=${projects} />` : null);
-
-/** @param {{projects: any[]}} p */
-function SearchDialog({ projects }) {
+/** @param {{projects: any[], onClose: () => void}} p */
+export function Search({ projects, onClose: close }) {
   const [text, type] = useState('');
   const [at, move] = useState(0);
   const [answers, set] = useState(/** @type {Found[]} */ ([]));
@@ -62,7 +51,6 @@ function SearchDialog({ projects }) {
     };
   }, [text]);
   const found = [...answers, ...pages(projects, text)].slice(0, LIMIT);
-  const close = () => (open.value = false);
   const pick = (/** @type {number} */ i) => {
     if (!found[i]) return;
     close();

@@ -1,21 +1,28 @@
 // @ts-check
 /** The frame around all pages: navigation, account, and strips about the node's state. */
-import { html, useEffect, useState } from './vendor/preact.js';
+import { html, signal, useEffect, useState } from './vendor/preact.js';
 import { online, signOut } from './core/api.js';
 import { path, to } from './core/route.js';
 import { rates } from './core/series.js';
 import { isAdmin, session } from './core/session.js';
 import { dark, toggleTheme } from './core/theme.js';
 import { attempt } from './core/load.js';
-import { Icon } from './parts/basics.js';
-import { Search, openSearch } from './search.js';
+import { Icon, Logo } from './parts/basics.js';
+import { Lazily } from './parts/lazily.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
 const SHOWN = 30; // projects in the navigation; the rest is on the page of all projects
 const ICONS = { health: 'heart', chains: 'chain', accounts: 'people', keys: 'key', audit: 'shield', refused: 'ban', settings: 'gear', log: 'list' };
 const FOR_ADMINS = new Set(['health', 'accounts', 'audit', 'refused', 'settings', 'log']);
-const icon = document.querySelector('link[rel=icon]')?.getAttribute('href') ?? '';
+const searching = signal(false);
+const openSearch = () => (searching.value = true);
+const endSearch = () => (searching.value = false);
+addEventListener('keydown', (event) => {
+  if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== 'k') return;
+  event.preventDefault();
+  searching.value = !searching.value;
+});
 
 /** @param {{to: string, icon: string, children?: any, extra?: any, exact?: boolean}} p */
 function Item({ to: href, icon: name, children, extra = null, exact = false }) {
@@ -64,10 +71,10 @@ export function Shell({ projects, boot, children }) {
       <header class="top"><button type="button" class="ghost square" aria-label=${words.menu} aria-expanded=${open} onClick=${() => set(!open)}><${Icon} name="menu" /></button>
         <strong>${product}</strong><button type="button" class="ghost square" aria-label=${words.search} onClick=${openSearch}><${Icon} name="search" /></button></header>
       <nav class=${`side ${open ? 'open' : ''}`} aria-label=${words.navigation}>
-        <a class="logo" href="/"><img src=${icon} alt="" width="24" height="24" /><strong>${product}</strong></a>
-        <button type="button" class="search" onClick=${openSearch}><${Icon} name="search" /><span>${words.search}</span><kbd>Ctrl K</kbd></button>
+        <a class="logo" href="/"><${Logo} size=${24} /><strong>${product}</strong></a>
+        <button type="button" class="search" onClick=${openSearch}><${Icon} name="search" /><span>${words.search}</span><kbd>${words.searchKeys}</kbd></button>
         <div class="items"><${Navigation} projects=${projects} /></div><${Who} />
       </nav>
       <main id="main" tabindex="-1" class=${online.value ? '' : 'old'}><${Strips} boot=${boot} />${children}</main>
-    </div><${Search} projects=${projects} />`;
+    </div>${searching.value && html`<${Lazily} load=${() => import('./search.js')} part="Search" projects=${projects} onClose=${endSearch} />`}`;
 }

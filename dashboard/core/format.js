@@ -3,6 +3,8 @@
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clockFormat = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3 });
+// Control characters other than tab and line ends: text does not have them.
+const CONTROLS = /[\0-\x08\x0b\x0c\x0e-\x1f]/;
 const dayFormat = new Intl.DateTimeFormat('en-CA', { year: 'numeric', month: '2-digit', day: '2-digit' });
 const momentFormat = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto' });
@@ -58,6 +60,15 @@ export function ago(time, now = Date.now()) {
   return relative.format(Math.trunc(seconds), 'second');
 }
 
+/** UTF-8 as text; other bytes as text that `CONTROLS` recognises. @param {Uint8Array} raw */
+function decoded(raw) {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(raw);
+  } catch {
+    return '\0';
+  }
+}
+
 /**
  * A payload as text that can be read: JSON with indentation, other UTF-8 as it is, else hexadecimal.
  * @param {string} base64 @param {number} [limit] bytes shown of binary data
@@ -66,10 +77,8 @@ export function ago(time, now = Date.now()) {
 export function readable(base64, limit = 2048) {
   const raw = Uint8Array.from(atob(base64 ?? ''), (c) => c.charCodeAt(0));
   if (!raw.length) return { kind: 'empty', text: '' };
-  let text;
-  try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(raw);
-  } catch {
+  const text = decoded(raw);
+  if (CONTROLS.test(text)) {
     const lines = [];
     for (let at = 0; at < Math.min(raw.length, limit); at += 16)
       lines.push([...raw.subarray(at, Math.min(at + 16, limit))].map((b) => b.toString(16).padStart(2, '0')).join(' '));

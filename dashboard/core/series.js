@@ -2,6 +2,7 @@
 /** The node's figures over time: loaded once for a range, then one more sample a second. */
 import { signal } from '../vendor/preact.js';
 import { get } from './api.js';
+import { isAdmin } from './session.js';
 import { follow } from './stream.js';
 
 /** Ranges of the charts in seconds, with the step of their samples. */
@@ -17,6 +18,10 @@ export const recent = signal({ t: [] });
 /** Events and failed runs per second, by the names of projects. @type {import('../vendor/preact.js').Signal<Record<string, {events: number, failed: number}>>} */
 export const rates = signal({});
 
+/** The figures that the overview shows; accounts that do not administer the node have two. */
+const OF_PROJECTS = ['events', 'failed'];
+const NAMES = [...OF_PROJECTS, 'mqttMessages', 'refused', 'eventP50Ms', 'eventP99Ms', 'commitP50Ms', 'commitP99Ms', 'deadLetters', 'memoryGateways', 'memoryProjects', 'memoryRest'];
+
 let shown = /** @type {Range} */ ('5m');
 
 /** The columns by name; the times come first. @param {{names: string[], columns: number[][]}} answer @returns {Columns} */
@@ -26,7 +31,7 @@ const byName = (answer) => Object.fromEntries(['t', ...answer.names].map((name, 
 async function load(range, end) {
   const [length, step] = RANGES[range];
   const begin = new Date(Date.now() - length * 1000).toISOString();
-  return byName(await get('/series', { step, begin }, { signal: end }));
+  return byName(await get('/series', { step, begin, name: isAdmin() ? NAMES : OF_PROJECTS }, { signal: end }));
 }
 
 /** Show a range in the charts. @param {Range} range @param {AbortSignal} [end] */
@@ -38,18 +43,21 @@ export async function show(range, end) {
   if (range === '5m') recent.value = loaded;
 }
 
-/** @param {Columns} into @param {Columns} sample @param {number} length seconds @param {number} step */
-export function extended(into, sample, length, step) {
-  const [t] = sample.t;
-  const latest = into.t.at(-1) ?? 0;
-  if (t < latest + step) return into;
-  const first = into.t.findIndex((time) => time > t - length);
-  const from = first < 0 ? into.t.length : first;
-  const names = new Set([...Object.keys(into), ...Object.keys(sample)]);
-  return Object.fromEntries([...names].map((name) => {
-    const column = into[name] ?? new Array(into.t.length).fill(null);
-    return [name, [...column.slice(from), sample[name]?.[0] ?? null]];
-  }));
+/**
+ * Columns with newer samples at their ends, at most one for each step, and without those that are too old.
+ * @param {Columns} into @param {Columns} samples @param {number} length seconds @param {number} step seconds
+ * @returns {Columns}
+ */
+export function extended(into, samples, length, step) {
+  const names = new Set([...Object.keys(into), ...Object.keys(samples)]);
+  const columns = Object.fromEntries([...names].map((name) => [name, [...(into[name] ?? new Array(into.t.length).fill(null))]]));
+  samples.t.forEach((time, i) => {
+    if (time < (columns.t.at(-1) ?? 0) + step * 0.9) return;
+    for (const name of names) columns[name].push(samples[name]?.[i] ?? null);
+  });
+  const newest = columns.t.at(-1) ?? 0;
+  const first = columns.t.findIndex((time) => time > newest - length);
+  return first > 0 ? Object.fromEntries([...names].map((name) => [name, columns[name].slice(first)])) : columns;
 }
 
 /** Follow the figures while somebody is signed in. @returns {() => void} */
@@ -64,10 +72,10 @@ export function followSeries() {
     on: (news) => {
       if (news.projects) rates.value = news.projects;
       if (!news.names) return;
-      const sample = byName(news);
-      recent.value = extended(recent.value, sample, 300, 1);
+      const samples = byName(news);
+      recent.value = extended(recent.value, samples, 300, 1);
       const [length, step] = RANGES[shown];
-      columns.value = shown === '5m' ? recent.value : extended(columns.value, sample, length, step);
+      columns.value = shown === '5m' ? recent.value : extended(columns.value, samples, length, step);
     },
   });
   return () => {

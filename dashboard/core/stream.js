@@ -44,8 +44,9 @@ export function follow(what) {
 }
 
 /** @param {Following} one */
-function ask({ id, topic, project, filter, after }) {
-  socket?.send(JSON.stringify({ follow: { id, topic, project, filter, after } }));
+function ask({ id, topic, project, filter = {}, after }) {
+  const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
+  socket?.send(JSON.stringify({ follow: { id, topic, project, filter: given, after } }));
 }
 
 function connect() {

@@ -9,7 +9,7 @@ import { RANGES, columns, rates, recent, show } from '../core/series.js';
 import { isAdmin } from '../core/session.js';
 import { Badge, Card, Empty, Heading, Show, Table } from '../parts/basics.js';
 import { Chart, Sparkline } from '../parts/chart.js';
-import { Troubles } from '../parts/troubles.js';
+import { Lazily } from '../parts/lazily.js';
 import { FirstSteps } from '../parts/first_steps.js';
 import * as words from '../words/en/overview.js';
 
@@ -60,7 +60,7 @@ export function Page({ projects }) {
   const byRate = (projects.data?.data ?? []).toSorted((/** @type {any} */ a, /** @type {any} */ b) => (rates.value[b.projectName]?.events ?? 0) - (rates.value[a.projectName]?.events ?? 0));
   return html`<div class="page"><${Heading} title=${words.title} text=${isAdmin() ? words.text : words.own}>
       ${health.data && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}</${Badge}>`}<${Ranges} range=${range} /></${Heading}>
-    ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Troubles} list=${troubles} /></${Card}>`}
+    ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Lazily} load=${() => import('../parts/troubles.js')} part="Troubles" list=${troubles} /></${Card}>`}
     ${projects.data && html`<${FirstSteps} projects=${projects.data.data} />`}
     <${Tiles} /><${Charts} />
     <${Card} title=${words.projects}><${Show} of=${projects}>${() => (byRate.length ? html`<${Projects} list=${byRate} />` : html`<${Empty} title=${words.projects} icon="box"><a class="button primary" href="/projects?new=1">${words.newProject}</a></${Empty}>`)}</${Show}></${Card}></div>`;

@@ -4,14 +4,13 @@ import { html, useEffect, useState } from '../vendor/preact.js';
 import { call, put } from '../core/api.js';
 import { keep, session, sessionOf } from '../core/session.js';
 import { discover, safeIcon, signInWith, wallets } from '../core/wallet.js';
-import { Icon } from '../parts/basics.js';
+import { Icon, Logo } from '../parts/basics.js';
 import { AsCommand } from '../parts/code.js';
 import { Dialog } from '../parts/dialog.js';
 import { Field, values } from '../parts/form.js';
 import * as words from '../words/en/signin.js';
 import { busy as oneMoment } from '../words/en/common.js';
 
-const icon = document.querySelector('link[rel=icon]')?.getAttribute('href') ?? '';
 const REPEAT_MS = 1500;
 
 /** @param {string} username @param {string} password */
@@ -74,7 +73,7 @@ export function SignIn({ boot }) {
   const { error, busy, run } = useSignIn();
   const { setup } = boot;
   return html`<div class="gate"><main id="main" tabindex="-1" class="card">
-    <div class="brand"><img src=${icon} alt="" width="36" height="36" /><div><h1>${setup ? words.setUp : words.signIn}</h1><p>${words.where(boot.version, location.host)}</p></div></div>
+    <div class="brand"><${Logo} size=${36} /><div><h1>${setup ? words.setUp : words.signIn}</h1><p>${words.where(boot.version, location.host)}</p></div></div>
     ${setup && html`<p class="hint">${words.setupText} <code>${boot.setupCodeIn}</code></p>`}
     <${PasswordForm} key=${setup} setup=${setup} busy=${busy} run=${run} />
     <div class="error" role="alert">${error}</div>

@@ -2,7 +2,7 @@
 /** Health conditions of the node, each with its meaning and a link to what to do. */
 import { html } from '../vendor/preact.js';
 import { Ago, Badge } from './basics.js';
-import * as words from '../words/en/troubles.js';
+import * as words from '../words/en/common.js';
 
 /** @param {{list: any[]}} p as `GET /health` answers them */
 export const Troubles = ({ list }) => html`<ul class="troubles">${list.map((one) => html`<li key=${one.part + one.state}>

@@ -17,11 +17,10 @@ const FILTERS = ['type', 'publisher', 'outcome', 'source'];
 
 /** How an event ended, for the list. @param {any} row @returns {['' | 'bad' | 'warn', string]} */
 export function outcomeOf(row) {
-  const failed = row.results.find((/** @type {any} */ result) => result.code < 0);
-  if (row.error) return ['bad', row.error];
-  if (failed) return ['bad', failed.errMsg?.split(':')[0] || `${failed.code}`];
-  if (row.again) return ['', words.duplicate];
-  return row.results.length ? ['', words.ok] : ['warn', words.noHandler];
+  const reason = row.error || row.results.find((/** @type {any} */ result) => result.errMsg)?.errMsg.split(':')[0];
+  if (row.outcome === 'failed') return ['bad', reason ?? words.outcomes.failed];
+  if (row.outcome === 'duplicate') return ['', words.duplicate];
+  return row.outcome === 'unhandled' ? ['warn', words.noHandler] : ['', words.ok];
 }
 
 /** Milliseconds from receiving to the commit. @param {any} row */

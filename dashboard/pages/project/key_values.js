@@ -60,7 +60,7 @@ function NewPair({ project, appletID, onClose, again }) {
 /** @param {{project: string, applets: any[]}} p */
 export function KeyValues({ project, applets }) {
   const { prefix = '' } = query.value;
-  const appletID = query.value.applet ?? applets[0]?.appletID ?? '';
+  const appletID = query.value.applet ?? applets.at(-1)?.appletID ?? '';
   const [open, show] = useState(/** @type {any} */ (null));
   const [adding, add] = useState(false);
   const [pages, more] = useState({ of: '', cursors: [''] });

@@ -13,12 +13,13 @@ import { say } from '../../parts/toast.js';
 import * as words from '../../words/en/letters.js';
 
 const PAGE = 100;
+const NONE = '-'; // in the address: no group is open
 const segment = encodeURIComponent;
 
 /** What a group's letters have in common, as filters of the routes. @param {any} group */
-const filtersOf = (group) => ({ reason: group.reason, appletID: group.appletID, handler: group.handler, version: group.version ?? undefined });
+const filtersOf = (group) => ({ reason: group.reason, appletID: group.appletID, handler: group.handler });
 /** @param {any} group */
-const nameOf = (group) => [group.appletID, group.handler, group.version, group.reason].join('\n');
+const nameOf = (group) => [group.appletID, group.handler, group.reason].join('\n');
 
 /**
  * Replay all letters of a filter, batch by batch, and say how it went.
@@ -30,10 +31,21 @@ async function replayAll(project, filters) {
     const done = await post(`/dead_letter/${segment(project)}/replay`, { ...filters, ...(after ? { after } : {}) });
     replayed += done.replayed;
     failed += done.failed;
-    after = done.next ?? '';
+    after = done.next;
   } while (after);
   if (failed) throw new Error(words.failedAgain(failed, replayed));
   say(words.replayed(replayed));
+}
+
+/** Discard all letters of a filter, batch by batch. @param {string} project @param {Record<string, any>} filters */
+async function discardAll(project, filters) {
+  let [discarded, after] = [0, ''];
+  do {
+    const done = await remove(`/dead_letter/${segment(project)}`, { ...filters, after });
+    discarded += done.discarded;
+    after = done.next;
+  } while (after);
+  say(words.discarded(discarded));
 }
 
 /** @param {{project: string, letter: any, onClose: () => void}} p */
@@ -41,12 +53,12 @@ function Letter({ project, letter, onClose }) {
   const loaded = useLoad((signal) => get(`/dead_letter/${segment(project)}/${letter.letterID}`, {}, { signal }), [letter.letterID]);
   return html`<${Dialog} side title=${words.letter} onClose=${onClose}><p class="error">${letter.reason}</p>
     <dl class="facts"><dt>${words.columns.event}</dt><dd><a href=${to('projects', project, 'events', letter.eventID)}>${letter.eventID}</a></dd><dt>${words.columns.type}</dt><dd>${letter.eventType}</dd>
-      <dt>${words.handler}</dt><dd>${letter.appletName}.${letter.handler}${letter.version ? ` · ${words.version(letter.version)}` : ''}</dd><dt>${words.received}</dt><dd><${Ago} at=${letter.receivedAt} /></dd><dt>${words.columns.failed}</dt><dd><${Ago} at=${letter.failedAt} /></dd><dt>${words.attempts}</dt><dd>${letter.attempts}</dd></dl>
+      <dt>${words.handler}</dt><dd>${letter.appletName}.${letter.handler}${letter.appletVersion ? ` · ${words.version(letter.appletVersion)}` : ''}</dd><dt>${words.received}</dt><dd><${Ago} at=${letter.receivedAt} /></dd><dt>${words.columns.failed}</dt><dd><${Ago} at=${letter.failedAt} /></dd><dt>${words.attempts}</dt><dd>${letter.attempts}</dd></dl>
     <h3>${words.payload}</h3><${Show} of=${loaded}>${(/** @type {any} */ { payload }) => {
       const { kind, text } = readable(payload);
       return kind === 'empty' ? html`<p class="dim">${words.noPayload}</p>` : html`<${Code} label=${words.payload} text=${text} plain=${kind !== 'json'} />`;
     }}</${Show}>
-    <${AsCommand} text=${`fieldbrook letter replay ${quoted(project)} ${letter.letterID}`} /></${Dialog}>`;
+    <${AsCommand} text=${`fieldbrook dead-letter replay ${quoted(project)} ${letter.letterID}`} /></${Dialog}>`;
 }
 
 /** The letters of a group, a page at a time. @param {{project: string, group: any, picked: Set<string>, pick: (ids: string[], on: boolean) => void, show: (letter: any) => void, round: number}} p */
@@ -72,8 +84,8 @@ function Group({ project, group, open, reload, children, discard }) {
     set(false);
     reload();
   };
-  return html`<section class="group"><header class="bar"><button type="button" class="ghost square" aria-expanded=${open} aria-label=${words.ofGroup(group.reason)} onClick=${() => filter({ group: open ? '' : nameOf(group) })}><${Icon} name=${open ? 'down' : 'right'} /></button>
-      <${Badge} kind="bad">${count(group.count)}</${Badge}><div class="reason"><strong>${group.appletName}.${group.handler}</strong>${group.version ? html` <span class="dim">${words.version(group.version)}</span>` : ''}<p>${group.reason}</p></div>
+  return html`<section class="group"><header class="bar"><button type="button" class="ghost square" aria-expanded=${open} aria-label=${words.ofGroup(group.reason)} onClick=${() => filter({ group: open ? NONE : nameOf(group) })}><${Icon} name=${open ? 'down' : 'right'} /></button>
+      <${Badge} kind="bad">${count(group.count)}</${Badge}><div class="reason"><strong>${group.appletName}.${group.handler}</strong><p>${group.reason}</p></div>
       <span class="grow"></span><span class="dim"><${Ago} at=${group.newest} /></span><button type="button" disabled=${busy} onClick=${replay}><${Icon} name="back" />${words.replayAll}</button><button type="button" class="danger" onClick=${discard}>${words.discardAll}</button></header>${open && children}</section>`;
 }
 
@@ -114,10 +126,10 @@ export function Page({ name, again }) {
     groups.again();
     again();
   };
-  return html`<${Show} of=${groups}>${(/** @type {any} */ { groups: list, total }) => (list.length
-    ? html`<${Card} title=${words.kept(count(total))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
-        ${list.map((/** @type {any} */ group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group === nameOf(group)} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
+  return html`<${Show} of=${groups}>${(/** @type {any} */ { groups: list }) => (list.length
+    ? html`<${Card} title=${words.kept(count(list.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.count, 0)))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
+        ${list.map((/** @type {any} */ group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
     : html`<${Card}><${Empty} title=${words.none} icon="heart">${words.noneHint}</${Empty}></${Card}>`)}</${Show}>
     ${shown && html`<${Letter} key=${shown.letterID} project=${name} letter=${shown} onClose=${() => show(null)} />`}
-    ${discarding && html`<${Confirm} title=${words.discardAll} text=${words.discardText(count(discarding.count))} submit=${words.discardAll} onClose=${() => discard(null)} work=${async () => { await remove(`/dead_letter/${segment(name)}`, filtersOf(discarding)); reload(); }} />`}`;
+    ${discarding && html`<${Confirm} title=${words.discardAll} text=${words.discardText(count(discarding.count))} submit=${words.discardAll} onClose=${() => discard(null)} work=${async () => { await discardAll(name, filtersOf(discarding)); reload(); }} />`}`;
 }

@@ -26,7 +26,7 @@ function Payload({ base64, size: length }) {
 }
 
 /** @param {{result: any}} p */
-const Run = ({ result }) => html`<${Step} kind=${result.code < 0 ? 'bad' : ''} title=${html`<strong>${result.code < 0 ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
+const Run = ({ result }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
     <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>`}>
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
 
@@ -45,7 +45,7 @@ function Wrote({ project, traced }) {
 
 /** @param {{project: string, row: any, publisher: string, details: any}} p */
 function Steps({ project, row, publisher, details }) {
-  const { logs = [], effects = [], refusals = [] } = details ?? {};
+  const { logs = [], effects = [], refusals = [], transactions = [] } = details ?? {};
   const time = Date.parse(row.handledAt) - Date.parse(row.receivedAt);
   return html`<ol class="story">
     <${Step} at=${row.receivedAt} title=${html`<strong>${words.received}</strong> ${words.over} ${row.source || 'http'} ${words.by} <b>${publisher}</b>, ${words.ofType} <b>${row.eventType}</b>, ${size(row.size)}`}>${details ? html`<${Payload} base64=${details.payload} size=${row.size} />` : html`<${Waiting} rows=${2} />`}</${Step}>
@@ -56,20 +56,22 @@ function Steps({ project, row, publisher, details }) {
     ${logs.length > 0 && html`<${Logged} rows=${logs} />`}
     ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} traced=${details.trace} />`}
     <${Step} at=${row.handledAt} title=${html`<strong>${words.answered}</strong> ${words.afterTime(duration(time))}`} />
+    ${transactions.map((/** @type {any} */ one) => html`<${Step} title=${html`<strong>${words.transaction}</strong> <a href=${`${to('projects', project, 'transactions')}?find=${one.hash}`}><code>${one.hash}</code></a> ${words.onChain(one.chainID)} <${Badge}>${one.state}</${Badge}>`} />`)}
     ${effects.map((/** @type {any} */ effect) => html`<${Sent} effect=${effect} />`)}</ol>`;
 }
 
 /** @param {{project: string, row: any, details: any}} p */
 function Actions({ project, row, details }) {
   const run = () => attempt(async () => {
-    const body = { from: row.receivedAt, to: new Date(Date.parse(row.receivedAt) + 1).toISOString(), eventType: row.eventType, limit: 100 };
-    const done = row.place ? await post(`/event_log/${segment(project)}/at/${row.place}/replay`) : await post(`/event_log/${segment(project)}/replay`, body);
+    const received = Date.parse(row.receivedAt);
+    const range = { from: row.receivedAt, to: new Date(received + 1).toISOString(), after: String(BigInt(row.place) - 1n), limit: 1 };
+    const done = await post(`/event_log/${segment(project)}/replay`, range);
     if (!done.replayed) throw new Error(words.notAgain);
     say(words.ranAgain);
   });
   const payload = details?.payload;
   const body = JSON.stringify({ header: { pub_id: 'PUBLISHER', token: 'TOKEN', event_type: row.eventType }, payload: payload ?? '' });
-  const failed = row.results.some((/** @type {any} */ result) => result.code < 0);
+  const failed = row.results.some((/** @type {any} */ result) => result.errMsg);
   return html`<div class="line"><button type="button" disabled=${payload == null} onClick=${run}><${Icon} name="play" />${words.runAgain}</button>
       <a class="button" href=${`${to('projects', project, 'console')}?from=${row.place ?? ''}`}>${words.tryVersion}</a>
       ${payload != null && html`<${Copy} label=${words.asCurl} text=${`curl -d ${quoted(body)} ${location.protocol}//${location.hostname}:8888/srv-applet-mgr/v0/event/${project}`} />`}

@@ -25,6 +25,9 @@ export const more = 'Show more';
 export const save = 'Save';
 export const remove = 'Delete';
 export const edit = 'Edit';
+export const since = 'since';
+export const until = 'until';
+export const whatToDo = 'What to do';
 /** @param {string} name */
 export const typeName = (name) => `Type ${name} to confirm`;
 /** @param {string} title @param {string} unit */

@@ -30,9 +30,6 @@ export const editSchema = 'Edit the schema';
 export const schema = 'Schema of the project';
 export const schemaHint = 'As PROJECT_DATABASE has it. Columns and tables can be added; what exists is kept.';
 export const schemaSaved = 'Schema saved';
-export const table = 'Table';
-export const columns = 'Columns';
-export const rows = 'Rows';
 export const sortBy = (/** @type {string} */ column) => `Sort by ${column}`;
 export const noRows = 'No rows';
 export const nothing = 'NULL';
@@ -41,6 +38,12 @@ export const queryHint = 'One SELECT. It cannot change anything. Ctrl Enter runs
 export const run = 'Run';
 /** @param {string} n @param {string} took */
 export const answered = (n, took) => `${n} rows in ${took}`;
-export const truncated = 'Not all rows are shown.';
-export const filterColumn = 'Column';
+export const filterColumn = 'Column to filter by';
+export const anyColumn = 'All rows';
+/** @param {string} table */
+export const rowsOf = (table) => `Rows of ${table}`;
+export const previous = 'Previous';
+export const next = 'Next';
+/** @param {number} first @param {number} last */
+export const range = (first, last) => `${first} to ${last}`;
 export const filterValue = 'equals';

@@ -12,7 +12,7 @@ export const allOutcomes = 'All outcomes';
 export const outcomes = { ok: 'Succeeded', failed: 'Failed', unhandled: 'No handler', duplicate: 'Duplicate' };
 export const source = 'Source';
 export const allSources = 'All sources';
-export const sources = { http: 'HTTP', mqtt: 'MQTT', cron: 'Cron', chain: 'Chain', replay: 'Replay' };
+export const sources = { http: 'HTTP', mqtt: 'MQTT', cron: 'Cron', chain: 'Chain', api: 'API calls' };
 export const from = 'From';
 export const until = 'Until';
 export const anyTime = 'Any time';
@@ -60,6 +60,8 @@ export const before = 'before';
 export const after = 'after';
 export const sent = 'Sent';
 export const to = 'to';
+export const transaction = 'Transaction';
+export const onChain = (/** @type {number} */ id) => `on chain ${id}`;
 export const states = { delivered: 'delivered', refused: 'refused', waiting: 'waiting' };
 export const answered = 'Committed and answered';
 /** @param {string} took */

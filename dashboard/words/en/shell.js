@@ -4,6 +4,7 @@
 export const skip = 'Skip to the page';
 export const menu = 'Menu';
 export const search = 'Search';
+export const searchKeys = 'Ctrl K';
 export const navigation = 'Main';
 export const overview = 'Overview';
 export const projects = 'Projects';

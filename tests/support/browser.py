@@ -83,5 +83,5 @@ class Visit:
     def close(self) -> None:
         """Close it; nothing may have gone wrong."""
         self.context.close()
-        assert self.errors == []
-        assert self.foreign() == []
+        assert not self.errors, self.errors
+        assert not self.foreign(), self.foreign()

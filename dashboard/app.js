@@ -7,13 +7,16 @@ import { followSeries } from './core/series.js';
 import { expired, session } from './core/session.js';
 import { useLoad } from './core/load.js';
 import { Empty, Problem, Waiting } from './parts/basics.js';
-import { Lazily } from './parts/lazily.js';
+import { Lazily, style } from './parts/lazily.js';
 import { Toasts } from './parts/toast.js';
 import { Shell } from './shell.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
 const signIn = () => import('./pages/signin.js');
+
+/** A module when its style sheets are there, too. @param {Promise<any>} module @param {...string} names */
+const withStyles = (module, ...names) => Promise.all([module, ...names.map(style)]).then(([loaded]) => loaded);
 
 /**
  * The module and the properties of a page. Modules are loaded when their page is opened first.
@@ -26,10 +29,10 @@ function pageAt([area = '', name, tab = '', ...more]) {
   if (area === 'projects') {
     const page = tab || 'flow';
     const title = /** @type {Record<string, string>} */ (words.projectPages)[page];
-    return title ? { load: () => import('./pages/project/frame.js'), props: { name, tab: page, more }, title: `${name} · ${title}` } : null;
+    return title ? { load: () => withStyles(import('./pages/project/frame.js'), 'project', 'flow'), props: { name, tab: page, more }, title: `${name} · ${title}` } : null;
   }
   const title = /** @type {Record<string, string>} */ (words.nodePages)[name ?? 'health'];
-  if (area === 'node' && title) return { load: () => import(`./pages/node/${name ?? 'health'}.js`), props: { more: tab }, title };
+  if (area === 'node' && title) return { load: () => withStyles(import(`./pages/node/${name ?? 'health'}.js`), 'node'), props: { more: tab }, title };
   return null;
 }
 

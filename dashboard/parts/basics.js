@@ -48,7 +48,7 @@ const ICONS = {
 /** @param {{name: string}} p */
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
 
-/** The sign of fieldbrook, as in icon.svg. @param {{size: number}} p */
+/** The sign of fieldbrook, as in the icon of index.html. @param {{size: number}} p */
 export const Logo = ({ size }) => html`<svg class="sign" width=${size} height=${size} viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" /><path d="M7 11c4-4 7 4 11 0s5-2 7 0M7 17c4-4 7 4 11 0s5-2 7 0M7 23c4-4 7 4 11 0s5-2 7 0" /></svg>`;
 
 /** @param {{kind?: '' | 'good' | 'bad' | 'warn' | 'info', children?: any, title?: string}} p */

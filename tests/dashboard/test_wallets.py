@@ -29,7 +29,7 @@ def test_one_of_several_wallets_signs_in_and_a_refusal_is_told(
 
     def sign(text: str) -> str:
         signed = Account.sign_message(encode_defunct(hexstr=text), key.key)
-        return "0x" + signed.signature.hex().removeprefix("0x")
+        return f"0x{signed.signature.hex().removeprefix('0x')}"
 
     seen = Visit(browser, f"http://localhost:{open_node.dashboard_port}")
     seen.context.expose_function("sign", sign)

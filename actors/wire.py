@@ -59,7 +59,8 @@ list of `(number, kind, target, body, event id)`, oldest first."""
 
 WRITE_LOG = "write_log"
 """The key of a request to commit the pending log rows and event records now, so that a client
-that has seen an answer can also read them. The answer is None, after the commit."""
+that has seen an answer can also read them. The answer, after the commit, is the state of the
+project's trace (`Tracing.state`), or None."""
 
 NODE_COMMAND = -1
 """Publisher id of a frame entry that is a command to the project instead of an event.
@@ -72,6 +73,9 @@ WRITE_KEY = "write_key"
 """Command to change a key of an applet. Its payload is the owner of the key (`kv.owner`), the key,
 and the new value, or None to delete the key. The answer has one result, whose code is 1 when the
 key existed before and 0 otherwise."""
+TRACE = "trace"
+"""Command that starts a trace in place of the present one, with the fields of a `TraceOrder`, or
+that ends it, without any."""
 RESUME = "resume"
 """Command that ends the refusal of MQTT events after a failed commit, which keeps their order.
 

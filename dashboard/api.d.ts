@@ -40,7 +40,7 @@ export type AuditRowReply = { sequence: string; time: string; accountID?: string
 /** The operator that a project is bound to. */
 export type BoundOperator = { projectID: string; operatorID: string; createdAt: string; updatedAt: string };
 
-/** Bytes as text, or as base64 if they are not UTF-8. Only the first 4 KiB are shown; `size` is the whole size in bytes. */
+/** Bytes as text, or as base64 if they are not UTF-8. Only the first ones are shown (4 KiB in dry runs, 1 KiB in traces); `size` is the whole size in bytes. */
 export type Bytes = { value: string; encoding: "base64" | "text"; size: number };
 
 /** The key-value store of an applet. Applets of a project with the same prefix share their pairs. The pairs are on disk in every mode. */
@@ -195,8 +195,11 @@ export type EventBatch = { events: EventMessage[] };
 /** One result per message, in the same order. */
 export type EventBatchReply = ({ projectName: string; pubID?: string; pubName?: string; eventID: string; errMsg?: string; wasmResults: EventHandled[] | null; replayed?: boolean })[];
 
-/** An event with all its details. `payload` is base64, and absent when it is not kept. */
-export type EventDetails = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; payload?: string; logs: LogLine[]; effects: Effect[]; transactions: SentTransaction[]; refusals: RefusedEvent[] };
+/** The host calls of an event's handlers in order; `omitted` calls after them were not kept. */
+export type EventCalls = { calls: TracedCall[]; omitted: number };
+
+/** An event with all its details. `payload` is base64, and absent when it is not kept. `trace` is there while the trace of a traced event is kept. */
+export type EventDetails = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; traced?: boolean; payload?: string; trace?: EventCalls; logs: LogLine[]; effects: Effect[]; transactions: SentTransaction[]; refusals: RefusedEvent[] };
 
 export type EventHandled = { instanceID: string; code: number; errMsg: string };
 
@@ -218,8 +221,8 @@ export type EventRawHandled = { appletName: string; instanceID: string; handler:
 
 export type EventRawReply = { channel: string; publisherID: string; publisherKey: string; eventID: string; timestamp: number; results: EventRawHandled[] | null; error?: string };
 
-/** An event of the history. `again` marks a duplicate, which did not run. `error` names the error when the node itself could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler failed or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or `ok`, with whatever codes. */
-export type EventRow = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string };
+/** An event of the history. `again` marks a duplicate, which did not run. `error` names the error when the node itself could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler failed or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or `ok`, with whatever codes. `traced` is there, and true, when the host calls of the event were recorded. */
+export type EventRow = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; traced?: boolean };
 
 /** The expiry of a token, in days or as a time; without either, it never expires. */
 export type Expiry = { expirationDays?: number; expiresAt?: string | null };
@@ -443,6 +446,9 @@ export type SpendingLimit = { weiPerDay: string };
 /** The daily spending limit of a project, in wei as decimal text. */
 export type SpendingReply = { weiPerDay: string };
 
+/** Trace the next `events` events that the filter selects, for at most `minutes`. */
+export type StartTrace = { events?: number; minutes?: number; filter?: TraceFilter };
+
 /** The fields of a strategy, with the later generation's flag for collecting metrics. */
 export type StateStrategy = { appletID: string; eventType: string; handler: string; autoCollectMetric?: boolean | null };
 
@@ -484,6 +490,15 @@ export type TableSink = { endpoint?: string; DBType?: string; table?: string; co
 
 /** The metadata of a publisher's token, in the form of an access key. Source: interface document, 4.4. */
 export type TokenReply = { name: string; identityType: string; identityID: string; form: string; privileges: PrivilegeReply[]; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
+
+/** Which events are traced: those of a type, of a publisher (key or id), from a source. */
+export type TraceFilter = { type?: string; publisher?: string; source?: "api" | "chain" | "cron" | "http" | "mqtt" | null };
+
+/** The trace of a project. `remaining` is 0 when none is on; then there is no `until`. `kept` is the number of events whose host calls are kept, also from earlier traces. */
+export type TraceState = { remaining: number; until?: string; filter: TraceFilter; kept: number };
+
+/** A call of a host function by a handler. `subject` is a key, a statement, a topic, a variable, the level of a log record, or a request. `result` is what the handler got, wrote, logged or sent; it is absent when there was none, such as for an unknown key. `before` is the value of a key before it was written. `error` is why the call was refused. `atUs` is the time from the start of the run to the call, and `us` the time that the host worked for it; both in microseconds. */
+export type TracedCall = { function: string; subject: Bytes; before?: Bytes; result?: Bytes; error?: string; atUs: number; us: number; strategyID: string };
 
 /** A page of a list; `total` counts all matching rows. */
 export type TrafficLimitPage = { data: TrafficLimitReply[]; total: number };
@@ -943,7 +958,7 @@ export interface Routes {
     body: undefined;
     answer: EventList;
   };
-  /** One event by its place in the history, with its payload, its log lines, what it has sent, and the reasons if an event with its id was refused. */
+  /** One event by its place in the history, with its payload, its log lines, what it has sent, the host calls of a traced event, and the reasons if an event with its id was refused. */
   "GET /event_log/{projectName}/at/{place}": {
     query: undefined;
     body: undefined;
@@ -960,6 +975,24 @@ export interface Routes {
     query: undefined;
     body: ReplayEvents;
     answer: ReplayedEvents;
+  };
+  /** Keep the host calls of the next events; replaces a trace that is on. It ends after its events, after its time, and with the process of the project. */
+  "POST /event_log/{projectName}/trace": {
+    query: undefined;
+    body: StartTrace | undefined;
+    answer: TraceState;
+  };
+  /** The trace of a project: how many events are left, until when, its filter, and how many events have a trace. */
+  "GET /event_log/{projectName}/trace": {
+    query: undefined;
+    body: undefined;
+    answer: TraceState;
+  };
+  /** End the trace of a project; what it has kept stays. */
+  "DELETE /event_log/{projectName}/trace": {
+    query: undefined;
+    body: undefined;
+    answer: null;
   };
   /** Current health conditions, recent ones (newest first), and the node's processes with their memory, CPU time and restarts. */
   "GET /health": {

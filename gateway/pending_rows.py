@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 from fieldbrook.actors.wire import WRITE_LOG, frame, pack, project_sockets
+from fieldbrook.core.errors import UnavailableError
 from fieldbrook.gateway.chain_client import read_frame
 
 log = logging.getLogger(__name__)
@@ -26,13 +28,36 @@ async def flush_pending_rows(run_dir: Path, project_id: int) -> None:
     """
     for path in project_sockets(run_dir, project_id):
         try:
-            async with asyncio.timeout(_LIMIT_S):
-                reader, writer = await asyncio.open_unix_connection(str(path))
-                try:
-                    writer.write(frame(pack({WRITE_LOG: True})))
-                    await read_frame(reader)
-                finally:
-                    writer.close()
+            await _flush(path)
         except (OSError, EOFError, ValueError) as error:
             # The process has ended and wrote its rows before, or it is busy (TimeoutError).
             log.debug("project %d did not write its log: %s", project_id, error)
+
+
+async def trace_state(run_dir: Path, project_id: int) -> Any:
+    """Return the state of a project's trace (`Tracing.state`), None without one.
+
+    The trace's rows are written by then. A project without a process is not started.
+
+    Raises:
+        UnavailableError: the project's process is busy.
+    """
+    state = None
+    for path in project_sockets(run_dir, project_id):
+        try:
+            state = await _flush(path) or state
+        except TimeoutError:
+            raise UnavailableError(what=f"project {project_id} is busy") from None
+        except (OSError, EOFError, ValueError) as error:
+            log.debug("project %d has no process: %s", project_id, error)
+    return state
+
+
+async def _flush(path: Path) -> Any:
+    async with asyncio.timeout(_LIMIT_S):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        try:
+            writer.write(frame(pack({WRITE_LOG: True})))
+            return await read_frame(reader)
+        finally:
+            writer.close()

@@ -18,6 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from fieldbrook.actors.dry_run.trial import (
+    SHOWN_BYTES,
     SHOWN_LIMIT,
     NodeParts,
     Report,
@@ -26,7 +27,6 @@ from fieldbrook.actors.dry_run.trial import (
     Task,
     Trial,
     Write,
-    shown,
 )
 from fieldbrook.actors.project.capabilities import (
     NO_OBJECT,
@@ -36,16 +36,18 @@ from fieldbrook.actors.project.capabilities import (
 )
 from fieldbrook.actors.project.chains import ChainName, chain_named, unknown_chain
 from fieldbrook.chain.transaction import TransactionRefusedError, parse_call
-from fieldbrook.core.errors import NodeError, StatementError
+from fieldbrook.core import host_calls
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.host_calls import Shown
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.reader import ProjectSnapshot
 from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.reader import RegistryReader
-from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.engine.applet import load_host
 from fieldbrook.wasm.engine.engine import engine_tag, make_engine, start_ticker
+from fieldbrook.wasm.recording import Recorder, RecordLimits
 from fieldbrook.wasm.run import (
     ApiCall,
     Effect,
@@ -54,9 +56,11 @@ from fieldbrook.wasm.run import (
     Message,
     Metric,
     Run,
+    SqlSession,
     Transaction,
 )
 
+_STATEMENTS = RecordLimits(SHOWN_LIMIT, 3 * SHOWN_LIMIT * SHOWN_BYTES, SHOWN_BYTES)
 COPIED_BYTES = 64 << 20
 """SQL tables of more bytes are not copied; the run then finds empty ones."""
 
@@ -115,50 +119,6 @@ class DryCapabilities(ProjectCapabilities):
         return Transaction(chain.part, b"", f"0x{made_up.hexdigest()}", "", request)
 
 
-class RecordedSession:
-    """A SQL session that keeps the statements it has carried out."""
-
-    def __init__(self, database: ProjectDatabase) -> None:
-        self._database = database
-        self.statements: list[SqlStatement] = []
-        self.omitted = 0
-
-    def query(self, request: bytes, ends_at: float) -> bytes:
-        """See `SqlSession.query`."""
-        return self._record(request, lambda: self._database.query(request, ends_at))
-
-    def execute(self, request: bytes, ends_at: float) -> None:
-        """See `SqlSession.execute`."""
-
-        def work() -> bytes:
-            self._database.execute(request, ends_at)
-            return b""
-
-        self._record(request, work)
-
-    def _record(self, request: bytes, work: Callable[[], bytes]) -> bytes:
-        began, result, failure = time.perf_counter(), b"", ""
-        try:
-            result = work()
-            return result
-        except StatementError as error:
-            failure = str(error)
-            raise
-        finally:
-            if len(self.statements) < SHOWN_LIMIT:
-                took_us = round((time.perf_counter() - began) * 1e6)
-                self.statements.append(
-                    SqlStatement(
-                        request=shown(request),
-                        result=shown(result),
-                        error=failure,
-                        elapsed_us=took_us,
-                    )
-                )
-            else:
-                self.omitted += 1
-
-
 class DryRun:
     """One dry run."""
 
@@ -166,6 +126,7 @@ class DryRun:
         self._trial, self._node, self._scratch = task.trial, task.node, Path(task.scratch)
         self._folder = store_path(Path(task.node.projects), task.trial.project_id)
         self._notes: list[str] = []
+        self._statements = Recorder(_STATEMENTS)
 
     def perform(self) -> Report:
         """Run the handler and report.
@@ -191,7 +152,7 @@ class DryRun:
             error=_clean(error),
             logs=[(level, source, _clean(text)) for level, source, text in run.logs],
             writes=[] if error else self._writes(run, read),
-            statements=self._statements(session, error),
+            statements=self._sql_statements(error),
             effects=[] if error else self._effects(run.effects),
             elapsed_us=elapsed_us,
             memory_bytes=memory_bytes,
@@ -205,7 +166,7 @@ class DryRun:
         snapshot, scope = ProjectSnapshot(self._folder), kv.scope(self._trial.owner)
         return lambda key: snapshot.read(kv.stored_key(scope, key))
 
-    def _session(self, host: Host) -> RecordedSession | None:
+    def _session(self, host: Host) -> SqlSession | None:
         """The SQL tables: a copy of the project's, or empty ones."""
         config = self._trial.database
         if config is None or not host.uses_sql:
@@ -221,7 +182,7 @@ class DryRun:
                     tables.copy(copy)
         database = SqliteDatabase(copy, msgspec.json.decode(config), self._node.sql_limits)
         database.begin_event()
-        return RecordedSession(database)
+        return self._statements.session(database)
 
     def _writes(self, run: Run, read: Callable[[bytes], bytes | None]) -> list[Write]:
         self._note_omitted(len(run.writes), "keys")
@@ -229,17 +190,24 @@ class DryRun:
         for key, value in list(run.writes.items())[:SHOWN_LIMIT]:
             before = read(key)
             writes.append(
-                Write(shown(key), None if before is None else shown(before), shown(value))
+                Write(_shown(key), None if before is None else _shown(before), _shown(value))
             )
         return writes
 
-    def _statements(self, session: RecordedSession | None, error: str) -> list[SqlStatement]:
-        if session is None:
-            return []
-        self._note_omitted(len(session.statements) + session.omitted, "statements")
-        if error and session.statements:
+    def _sql_statements(self, error: str) -> list[SqlStatement]:
+        calls = self._statements.calls
+        self._note_omitted(len(calls) + self._statements.omitted, "statements")
+        if error and calls:
             self._notes.append("on the node, the statements of a failed run are undone")
-        return session.statements
+        return [
+            SqlStatement(
+                request=call.subject,
+                result=call.result or _shown(b""),
+                error=call.error,
+                elapsed_us=call.us,
+            )
+            for call in calls
+        ]
 
     def _effects(self, effects: Sequence[Effect]) -> list[SentEffect]:
         self._note_omitted(len(effects), "effects")
@@ -248,6 +216,10 @@ class DryRun:
     def _note_omitted(self, count: int, what: str) -> None:
         if count > SHOWN_LIMIT:
             self._notes.append(f"{count - SHOWN_LIMIT} more {what} are not shown")
+
+
+def _shown(data: bytes) -> Shown:
+    return host_calls.shown(data, SHOWN_BYTES)
 
 
 def _clean(text: str) -> str:
@@ -263,7 +235,7 @@ def _load(trial: Trial, node: NodeParts) -> Host:
     return load_host(engine, compiled, folder / f"{trial.sha256}.wasm", node.limits)
 
 
-def _with_sql(run: Run, session: RecordedSession | None) -> Run:
+def _with_sql(run: Run, session: SqlSession | None) -> Run:
     run.sql = session
     return run
 
@@ -271,13 +243,13 @@ def _with_sql(run: Run, session: RecordedSession | None) -> Run:
 def _sent(effect: Effect) -> SentEffect:
     match effect:
         case Message(topic=topic, payload=payload):
-            return SentEffect("mqtt", _clean(topic), shown(payload))
+            return SentEffect("mqtt", _clean(topic), _shown(payload))
         case ApiCall(event_type=event_type, request=request):
-            return SentEffect("api", _clean(event_type), shown(request))
+            return SentEffect("api", _clean(event_type), _shown(request))
         case Metric(value=value):
-            return SentEffect("metric", "", shown(value.encode("utf-8", "replace")))
+            return SentEffect("metric", "", _shown(value.encode("utf-8", "replace")))
         case Transaction(chain=chain, body=body):
-            return SentEffect("transaction", chain, shown(body))
+            return SentEffect("transaction", chain, _shown(body))
 
 
 def _reset_peak() -> int:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from fieldbrook.core.host_calls import Shown
 from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.wasm.limits import Limits
 
@@ -59,13 +60,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """Bytes for people: the first `SHOWN_BYTES` of them, and how many there are."""
-
-    data: bytes
-    size: int
-
-
 class Write(msgspec.Struct, frozen=True):
     """A key that the handler wrote; `before` is None for a new key."""
 
@@ -111,8 +105,3 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_us: int
     memory_bytes: int
     notes: list[str]
-
-
-def shown(data: bytes) -> Shown:
-    """Cut bytes for a report."""
-    return Shown(data[:SHOWN_BYTES], len(data))

@@ -164,6 +164,8 @@ class ProjectActor(NodeActor):
         self._executor.on_quiet()
         if len(self._store.outbox) or self._executor.health.has_conditions:
             return  # the process that raised a health condition has to clear it
+        if self._executor.trace_state is not None and self._idle_s > _YIELDS_AFTER_S:
+            return  # the trace would end with the process
         if time.monotonic() - self._executor.last_event >= self._idle_s:
             self._executor.last_event = time.monotonic()
             self.post(m.Idle(self._project_id, self._generation))

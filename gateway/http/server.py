@@ -46,7 +46,7 @@ from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.peers import serve_peers
-from fieldbrook.gateway.pending_rows import flush_pending_rows
+from fieldbrook.gateway.pending_rows import flush_pending_rows, trace_state
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.request_target import TargetApplication
 from fieldbrook.observability import metrics
@@ -188,6 +188,7 @@ class HttpGateway(GatewayActor):
             uploads_dir=settings.data / "uploads",
             part=self.part,
             flush_project=partial(flush_pending_rows, self.run_dir),
+            trace_state=partial(trace_state, self.run_dir),
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             health=self._node_health,

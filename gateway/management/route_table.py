@@ -26,7 +26,7 @@ from fieldbrook.gateway.management.routes.events import (
     refused_events,
     traffic_limits,
 )
-from fieldbrook.gateway.management.routes.modules import dry_runs
+from fieldbrook.gateway.management.routes.modules import dry_runs, traces
 from fieldbrook.gateway.management.routes.modules import inspection as module_inspection
 from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series, stream
 from fieldbrook.gateway.management.routes.node import health as health_routes
@@ -79,6 +79,7 @@ ROUTES: tuple[Route, ...] = (
     *event_flow.ROUTES,
     *event_history.ROUTES,
     *event_replay.ROUTES,
+    *traces.ROUTES,
     *refused_events.ROUTES,
     *dead_letters.ROUTES,
     *dead_letter_replay.ROUTES,

@@ -46,6 +46,7 @@ from fieldbrook.storage.project.deduplication import (
 from fieldbrook.storage.project.history.chunks import Chunk, Payloads
 from fieldbrook.storage.project.history.tables import DATABASE as HISTORY
 from fieldbrook.storage.project.history.tables import FAILURES, PAYLOADS
+from fieldbrook.storage.project.history.traces import TRACES, EventTrace
 from fieldbrook.storage.project.outbox import DATABASE as OUTBOX
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
@@ -370,6 +371,7 @@ _TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
     HISTORY: _rows_of(Chunk),
     FAILURES: _rows_of(Chunk),
     PAYLOADS: _rows_of(Payloads),
+    TRACES: _rows_of(EventTrace),
     OUTBOX: _rows_of(OutboxEntry),
     OUTCOMES: _rows_of(StoredOutcome),
     DELIVERIES: _rows_of(Deliveries),

@@ -65,6 +65,15 @@ class RowTable(Generic[R]):
         """Advance the number of the next row to that of the other table, if that is higher."""
         self._next = max(self._next, other._next)
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next row."""
+        return self._next
+
+    def count(self, txn: Transaction) -> int:
+        """Return how many rows there are."""
+        return int(txn.stat(self._database)["entries"])
+
     def get(self, txn: Transaction, number: int) -> R | None:
         """Return the row with this number, or None."""
         data = txn.get(number.to_bytes(8, "big"), db=self._database)

@@ -7,6 +7,7 @@ import msgspec
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history.chunks import Chunk, Payloads
+from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 
@@ -32,3 +33,4 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     outcomes: list[tuple[bytes, Outcome]] = []
     deliveries: list[str] = []
     payloads: list[Payloads] = []
+    traces: list[EventTrace] = []

@@ -35,6 +35,7 @@ from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter, find_replayable
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span, find_events
 from fieldbrook.storage.project.history.tables import HistoryTables
+from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.log_search import (
     LogFilter,
     LogPage,
@@ -160,6 +161,16 @@ class ProjectStoreReader:
         """Count what handlers have sent, by kind; see `outbox.count_deliveries`."""
         with store_errors():
             return count_deliveries(self._environment, begin_ms)
+
+    def trace_at(self, place: int) -> EventTrace | None:
+        """Return the trace of an event by its place; see `Traces.at`."""
+        with self._history() as (txn, tables):
+            return tables.traces.at(txn, place) if tables and tables.traces else None
+
+    def trace_count(self) -> int:
+        """Return how many traces are kept."""
+        with self._history() as (txn, tables):
+            return tables.traces.count(txn) if tables and tables.traces else 0
 
     def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
         """Return chunks of events with numbers above `after`, oldest first; -n gives the last n.

@@ -37,6 +37,7 @@ from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history.chunks import GATHERED_EVENTS, Payloads, chunk_of
 from fieldbrook.storage.project.history.records import EventRecord, RecordTuple
 from fieldbrook.storage.project.history.tables import PAYLOAD_LIMIT, HistoryLimits
+from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.rows import (
     LogRow,
@@ -113,6 +114,7 @@ class ProjectStore:
         self._clear_effects()
         self._history_records: list[RecordTuple] = []
         self._history_payloads: list[bytes] = []
+        self._history_traces: list[EventTrace] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
         self._staged = True  # an earlier process may have left a staged batch
@@ -157,12 +159,21 @@ class ProjectStore:
             self._rows_since = time.monotonic()
         self._rows.append(row)
 
-    def record(self, events: Sequence[RecordTuple], payloads: Iterable[bytes] = ()) -> None:
+    def record(
+        self,
+        events: Sequence[RecordTuple],
+        payloads: Iterable[bytes] = (),
+        traces: Sequence[EventTrace] = (),
+    ) -> None:
         """Keep history records for the next commit or flush.
 
         `payloads` belong to `events` in their order. Events whose payload is not kept, such as
-        one above `PAYLOAD_LIMIT`, cannot be replayed.
+        one above `PAYLOAD_LIMIT`, cannot be replayed. The places of `traces` are indexes of
+        `events`.
         """
+        for trace in traces:
+            place = len(self._history_records) + trace.place
+            self._history_traces.append(replace(trace, place=place))
         if not self._rows and not self._history_records:
             self._rows_since = time.monotonic()
         if self._keeps_payloads:
@@ -279,7 +290,7 @@ class ProjectStore:
             yield
         except lmdb.MapFullError as error:
             # Without history and log rows: the node adds those, the handlers do not.
-            size = len(encode_record(replace(batch, chunks=[], payloads=[], rows=[])))
+            size = len(encode_record(replace(batch, chunks=[], payloads=[], traces=[], rows=[])))
             if size <= self._largest_batch:
                 raise
             raise BatchTooLargeError(size=size, limit_bytes=self._largest_batch) from error
@@ -398,9 +409,11 @@ class ProjectStore:
             list(self.outcomes.items()),
             list(self.deliveries),
             payloads,
+            self._history_traces,
         )
         self._clear_effects()
-        self._history_records, self._history_payloads, self._rows = [], [], []
+        self._history_records, self._history_payloads = [], []
+        self._history_traces, self._rows = [], []
         return batch
 
     def _write(self) -> None:

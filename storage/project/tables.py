@@ -55,7 +55,9 @@ class ProjectTables:
         """Open the tables; see `ProjectStore` for the arguments."""
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         limits = HistoryLimits(
-            min(limits.history_bytes, map_size // _KEPT_SHARE), min(limits.replayable_bytes, kept)
+            min(limits.history_bytes, map_size // _KEPT_SHARE),
+            min(limits.replayable_bytes, kept),
+            min(limits.traces_bytes, kept),
         )
         self.keeps_payloads = limits.replayable_bytes > 0
         with store_errors():
@@ -89,7 +91,7 @@ class ProjectTables:
         if batch.dead_letters or batch.resolved:
             dead_letters = self.dead_letters.add(txn, batch.dead_letters, batch.resolved)
         for chunk in batch.chunks:  # at most one
-            self.history.append(txn, chunk, batch.payloads)
+            self.history.append(txn, chunk, batch.payloads, batch.traces)
         if batch.rows:
             self.logs.append(txn, batch.rows)
         digests = self.deduplication.put(txn, batch.outcomes, batch.deliveries, clock.now_ms())
@@ -102,7 +104,7 @@ class ProjectTables:
         self.dead_letters.committed(written.dead_letters)
         self.deduplication.committed(written.digests, batch.deliveries)
         if batch.chunks:
-            self.history.committed()
+            self.history.committed(len(batch.traces))
         self.logs.committed(len(batch.rows))
         self.metrics.committed(len(batch.metrics))
         self.outbox.committed(written.outbox)

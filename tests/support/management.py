@@ -42,6 +42,7 @@ from fieldbrook.storage.project.history.flow import Flow
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
+from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.log_search import LogFilter, LogPage
 from fieldbrook.storage.project.outbox import DeliveryCounts, EffectOf
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
@@ -142,6 +143,12 @@ class MemoryStore:
 
     def deliveries(self, begin_ms: int) -> dict[str, DeliveryCounts]:
         return {}
+
+    def trace_at(self, place: int) -> EventTrace | None:
+        return None
+
+    def trace_count(self) -> int:
+        return 0
 
     def events_after(self, after: int, limit: int) -> list[StoredChunk]:
         return []

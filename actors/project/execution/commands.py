@@ -1,5 +1,5 @@
 """Commands of the node to a project: replay and discard dead letters, replay events, clear logs,
-change keys.
+change keys, trace events.
 
 A command travels as an entry of a frame of events, so it keeps its place among them.
 """
@@ -14,11 +14,13 @@ from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectCon
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.commit import recorded_handlers
 from fieldbrook.actors.project.execution.runner import FAILED, HandlerRunner
+from fieldbrook.actors.project.execution.tracing import TraceOrder, Tracing
 from fieldbrook.actors.project.routing import Target, find_target, match
 from fieldbrook.actors.wire import (
     CLEAR_LOG,
     REPLAY,
     REPLAY_EVENTS,
+    TRACE,
     WRITE_KEY,
     EventResult,
     HandlerResult,
@@ -30,7 +32,7 @@ from fieldbrook.core.errors import StorageQuotaError, StoreError, to_wire
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history.records import event_record
+from fieldbrook.storage.project.history.records import TRACED, event_record
 from fieldbrook.storage.project.store import ProjectStore
 
 NO_LETTER = "there is no such dead letter"
@@ -57,11 +59,14 @@ class NodeCommands:
         command = event[0]
         numbers: Sequence[Any] = unpack(event[3])
         closed = self._configuration.closed
-        if closed is not None and command in (REPLAY, REPLAY_EVENTS):
+        if closed is not None and command in (REPLAY, REPLAY_EVENTS, TRACE):
             return to_wire(closed)
         try:
             if command == WRITE_KEY:
                 return self._write_key(*numbers)
+            if command == TRACE:
+                self._runner.tracing = Tracing(TraceOrder(*numbers)) if numbers else None
+                return ()
             if command == REPLAY:
                 return tuple(self._replay_dead_letter(number) for number in numbers)
             if command == REPLAY_EVENTS:
@@ -133,7 +138,7 @@ class NodeCommands:
             0,
             f"place {place} {attempt}",
         )
-        results = self._run(targets, event, record.flags)
+        results = self._run(targets, event, record.flags & ~TRACED)
         reason = next((reason for _, _, reason in results if reason), "")
         return len(targets), FAILED if reason else 0, reason
 
@@ -145,5 +150,9 @@ class NodeCommands:
             results.append(self._runner.run(target, event))
         result = tuple(results)
         handlers = recorded_handlers(targets)
-        self._store.record([event_record(event, clock.now_ms(), result, flags, handlers)])
+        trace = self._runner.tracing.take(event, 0) if self._runner.tracing else None
+        if trace is not None:
+            flags |= TRACED
+        record = event_record(event, clock.now_ms(), result, flags, handlers)
+        self._store.record([record], traces=() if trace is None else [trace])
         return result

@@ -37,7 +37,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.history.records import DUPLICATE, event_record
+from fieldbrook.storage.project.history.records import DUPLICATE, TRACED, RecordTuple, event_record
 from fieldbrook.storage.project.outbox import TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
 
@@ -173,8 +173,10 @@ class BatchCommitter:
         count = 0
         now = clock.now_ms()
         duplicates, known_handlers = self.duplicates, self._handlers
+        tracing = self._runner.tracing
         for _, results, events, first in batch:
-            records, payloads = [], []
+            records: list[RecordTuple] = []
+            payloads, traces = [], []
             for event, result in zip(events[first:] if first else events, results, strict=False):
                 if event[1] == NODE_COMMAND or (result and result[0] in _UNRECORDED):
                     # Refused events must not push handled ones out of the history. The gateway
@@ -186,14 +188,21 @@ class BatchCommitter:
                     handlers = self._handlers_of(event)
                 if duplicates and id(event) in duplicates:
                     flags, handlers = flags | DUPLICATE, ()
+                if tracing is not None and (trace := tracing.take(event, len(records))):
+                    flags |= TRACED
+                    traces.append(trace)
                 records.append(event_record(event, now, result, flags, handlers))
                 payloads.append(event[3])
-            self._store.record(records, payloads)
+            self._store.record(records, payloads, traces)
             count += len(records)
         if duplicates:
             metrics.add(metrics.DUPLICATE_EVENTS, len(duplicates))
             _mark_duplicates(batch, duplicates)
             duplicates.clear()
+        if tracing is not None:
+            tracing.settle()
+            if tracing.is_over:
+                self._runner.tracing = None
         return count
 
     def _handlers_of(self, event: WireEvent) -> Handlers:

@@ -140,6 +140,12 @@ class ProjectExecutor:
         """Close the project's database; uncommitted writes are dropped."""
         self._runner.close_database()
 
+    @property
+    def trace_state(self) -> Any:
+        """The state of the project's trace (`Tracing.state`), None without one."""
+        tracing = self._runner.tracing
+        return None if tracing is None else tracing.state
+
     # ---------------------------------------------------------------- requests
 
     def on_requests(self, requests: list[Request]) -> None:
@@ -242,8 +248,9 @@ class ProjectExecutor:
             self._store.write_logs()
         except StoreError as error:
             self._watch.failed(error)
+        state = self.trace_state
         for connection in readers:
-            connection.answer(None)
+            connection.answer(state)
         self.activity.enter("")
 
     # ---------------------------------------------------------------- events
@@ -315,6 +322,8 @@ class ProjectExecutor:
             return ()
         end = at + 1
         last = min(len(events), at + limit)
+        if self._runner.tracing is not None:
+            last = self._runner.tracing.first_wanted(events, at, last)
         while end < last and events[end][0] == event_type and is_certainly_new(store, events[end]):
             end += 1
         if end - at < SHARED_EVENTS or not target.started:

@@ -12,6 +12,7 @@ import msgspec
 from fieldbrook.actors.project.capabilities import ProjectCapabilities
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
 from fieldbrook.actors.project.execution.activity import Activity
+from fieldbrook.actors.project.execution.tracing import Tracing
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target
 from fieldbrook.actors.project.shards import Speculation
@@ -87,6 +88,7 @@ class HandlerRunner:
         self.database: ProjectDatabase | None = None
         self.speculation: Speculation | None = None  # of the current requests, if shards help
         self.written_bytes = 0  # since the last commit
+        self.tracing: Tracing | None = None
         self.overrun = ""  # the last handler that was ended at its deadline, and the reason
 
     def configure(self, configuration: ProjectConfiguration) -> None:
@@ -135,10 +137,13 @@ class HandlerRunner:
             self._capabilities,
             origin=(event, target.strategy_id),
         )
-        if self.speculation is None:
+        tracing, speculation = self.tracing, self.speculation
+        if tracing is not None and tracing.begin(event, target.strategy_id, run, self.database):
+            speculation = None  # a shard's run has no host calls to record
+        if speculation is None:
             code, error = self._execute(target, run)
         else:
-            code, error = self._run_speculatively(self.speculation, target, event, run)
+            code, error = self._run_speculatively(speculation, target, event, run)
         return self._finish(target, event, run, code, error)
 
     def run_shared(self, target: Target, events: Sequence[WireEvent]) -> Sequence[Outcome]:
@@ -217,7 +222,7 @@ class HandlerRunner:
         self, database: ProjectDatabase, host: Host, handler: str, run: Run
     ) -> tuple[int, str]:
         """Run a handler with SQL; its statements are kept if it succeeds and undone if not."""
-        run.sql = database
+        run.sql = run.sql or database  # that of a traced run is there already
         error: str | None = None
         before = database.written_bytes
         database.begin_event()

@@ -36,11 +36,11 @@ const Logged = ({ rows }) => html`<${Step} title=${html`<strong>${words.logged}<
 /** @param {{effect: any}} p */
 const Sent = ({ effect }) => html`<${Step} at=${effect.at} kind=${effect.state === 'refused' ? 'bad' : ''} title=${html`<strong>${words.sent}</strong> ${effect.kind} ${words.to} <b>${effect.target}</b>, ${size(effect.size)} <${Badge} kind=${effect.state === 'delivered' ? 'good' : effect.state === 'refused' ? 'bad' : ''}>${/** @type {any} */ (words.states)[effect.state] ?? effect.state}</${Badge}>`}>${effect.reason && html`<p class="error">${effect.reason}</p>`}</${Step}>`;
 
-/** @param {{project: string, traced: any}} p */
-function Wrote({ project, traced }) {
-  if (traced?.calls?.length) return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><${HostCalls} calls=${traced.calls} /></${Step}>`;
+/** @param {{project: string, row: any, traced: any}} p */
+function Wrote({ project, row, traced }) {
+  if (traced) return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><${HostCalls} calls=${traced.calls} omitted=${traced.omitted} /></${Step}>`;
   const trace = () => attempt(() => post(`/event_log/${segment(project)}/trace`, { events: 100, minutes: 10 }), words.tracing);
-  return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><p class="dim">${words.notTraced} <button type="button" class="small" onClick=${trace}>${words.traceNext}</button></p></${Step}>`;
+  return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><p class="dim">${row.traced ? words.traceGone : words.notTraced} <button type="button" class="small" onClick=${trace}>${words.traceNext}</button></p></${Step}>`;
 }
 
 /** @param {{project: string, row: any, publisher: string, details: any}} p */
@@ -54,7 +54,7 @@ function Steps({ project, row, publisher, details }) {
     ${row.again ? html`<${Step} title=${words.again} />` : html`<${Step} kind=${row.results.length ? '' : 'warn'} title=${html`<strong>${words.matched}</strong> ${row.results.length ? words.strategies(row.results.length) : words.nothingHandles(row.eventType)}`}>${!row.results.length && html`<p><a href=${to('projects', project, 'applets')}>${words.addStrategy}</a></p>`}</${Step}>`}
     ${!row.again && row.results.map((/** @type {any} */ result) => html`<${Run} result=${result} />`)}
     ${logs.length > 0 && html`<${Logged} rows=${logs} />`}
-    ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} traced=${details.trace} />`}
+    ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} row=${row} traced=${details.trace} />`}
     <${Step} at=${row.handledAt} title=${html`<strong>${words.answered}</strong> ${words.afterTime(duration(time))}`} />
     ${transactions.map((/** @type {any} */ one) => html`<${Step} title=${html`<strong>${words.transaction}</strong> <a href=${`${to('projects', project, 'transactions')}?find=${one.hash}`}><code>${one.hash}</code></a> ${words.onChain(one.chainID)} <${Badge}>${one.state}</${Badge}>`} />`)}
     ${effects.map((/** @type {any} */ effect) => html`<${Sent} effect=${effect} />`)}</ol>`;

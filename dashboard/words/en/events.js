@@ -53,6 +53,7 @@ export const returned = 'returned';
 export const logged = 'Logged';
 export const wrote = 'Wrote';
 export const notTraced = 'What handlers write is recorded only while a trace is on.';
+export const traceGone = 'The trace of this event has made room for newer ones.';
 export const traceNext = 'Trace the next 100 events';
 export const tracing = 'Tracing the next 100 events for 10 minutes';
 export const traceLabel = 'Host calls';

@@ -41,6 +41,7 @@ from fieldbrook.storage.project.history.flow import Flow
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
+from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.log_search import LogFilter, LogPage
 from fieldbrook.storage.project.outbox import DeliveryCounts, EffectOf
 from fieldbrook.storage.project.refused import Refusal
@@ -76,6 +77,12 @@ class ProjectStoreReader(Protocol):
 
     def deliveries(self, begin_ms: int) -> dict[str, DeliveryCounts]:
         """What handlers have sent, by kind."""
+
+    def trace_at(self, place: int) -> EventTrace | None:
+        """The host calls of the event at a place of the history, if they are kept."""
+
+    def trace_count(self) -> int:
+        """How many events have a trace that is kept."""
 
     def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
         """Chunks of events with a number above `after`, oldest first; -n are the last n."""
@@ -168,6 +175,10 @@ async def _flush_nothing(_project_id: int) -> None:
     """Do nothing, for gateways without projects."""
 
 
+async def _no_trace(_project_id: int) -> None:
+    """No trace, for gateways without projects."""
+
+
 @dataclass(frozen=True)
 class ManagementContext:
     """The parts and limits of the node, as the gateway that mounts the routes has them.
@@ -187,6 +198,7 @@ class ManagementContext:
         running: the ids of the projects that have a process.
         part: the name of the gateway.
         flush_project: makes a project write its pending log rows and event records.
+        trace_state: the state of a project's trace (`Tracing.state`); None without one.
         database_reader: reads a project's SQL database, given the project's configuration of it.
         dry_runner: runs handlers without effect.
         contract_wallets: asks a chain whether a contract accepts a signature.
@@ -226,6 +238,7 @@ class ManagementContext:
     running: Callable[[], Set[int]] = frozenset
     part: str = FIRST_PART
     flush_project: Callable[[int], Awaitable[None]] = _flush_nothing
+    trace_state: Callable[[int], Awaitable[Any]] = _no_trace
     database_reader: Callable[[int, Mapping[str, Any]], DatabaseReader] = _no_database
     dry_runner: DryRunner | None = None
     disk_reserve_bytes: int = 0

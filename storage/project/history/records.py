@@ -9,6 +9,7 @@ import msgspec
 
 SOURCES = {0: "http", 16: "mqtt", 32: "cron", 48: "api", 64: "chain"}
 DUPLICATE = 128
+TRACED = 256
 _SOURCE_BITS = 112
 
 OK, FAILED, UNHANDLED, DUPLICATED = "ok", "failed", "unhandled", "duplicate"
@@ -60,6 +61,11 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
         return bool(self.flags & DUPLICATE)
 
     @property
+    def is_traced(self) -> bool:
+        """Whether the host calls of the event were kept. The ring of traces may have lost them."""
+        return bool(self.flags & TRACED)
+
+    @property
     def outcome(self) -> str:
         """What became of the event.
 
@@ -95,7 +101,7 @@ def event_record(
         handled_at: Unix milliseconds.
         result: the answer to the event: one result per handler, or an error's name and
             details.
-        flags: a key of `SOURCES`, plus `DUPLICATE` for a duplicate.
+        flags: a key of `SOURCES`, plus `DUPLICATE` for a duplicate and `TRACED` with a trace.
         targets: one for each result, with the fields of `RecordedTarget`.
     """
     event_type, publisher_id, event_id, payload, received_at, _, _ = event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import lmdb
@@ -16,6 +16,7 @@ from fieldbrook.storage.project.history.chunks import (
     failed_part,
 )
 from fieldbrook.storage.project.history.records import EventRecord
+from fieldbrook.storage.project.history.traces import TRACES_BYTES, EventTrace, Traces
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -31,20 +32,21 @@ _ROWS = 1 << 30
 
 
 class HistoryLimits(NamedTuple):
-    """Sizes in bytes: of the history, and of the payloads that it keeps for replays."""
+    """Sizes in bytes: of the history, of the payloads that it keeps for replays, of traces."""
 
     history_bytes: int = HISTORY_BYTES
     replayable_bytes: int = REPLAYABLE_BYTES
+    traces_bytes: int = TRACES_BYTES
 
 
-_UNLIMITED = HistoryLimits(_NO_LIMIT, _NO_LIMIT)
+_UNLIMITED = HistoryLimits(_NO_LIMIT, _NO_LIMIT, _NO_LIMIT)
 
 
 class HistoryTables:
-    """The chunks, the payloads of the newest, and the failed events of removed ones.
+    """The chunks, the payloads of the newest, the failed events of removed ones, and traces.
 
-    The three tables use the same numbers. A reader finds no failed events in the store of an
-    earlier version.
+    The first three tables use the same numbers. A reader finds neither failed events nor traces in
+    the store of an earlier version.
     """
 
     def __init__(
@@ -55,28 +57,38 @@ class HistoryTables:
         Raises:
             lmdb.NotFoundError: `create` is false and the store has no history.
         """
-        kept, replayable = limits
+        kept, replayable, traced = limits
         self.chunks = RowTable(environment, DATABASE, Chunk, _ROWS, limit_bytes=kept, create=create)
         self.payloads = RowTable(
             environment, PAYLOADS, Payloads, _ROWS, limit_bytes=replayable, create=create
         )
         self.failures: RowTable[Chunk] | None = None
+        self.traces: Traces | None = None
         try:
             self.failures = RowTable(
                 *(environment, FAILURES, Chunk, _ROWS),
                 limit_bytes=kept // _FAILURES_SHARE,
                 create=create,
             )
+            self.traces = Traces(environment, create=create, limit_bytes=traced)
         except lmdb.NotFoundError:
             if create:
                 raise
         self.payloads.follow(self.chunks)
 
-    def append(self, txn: Transaction, chunk: Chunk, payloads: list[Payloads]) -> None:
-        """Write a chunk, and its payloads if any are kept.
+    def append(
+        self,
+        txn: Transaction,
+        chunk: Chunk,
+        payloads: Sequence[Payloads],
+        traces: Sequence[EventTrace],
+    ) -> None:
+        """Write a chunk, its payloads if any are kept, and the traces of its events.
 
         Call `committed` once the transaction is on disk.
         """
+        if traces and self.traces is not None:
+            self.traces.append(txn, traces, self.chunks.next_number * PLACES)
         self.chunks.append(txn, [chunk])
         self.payloads.append(txn, payloads)
         failed = failed_part(chunk)
@@ -84,8 +96,10 @@ class HistoryTables:
             self.failures.follow(self.chunks)
             self.failures.append(txn, [failed])
 
-    def committed(self) -> None:
-        """Note that the transaction with the appended chunk is on disk."""
+    def committed(self, traces: int) -> None:
+        """Note that the transaction with the appended chunk and its traces is on disk."""
+        if self.traces is not None:
+            self.traces.committed(traces)
         self.chunks.committed(1)
         self.payloads.follow(self.chunks)
 

@@ -16,6 +16,7 @@ from fieldbrook.cli.errors import EXIT_REFUSED, ClientError, WrongUsageError
 from fieldbrook.cli.options import CommandGroup, SharedCommand, limit_option, project_argument
 from fieldbrook.cli.output import note, show_fields, show_json, show_rows
 from fieldbrook.cli.remote.events.logs import log_line
+from fieldbrook.cli.remote.events.traces import show_calls, trace
 from fieldbrook.cli.remote.lookup import open_project
 from fieldbrook.cli.stream import follow
 from fieldbrook.cli.text import counted, printable
@@ -86,11 +87,14 @@ class _EventGroup(CommandGroup):
 
 @click.group(cls=_EventGroup)
 def event() -> None:
-    """Show the event history, or replay events of it.
+    """Show the event history, replay events of it, or trace the next ones.
 
     `event PROJECT [EVENT]` is short for `event show PROJECT [EVENT]`. A project with the name
-    `show`, `flow` or `replay` needs the long form: `event show show`.
+    `show`, `flow`, `replay` or `trace` needs the long form: `event show show`.
     """
+
+
+event.add_command(trace)
 
 
 @event.command("replay")
@@ -173,8 +177,9 @@ def event_show(
     """Show the outcome of one event, or of the latest events.
 
     EVENT is the id in every answer to an event (X-Event-Id, eventID). For one event the output
-    includes its log lines, everything that its handlers sent, and the reason of a refusal. The
-    place of an event is in the JSON of a list (--json). TIME has the form 2026-11-21T06:31:00Z.
+    includes its log lines, everything that its handlers sent, the host calls of a traced event, and
+    the reason of a refusal. The place of an event is in the JSON of a list (--json). TIME has the
+    form 2026-11-21T06:31:00Z.
 
     With --follow the command prints events as they are handled, at most 160 per second, failed
     ones first, and says how many it left out. With --json each message of the node is one line.
@@ -199,7 +204,11 @@ def event_show(
     if current().json:
         show_json(answer)
         return
-    _show_details(items(answer), answer)
+    rows = items(answer)
+    _show_details(rows, answer)
+    for row in rows:
+        if event_id and row.get("traced"):
+            show_calls(client.call("GET", ["event_log", project, "at", row["place"]]))
 
 
 def _whole_page(client: Client, project: str, query: dict[str, Any], limit: int) -> Any:
@@ -224,6 +233,7 @@ def _show_place(client: Client, project: str, place: str, payload: bool) -> None
         show_json(value)
     else:
         _show_details([value], value)
+        show_calls(value)
 
 
 def _show_details(rows: list[dict[str, Any]], answer: dict[str, Any]) -> None:

@@ -6,9 +6,21 @@ import base64
 import binascii
 from typing import Literal
 
+import msgspec
+
 from fieldbrook.core.errors import BadRequestError, FieldError
+from fieldbrook.core.host_calls import Shown
 
 Encoding = Literal["text", "base64"]
+
+
+class Bytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes as text, or as base64 if they are not UTF-8. Only the first ones are shown (4 KiB in
+    dry runs, 1 KiB in traces); `size` is the whole size in bytes."""
+
+    value: str
+    encoding: Encoding
+    size: int
 
 
 def decode(text: str, encoding: Encoding, field: str, at: str = "query") -> bytes:
@@ -38,3 +50,21 @@ def encode(data: bytes, wanted: Encoding) -> tuple[str, Encoding]:
         except UnicodeDecodeError:
             pass
     return base64.b64encode(data).decode(), "base64"
+
+
+def shown_bytes(shown: Shown) -> Bytes:
+    """The view of bytes of which only the first are known."""
+    data = shown.data
+    if shown.size > len(data):  # the cut must not make base64 of a text
+        data = data.decode("utf-8", "ignore").encode() if _is_text(data) else data
+    value, encoding = encode(data, "text")
+    return Bytes(value=value, encoding=encoding, size=shown.size)
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether bytes are UTF-8, apart from a character that is cut off at their end."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return True

@@ -31,6 +31,7 @@ from fieldbrook.gateway.management.routes.events.event_rows import (
 )
 from fieldbrook.gateway.management.routes.events.log_lines import LogLine, log_line
 from fieldbrook.gateway.management.routes.events.refused_events import RefusedEvent, refused_row
+from fieldbrook.gateway.management.routes.modules.traces import EventCalls, event_calls
 from fieldbrook.storage.chain.transactions import LEASED, Transaction
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, PlacedEvent, spans_of
 from fieldbrook.storage.project.outbox import TRANSACTIONS, EffectOf
@@ -86,9 +87,11 @@ class SentTransaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventDetails(EventRow, frozen=True, kw_only=True):
-    """An event with all its details. `payload` is base64, and absent when it is not kept."""
+    """An event with all its details. `payload` is base64, and absent when it is not kept. `trace`
+    is there while the trace of a traced event is kept."""
 
     payload: str | msgspec.UnsetType = msgspec.UNSET
+    trace: EventCalls | msgspec.UnsetType = msgspec.UNSET
     logs: list[LogLine]
     effects: list[Effect]
     transactions: list[SentTransaction]
@@ -130,7 +133,7 @@ async def read_events(call: Call[None, ReadEvents]) -> EventList:
 
 async def read_event(call: Call[None, None]) -> EventDetails:
     """One event by its place in the history, with its payload, its log lines, what it has sent,
-    and the reasons if an event with its id was refused."""
+    the host calls of a traced event, and the reasons if an event with its id was refused."""
     project = own_project(call)
     place = call.id("place")
     store = call.context.store_reader(project.project_id)
@@ -147,6 +150,7 @@ async def read_event(call: Call[None, None]) -> EventDetails:
         effects=[effect_row(effect) for effect in effects],
         transactions=[_transaction(row) for row in _find_transactions(call, project, effects)],
         refusals=await _find_refusals(call, project, record.event_id, _DETAIL_ROWS),
+        trace=await _find_trace(call, store, event),
     )
 
 
@@ -197,6 +201,15 @@ async def _find_refusals(
         lambda: call.context.refused(limit, event_id=event_id, project=project.name)
     )
     return [refused_row(refusal) for refusal in refused]
+
+
+async def _find_trace(
+    call: Call[Any, Any], store: ProjectStoreReader, event: PlacedEvent
+) -> EventCalls | msgspec.UnsetType:
+    if not event.record.is_traced:
+        return msgspec.UNSET
+    trace = await call.workers.searches.run(lambda: store.trace_at(event.place))
+    return msgspec.UNSET if trace is None else event_calls(trace)
 
 
 def _find_transactions(

@@ -36,7 +36,8 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     `again` marks a duplicate, which did not run. `error` names the error when the node itself
     could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler
     failed or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or
-    `ok`, with whatever codes.
+    `ok`, with whatever codes. `traced` is there, and true, when the host calls of the event were
+    recorded.
     """
 
     event_id: str = msgspec.field(name="eventID")
@@ -51,6 +52,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     error: Optional = msgspec.UNSET
     place: str
     outcome: str
+    traced: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,7 @@ class EventRows:
             error=record.refusal or msgspec.UNSET,
             place=str(event.place),
             outcome=record.outcome,
+            traced=record.is_traced or msgspec.UNSET,
         )
 
     def _results(self, record: EventRecord) -> list[HandlerResult]:

@@ -1,6 +1,6 @@
-"""Routes that try modules out: inspection before an upload, and dry runs of applets.
+"""Routes that show what modules do: inspection before an upload, dry runs, traces of events.
 
 In: typed values from `framework`.
-Out: reports; nothing is kept and nothing is sent.
+Out: reports; inspection and dry runs keep nothing and send nothing.
 Open first: `inspection.py`, then `dry_runs.py`.
 """

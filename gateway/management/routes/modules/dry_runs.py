@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fieldbrook.actors.dry_run.trial import Report, SentEffect, Shown, SqlStatement, Trial, Write
+from fieldbrook.actors.dry_run.trial import Report, SentEffect, SqlStatement, Trial, Write
 from fieldbrook.core.errors import (
     BadRequestError,
     FieldError,
@@ -26,7 +26,7 @@ from fieldbrook.gateway.management.framework.binding import Text
 from fieldbrook.gateway.management.framework.ownership import own_applet
 from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.temporary_files import new_path
-from fieldbrook.gateway.management.routes.data.encoding import Encoding, decode, encode
+from fieldbrook.gateway.management.routes.data.encoding import Bytes, decode, shown_bytes
 from fieldbrook.storage.project import kv
 from fieldbrook.system.confined import ConfinedError
 from fieldbrook.wasm.module import abi
@@ -47,15 +47,6 @@ class DryRunEvent(msgspec.Struct, frozen=True, kw_only=True):
     payload: str = ""
     version: int | None = None
     with_state: bool = msgspec.field(name="withState", default=True)
-
-
-class Bytes(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes as text, or as base64 if they are not UTF-8. Only the first 4 KiB are shown; `size` is
-    the whole size in bytes."""
-
-    value: str
-    encoding: Encoding
-    size: int
 
 
 class DryRunLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,39 +183,22 @@ def _reply(report: Report) -> DryRunReport:
     )
 
 
-def _bytes(shown: Shown) -> Bytes:
-    data = shown.data
-    if shown.size > len(data):  # the cut must not make base64 of a text
-        data = data.decode("utf-8", "ignore").encode() if _is_text(data) else data
-    value, encoding = encode(data, "text")
-    return Bytes(value=value, encoding=encoding, size=shown.size)
-
-
-def _is_text(data: bytes) -> bool:
-    """Whether bytes are UTF-8, apart from a character that is cut off at their end."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.reason == "unexpected end of data"
-    return True
-
-
 def _write(write: Write) -> DryRunWrite:
-    before = None if write.before is None else _bytes(write.before)
-    return DryRunWrite(key=_bytes(write.key), before=before, after=_bytes(write.after))
+    before = None if write.before is None else shown_bytes(write.before)
+    return DryRunWrite(key=shown_bytes(write.key), before=before, after=shown_bytes(write.after))
 
 
 def _statement(statement: SqlStatement) -> DryRunStatement:
     return DryRunStatement(
-        request=_bytes(statement.request),
-        result=_bytes(statement.result),
+        request=shown_bytes(statement.request),
+        result=shown_bytes(statement.result),
         error=statement.error,
         elapsed_us=statement.elapsed_us,
     )
 
 
 def _effect(effect: SentEffect) -> DryRunEffect:
-    return DryRunEffect(kind=effect.kind, target=effect.target, body=_bytes(effect.body))
+    return DryRunEffect(kind=effect.kind, target=effect.target, body=shown_bytes(effect.body))
 
 
 ROUTES: tuple[Route, ...] = (Route("POST", "/applet/data/{appletID}/run", "DryRunApplet", dry_run),)

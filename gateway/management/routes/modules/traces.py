@@ -1,0 +1,150 @@
+"""Traces: for a number of events, the host calls of their handlers are kept beside the history.
+
+Source: ours; the original interface has no such routes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from fieldbrook.actors.wire import TRACE
+from fieldbrook.core.clock import rfc3339
+from fieldbrook.core.errors import PublisherNotFoundError
+from fieldbrook.core.host_calls import HostCall
+from fieldbrook.core.model import Project
+from fieldbrook.gateway.management.framework.binding import Text
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Call, Route
+from fieldbrook.gateway.management.routes.data.encoding import Bytes, shown_bytes
+from fieldbrook.storage.project.history.traces import EventTrace
+
+Source = Literal["http", "mqtt", "cron", "api", "chain"]
+
+
+class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events are traced: those of a type, of a publisher (key or id), from a source."""
+
+    event_type: Text = msgspec.field(name="type", default="")
+    publisher: Text = ""
+    source: Source | None = None
+
+
+class StartTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """Trace the next `events` events that the filter selects, for at most `minutes`."""
+
+    events: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    minutes: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10
+    filter: TraceFilter = TraceFilter()
+
+
+class TraceState(msgspec.Struct, frozen=True, kw_only=True):
+    """The trace of a project. `remaining` is 0 when none is on; then there is no `until`.
+
+    `kept` is the number of events whose host calls are kept, also from earlier traces.
+    """
+
+    remaining: int
+    until: str | msgspec.UnsetType = msgspec.UNSET
+    filter: TraceFilter
+    kept: int
+
+
+class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a host function by a handler.
+
+    `subject` is a key, a statement, a topic, a variable, the level of a log record, or a request.
+    `result` is what the handler got, wrote, logged or sent; it is absent when there was none, such
+    as for an unknown key. `before` is the value of a key before it was written. `error` is why the
+    call was refused. `atUs` is the time from the start of the run to the call, and `us` the time
+    that the host worked for it; both in microseconds.
+    """
+
+    function: str
+    subject: Bytes
+    before: Bytes | msgspec.UnsetType = msgspec.UNSET
+    result: Bytes | msgspec.UnsetType = msgspec.UNSET
+    error: str | msgspec.UnsetType = msgspec.UNSET
+    at_us: int = msgspec.field(name="atUs")
+    us: int
+    strategy_id: str = msgspec.field(name="strategyID")
+
+
+class EventCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """The host calls of an event's handlers in order; `omitted` calls after them were not kept."""
+
+    calls: list[TracedCall]
+    omitted: int
+
+
+async def start_trace(call: Call[StartTrace, None]) -> TraceState:
+    """Keep the host calls of the next events; replaces a trace that is on. It ends after its
+    events, after its time, and with the process of the project."""
+    project, body = own_project(call), call.body
+    wanted = body.filter
+    publisher_id = 0
+    if wanted.publisher:
+        publisher = call.context.reader.publisher(project.project_id, wanted.publisher)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=wanted.publisher)
+        publisher_id = publisher.publisher_id
+    order = [
+        *(body.events, body.minutes * 60, wanted.event_type),
+        *(publisher_id, wanted.publisher, wanted.source or ""),
+    ]
+    await call.command(project.project_id, TRACE, order)
+    return await _state(call, project)
+
+
+async def read_trace(call: Call[None, None]) -> TraceState:
+    """The trace of a project: how many events are left, until when, its filter, and how many events
+    have a trace."""
+    return await _state(call, own_project(call))
+
+
+async def stop_trace(call: Call[None, None]) -> None:
+    """End the trace of a project; what it has kept stays."""
+    project = own_project(call)
+    if await call.context.trace_state(project.project_id) is not None:
+        await call.command(project.project_id, TRACE, [])
+
+
+async def _state(call: Call[StartTrace, None] | Call[None, None], project: Project) -> TraceState:
+    state = await call.context.trace_state(project.project_id)
+    store = call.context.store_reader(project.project_id)
+    kept = await call.workers.searches.run(store.trace_count) if store else 0
+    if state is None:
+        return TraceState(remaining=0, filter=TraceFilter(), kept=kept)
+    remaining, until_ms, event_type, publisher, source = state
+    return TraceState(
+        remaining=remaining,
+        until=rfc3339(until_ms),
+        filter=TraceFilter(event_type=event_type, publisher=publisher, source=source or None),
+        kept=kept,
+    )
+
+
+def event_calls(trace: EventTrace) -> EventCalls:
+    """The view of a trace."""
+    return EventCalls(calls=[_call(each) for each in trace.calls], omitted=trace.omitted)
+
+
+def _call(call: HostCall) -> TracedCall:
+    return TracedCall(
+        function=call.function,
+        subject=shown_bytes(call.subject),
+        before=msgspec.UNSET if call.before is None else shown_bytes(call.before),
+        result=msgspec.UNSET if call.result is None else shown_bytes(call.result),
+        error=call.error or msgspec.UNSET,
+        at_us=call.at_us,
+        us=call.us,
+        strategy_id=str(call.strategy_id),
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/event_log/{projectName}/trace", "StartTrace", start_trace),
+    Route("GET", "/event_log/{projectName}/trace", "GetTrace", read_trace),
+    Route("DELETE", "/event_log/{projectName}/trace", "StopTrace", stop_trace),
+)

@@ -15,6 +15,7 @@ import pytest
 
 from fieldbrook.actors.wire import NODE_COMMAND, WRITE_KEY, WireEvent, pack
 from fieldbrook.core.errors import DisabledAccountError, NodeError, StorageQuotaError
+from fieldbrook.core.model import PER_BATCH
 from fieldbrook.storage.project import kv
 from tests.support.management import User, holder
 from tests.support.nodes import (
@@ -219,6 +220,25 @@ def test_a_command_finds_and_leaves_the_keys_of_the_events_around_it_in_one_batc
         assert [each[0][1] for each in codes[1:3] + codes[4:]] == [1, 0, 1, 1]
         assert codes[0][0][1] == codes[3][0][1], "the count began anew"
         assert made.store.read(kv.stored_key(kv.scope(made.applet_id), b"k")) == b"y"
+    finally:
+        made.close()
+
+
+def test_many_commands_in_a_frame_are_no_events_for_handlers_that_share_an_instance(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "modules").mkdir()
+    made = Project(tmp_path, tmp_path / "modules", 0, isolation=PER_BATCH)
+    try:
+        commands: list[WireEvent] = [
+            (WRITE_KEY, NODE_COMMAND, "", pack([made.applet_id, b"k%d" % n, b"v"]), 1, 0, "")
+            for n in range(12)
+        ]
+        # An event of the same type in front of them is none of them, either.
+        event: WireEvent = (WRITE_KEY, 1, "e", b"cn", 1, 0, "")
+        results = made.round([event, *commands])
+        assert [each[0][1] for each in results] == [1] + [0] * 12
+        assert sorted(made.kept()[0]) == sorted([b"n", *[b"k%d" % n for n in range(12)]])
     finally:
         made.close()
 

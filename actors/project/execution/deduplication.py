@@ -7,6 +7,7 @@ from fieldbrook.actors.wire import (
     KEY_ITEM,
     KEYED,
     NAMED,
+    NODE_COMMAND,
     POISON,
     REDELIVERY,
     WireEvent,
@@ -31,10 +32,10 @@ def is_certainly_new(store: ProjectStore, event: WireEvent) -> bool:
     """Whether an event is certainly no duplicate, so that it may share an instance.
 
     An event with a name or an idempotency key is always handled alone: a duplicate of it may
-    be in the same frame. A poison event is handled alone as well.
+    be in the same frame. A poison event is handled alone as well, and so is a command of the node.
     """
     kind = event[5]
-    if kind & (NAMED | KEYED | POISON):
+    if kind & (NAMED | KEYED | POISON) or event[1] == NODE_COMMAND:
         return False
     return not (kind & REDELIVERY and store.was_delivered(name_of(event)))
 

@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fieldbrook.actors.project.shards import IDLE_S
-from fieldbrook.actors.wire import NAMED, REPEATED, WireEvent
+from fieldbrook.actors.wire import NAMED, NODE_COMMAND, REPEATED, TRACE, WireEvent, pack
 from fieldbrook.core.model import PER_BATCH, PER_INSTANCE
 from fieldbrook.observability import health
+from fieldbrook.storage.project.history.search import EventFilter
+from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.registry.service import Module
 from fieldbrook.wasm.engine.compile import compile_in_child
 from tests.support.nodes import MODULES, alive, part_of, until
@@ -254,6 +256,24 @@ def test_applets_that_share_instances_run_in_the_project(make: Make, isolation: 
     assert codes(project.round(events))[-1] == [(10, "")]
     assert project.shards is not None
     assert project.shards.kept == 0
+
+
+def test_traced_events_are_run_by_the_project_between_those_of_the_shards(make: Make) -> None:
+    project = make(2)
+    order = [5, 60.0, "", 1_003, "p", ""]
+    project.round([(TRACE, NODE_COMMAND, "", pack(order), 1, 0, "")])
+    events = [event(n, b"c%d" % (n % 6), n % 6) for n in range(180)]
+    assert [r[0][0] for r in codes(project.round(events))] == [n // 6 + 1 for n in range(180)]
+    assert project.shards is not None
+    assert project.shards.kept > 60
+    project.store.write_logs()
+    reader = ProjectStoreReader.__new__(ProjectStoreReader)
+    reader._environment = project.store._environment
+    page = reader.find_events(EventFilter(publisher_id=1_003), 0, 100)
+    traces = [reader.trace_at(row.place) for row in page.rows[::-1]]
+    calls = [[call.function for call in trace.calls] for trace in traces[:5] if trace]
+    assert calls == [["ws_log", "ws_get_db", "ws_set_db"]] * 5
+    assert reader.trace_count() == 5
 
 
 def test_an_applet_that_asks_for_a_chain_is_left_to_the_project(make: Make) -> None:

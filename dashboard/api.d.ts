@@ -7,7 +7,7 @@ export type BodyOf<R extends keyof Routes> = Routes[R]['body'];
 /** The query that a route takes; undefined for none. */
 export type QueryOf<R extends keyof Routes> = Routes[R]['query'];
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of the list; `total` counts all matching rows. */
 export type AccountPage = { data: AccountReply[]; total: number };
 
 /** An account. `password` is present once, when the node has generated it; `projects` counts its projects where an administrator asks. */
@@ -22,11 +22,17 @@ export type AppletEffects = { appletID: string; effects: string[] };
 /** `info` of a new applet. Without strategies the applet gets `DEFAULT` -> `start`, or none if its module does not export that handler. */
 export type AppletInfo = { appletName: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE"; reuseEvents?: number };
 
-/** A page of a list; `total` counts all matching rows. */
+/** The applets of a project; `hints` is the seed era's name of `total`. */
+export type AppletList = { data: ListedApplet[]; total: number; hints: number };
+
+/** A page of applets; `total` counts all matching ones. */
 export type AppletPage = { data: AppletReply[]; total: number };
 
 /** An applet with its instance, resource and strategies. */
-export type AppletReply = { appletID: string; createdAt: string; instance: InstanceReply | null; isolation: string; name: string; projectID: string; resource: ResourceReply; resourceID: string; reuseEvents?: number; strategies: StrategyReply[]; updatedAt: string; version: number; warnings?: string[]; wasmCache: Record<string, string>; wasmName: string };
+export type AppletReply = { appletID: string; projectID: string; resourceID: string; name: string; wasmName: string; isolation: string; reuseEvents?: number; version: number; wasmCache: CacheReply; createdAt: string; updatedAt: string; instance: InstanceReply | null; resource: ResourceReply; strategies: StrategyReply[]; warnings?: string[] };
+
+/** An applet in the row of its project, with the keys of both generations of clients. The early keys are `appletName` and `instanceState`; the later ones are `name`, `state`, `path` and `md5`. */
+export type AppletRow = { appletID: string; projectID: string; resourceID: string; name: string; wasmName: string; isolation: string; reuseEvents?: number; version: number; wasmCache: CacheReply; createdAt: string; updatedAt: string; appletName: string; path?: string; md5?: string; instanceID?: string; instanceState?: string; instanceStateVM?: string; state?: string };
 
 /** One signed form of a transaction. `why` it was signed again; `cancels`: it does nothing. */
 export type AttemptReply = { hash: string; nonce: number; maxFeePerGas: string; maxPriorityFeePerGas?: string; signedAt: string; why?: string; cancels?: boolean };
@@ -40,23 +46,50 @@ export type AuditRowReply = { sequence: string; time: string; accountID?: string
 /** The operator that a project is bound to. */
 export type BoundOperator = { projectID: string; operatorID: string; createdAt: string; updatedAt: string };
 
+/** What the embedded broker keeps, by kind. */
+export type BrokerReply = { data: BrokerUsage[]; total: number };
+
+/** How many retained messages, unreleased QoS 2 messages or sessions the broker keeps. */
+export type BrokerUsage = { kind: string; count: number; limit: number; bytes: number; limitBytes: number; full: boolean };
+
 /** Bytes as text, or as base64 if they are not UTF-8. Only the first ones are shown (4 KiB in dry runs, 1 KiB in traces); `size` is the whole size in bytes. */
 export type Bytes = { value: string; encoding: "base64" | "text"; size: number };
 
 /** The key-value store of an applet. Applets of a project with the same prefix share their pairs. The pairs are on disk in every mode. */
 export type Cache = { mode?: "MEMORY" | "REDIS"; prefix?: string };
 
+/** The settings of an applet's key-value store. */
+export type CacheReply = { mode: string; prefix?: string };
+
 /** Chains, as JSON in a string: a list of objects with `chainID`, `name`, `endpoint`. */
 export type ChainConfigReply = { chains: string };
 
+/** A page of monitors of heights; `total` counts all matching ones. */
+export type ChainHeightPage = { data: ChainHeightReply[]; total: number };
+
+/** A monitor of a height. */
+export type ChainHeightReply = { chainHeightID: string; height: number; projectID: string; projectName: string; eventType: string; chainID: number; chainName?: string; paused: boolean; finished: boolean; state: string; events?: number; removedEvents?: number; lag?: number; failures?: number; lastError?: string; blockHash?: string; createdAt: string; updatedAt: string };
+
 /** A chain of the settings. */
 export type ChainName = { id: number; name: string };
+
+/** All chains of the settings. */
+export type ChainPage = { data: ChainReply[]; total: number };
+
+/** A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first answer of an endpoint. Only administrators see `lastError` and `endpoints`. */
+export type ChainReply = { chainID: number; name: string; confirmations: number; pollMs: number; state: string; head: number; headAt?: string; reorganisations: number; deepestReorganisation: number; failures: number; events: number; transactions?: TransactionTotals; monitors: MonitorTotals; lastError?: string; endpoints?: EndpointReply[] };
 
 /** A chain as the end of a flow. */
 export type ChainSink = { chainID?: number };
 
 /** A project's transactions of one chain by state, and what they cost. */
 export type ChainSpending = { chainID: number; init: number; pending: number; in_block: number; confirmed: number; failed: number; gasUsed: string; feesWei: string; spentTodayWei: string };
+
+/** A page of monitors of transactions; `total` counts all matching ones. */
+export type ChainTxPage = { data: ChainTxReply[]; total: number };
+
+/** A monitor of a transaction. */
+export type ChainTxReply = { chaintxID: string; txAddress: string; projectID: string; projectName: string; eventType: string; chainID: number; chainName?: string; paused: boolean; finished: boolean; state: string; events?: number; removedEvents?: number; lag?: number; failures?: number; lastError?: string; blockHash?: string; createdAt: string; updatedAt: string };
 
 /** The old password and the new one of the caller. */
 export type ChangePassword = { oldPassword: string; password: string };
@@ -70,6 +103,9 @@ export type ChangeRole = { role: "ADMIN" | "DEVELOPER" };
 /** A `limit` for one account, or `unlimited`; with neither, that of the settings applies. */
 export type ChangedQuota = { name: "abis" | "access_keys" | "applets" | "bytes" | "cron_jobs" | "databases" | "modules" | "monitors" | "operators" | "processes" | "projects" | "publishers" | "strategies"; limit?: number | null; unlimited?: boolean };
 
+/** How much of a kind was removed. */
+export type ClearedBroker = { kind: string; removed: number };
+
 /** A column. */
 export type Column = { name: string; constrains: Constrains };
 
@@ -82,11 +118,17 @@ export type ConfigReply = { configID: string; relID: string; type: string; creat
 /** Type and constraints of a column. `default` is the plain value, without SQL quotes. */
 export type Constrains = { datatype: "BOOL" | "DECIMAL" | "FLOAT32" | "FLOAT64" | "INT" | "INT16" | "INT32" | "INT64" | "INT8" | "NUMERIC" | "TEXT" | "TIMESTAMP" | "UINT" | "UINT16" | "UINT32" | "UINT64" | "UINT8"; length?: number; decimal?: number; default?: string | number | boolean | null; null?: boolean; autoincrement?: boolean; desc?: string };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of contract ABIs; `total` counts all of the project. */
 export type ContractAbiPage = { data: ContractAbiReply[]; total: number };
 
 /** A contract ABI of a project, and the signatures of its events. */
-export type ContractAbiReply = { abiID: string; createdAt: string; events: string[]; name: string; projectID: string; projectName: string; sizeBytes: number; updatedAt: string };
+export type ContractAbiReply = { abiID: string; projectID: string; projectName: string; name: string; events: string[]; sizeBytes: number; createdAt: string; updatedAt: string };
+
+/** A page of monitors of contracts; `total` counts all matching ones. */
+export type ContractLogPage = { data: ContractLogReply[]; total: number };
+
+/** A monitor of the logs of a contract. `blockCurrent` is the next block; `blockEnd` is 0 without an end. */
+export type ContractLogReply = { contractlogID: string; contractAddress: string; blockStart: number; blockCurrent: number; blockEnd: number; topic0: string; topic1: string; topic2: string; topic3: string; event?: string; abiName?: string; projectID: string; projectName: string; eventType: string; chainID: number; chainName?: string; paused: boolean; finished: boolean; state: string; events?: number; removedEvents?: number; lag?: number; failures?: number; lastError?: string; blockHash?: string; createdAt: string; updatedAt: string };
 
 /** The monitors to pause or to start, 1 to 100. */
 export type ControlMonitors = { ids: string[] };
@@ -125,7 +167,7 @@ export type CreateStrategies = { strategies: Rule[] };
 export type CreateTrafficLimit = { threshold: number; duration: string; publisherThreshold?: number | null; apiType: "BLOCKCHAIN" | "EVENT" };
 
 /** A new project. `project` repeats it for early clients. */
-export type CreatedProjectReply = { accountID: string; channelState: boolean; createdAt: string; database: Record<string, any>; description?: string; envs: Record<string, any>; flow?: Record<string, any>; name: string; project: PlainProject; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
+export type CreatedProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string; project: PlainProject };
 
 /** A page of cron jobs; `total` counts all matching ones. */
 export type CronJobPage = { data: CronJobReply[]; total: number };
@@ -138,6 +180,9 @@ export type DashboardReply = { version: string; setup: boolean; setupCodeIn?: st
 
 /** A project's tables. `tables` is the early form: tables of the schema `public`, each with the columns for the times of a row. */
 export type Database = { dialect?: "POSTGRES"; schemas?: Schema[]; tables?: Table[] };
+
+/** The tables of a project by schema; a project without any has no `dialect`. */
+export type DatabaseReply = { dialect?: string; schemas: Schema[] };
 
 /** Dead letters with the same reason, applet and handler, and when they failed. */
 export type DeadLetterGroup = { reason: string; handler: string; appletName: string; appletID: string; count: number; oldest: string; newest: string };
@@ -178,11 +223,14 @@ export type DryRunWrite = { key: Bytes; before: Bytes | null; after: Bytes };
 /** A message, an API call or a transaction that an event has sent. `kind` is `mqtt`, `api` or `chain:<chain id>`. `state` is `waiting`, `delivered` or `refused`; `at` is when it was delivered or refused. */
 export type Effect = { kind: string; target: string; size: number; state: string; at?: string; reason?: string };
 
+/** An endpoint of a chain, without the parts of its URL that may hold a key. `state` is `OK`, or the reason why it is not used. */
+export type EndpointReply = { endpoint: string; head: number; failures: number; state: string };
+
 /** Variables of the project's applets, as pairs of key and value; they replace all old ones. */
 export type Environment = { env: [string, string][] };
 
 /** The variables of a project: names with their values. */
-export type EnvironmentReply = { env: string[][] };
+export type EnvironmentReply = { env: [string, string][] };
 
 /** A failure. Programs should compare `key`; the texts may change. */
 export type Error = { key: string; code: number; msg: string; desc: string; canBeTalk: boolean; id: string; sources: string[]; fields: ({ field: string; msg: string; in: "path" | "query" | "header" | "body" })[] | null };
@@ -242,6 +290,9 @@ export type Flow = { source: Source; operators?: Operator[]; sink: Sink };
 /** The events that were handled from `begin` until `end`. `types` counts all events, but at most the 500 most frequent types. `sources` counts the newest 4,000 events and older failures. `handlers` has the strategies that failed. */
 export type FlowReply = { begin: string; end: string; types: TypeFlow[]; sources: SourceFlow[]; handlers: HandlerFailures[]; sends: SendFlow[]; applets: AppletEffects[] };
 
+/** One applet with its instances and strategies. */
+export type FoundApplet = { appletID: string; projectID: string; resourceID: string; name: string; wasmName: string; isolation: string; reuseEvents?: number; version: number; wasmCache: CacheReply; createdAt: string; updatedAt: string; instances: InstanceReply[]; strategies: StrategyReply[] };
+
 /** The new operator's name. */
 export type GenerateOperator = { name: string };
 
@@ -266,8 +317,11 @@ export type ImportProject = { name?: string; newTokens?: boolean };
 /** An import. `type` is there for functions: `(i32, i32) -> (i32)`. */
 export type ImportReply = { module: string; name: string; kind: string; type: string };
 
+/** A project that was made from a file; `warnings` name its dead strategies. */
+export type ImportedProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string; warnings?: string[] };
+
 /** An instance. */
-export type InstanceReply = { appletID: string; createdAt: string; instanceID: string; instanceState: string; state: string; updatedAt: string };
+export type InstanceReply = { instanceID: string; appletID: string; instanceState: string; state: string; createdAt: string; updatedAt: string };
 
 /** An index; it is the primary key if it is unique and named `primary` or `...pkey`. */
 export type Key = { columnNames: string[]; name?: string; method?: string; isUnique?: boolean; expr?: string };
@@ -275,11 +329,14 @@ export type Key = { columnNames: string[]; name?: string; method?: string; isUni
 /** Keys in byte order. If one of them is not UTF-8, `encoding` is base64 for all. `next` is there if `after` was given and there are more keys. */
 export type KeyList = { appletID: string; encoding: string; data: string[]; next?: string };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of the list; `total` counts all matching rows. */
 export type KeyPage = { data: KeyReply[]; total: number };
 
 /** An access key. `accessKey`, its text, is in the answer that creates it and in no other. */
 export type KeyReply = { name: string; identityType: string; identityID: string; privileges: PrivilegeReply[]; expiredAt?: string; lastUsed?: string; desc?: string; createdAt: string; updatedAt: string; accessKey?: string };
+
+/** An applet with its instances: one, or none after it was removed. */
+export type ListedApplet = { appletID: string; projectID: string; resourceID: string; name: string; wasmName: string; isolation: string; reuseEvents?: number; version: number; wasmCache: CacheReply; createdAt: string; updatedAt: string; instances: InstanceReply[] };
 
 /** A line of the applet log; `sequence` is its number where a list can be continued. */
 export type LogLine = { sequence?: string; logTime: string; level: string; src: string; appletName: string; instanceID: string; eventID?: string; msg: string };
@@ -298,6 +355,9 @@ export type MetricPart = { data: SubmittedMetric[]; next: string };
 
 /** A module as the node sees it; `size` is in bytes. `problems` say why the node would refuse it; without any it can be uploaded. `warnings` say what may not work as expected. At most 1,000 imports and 1,000 exports are listed, none for a file that is not a valid module. `runtime` and `producers` are what the toolchain left in it. */
 export type ModuleInspection = { filename: string; size: number; sha256: string; md5: string; handlers: string[]; imports: ImportReply[]; exports: ExportReply[]; runtime: string; producers: Record<string, string[]>; problems: string[]; warnings: string[] };
+
+/** The number of a chain's monitors in each state, and their greatest lag in blocks. */
+export type MonitorTotals = { active: number; paused: number; failing: number; finished: number; greatestLag: number };
 
 /** A publisher's name, its key (`pub_id` in its messages), and the event types it may send. An empty list allows all event types. */
 export type NamePublisher = { name: string; key: string; eventTypes?: string[] | null };
@@ -327,7 +387,7 @@ export type PairPage = { appletID: string; data: StoredPair[]; next?: string };
 export type ParkedChain = { chainID: number; parked: boolean };
 
 /** A project without its configurations. */
-export type PlainProject = { accountID: string; channelState: boolean; createdAt: string; description?: string; name: string; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
+export type PlainProject = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; channelState: boolean; createdAt: string; updatedAt: string };
 
 /** The permission on a group of operations; an unknown group grants nothing. */
 export type Privilege = { name: string; perm: "NO_ACCESS" | "READONLY" | "READ_WRITE" };
@@ -338,20 +398,32 @@ export type PrivilegeReply = { name: string; desc: string; perm: string };
 /** A process of the node. `project` is the name of the project whose events it handles. `state` is the supervisor's; `resting` is a part without a process. `cpuSeconds` counts from the start of the process. `restarts` is how often a process of this part has died since the node started. */
 export type ProcessRow = { part: string; project?: string; state: string; pid?: number; memoryBytes?: number; cpuSeconds?: number; startedAt?: string; restarts: number };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of projects; `total` counts all matching ones. */
 export type ProjectPage = { data: ProjectReply[]; total: number };
 
 /** Events and failed handler runs of a project per second, over the last second. */
 export type ProjectRates = { events: number; failed: number };
 
-/** A project with its configurations. */
-export type ProjectReply = { accountID: string; channelState: boolean; createdAt: string; database: Record<string, any>; description?: string; envs: Record<string, any>; flow?: Record<string, any>; name: string; projectID: string; protocol?: string; public: boolean; updatedAt: string; version?: string };
+/** A project with its configurations. `channelState`: the node listens to its topic. */
+export type ProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A project in a list, with its applets, their modules and their instances. */
+export type ProjectRow = { projectID: string; projectName: string; applets: AppletRow[]; createdAt: string; updatedAt: string };
+
+/** A page of projects with their applets; `total` counts all matching projects. */
+export type ProjectRows = { data: ProjectRow[]; total: number };
+
+/** A page of publishers; `total` counts all matching ones. */
 export type PublisherPage = { data: PublisherReply[]; total: number };
 
-/** A publisher with its token. */
-export type PublisherReply = { createdAt: string; eventTypes?: string[]; expiredAt?: string; key: string; name: string; projectID: string; publisherID: string; token: string; updatedAt: string };
+/** A publisher with its token, for the project's owner. */
+export type PublisherReply = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
+
+/** A publisher in the list of the seed era. The interface spells the key `ProjectName` so. */
+export type PublisherRow = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string; ProjectName: string };
+
+/** A page of publishers of the seed era; `total` counts all matching ones. */
+export type PublisherRows = { data: PublisherRow[]; total: number };
 
 /** A SELECT with `?` or `$1` for each of `args`: texts, numbers, booleans or null. */
 export type Query = { statement: string; args?: any[] };
@@ -398,11 +470,11 @@ export type ReplayedSelection = { found: number; replayed: number; failed: numbe
 /** The new password; without one, the node generates a password and returns it once. */
 export type ResetPassword = { password?: string | null };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of resources; `total` counts all matching ones. */
 export type ResourcePage = { data: ResourceReply[]; total: number };
 
-/** An uploaded module. */
-export type ResourceReply = { comment: string; createdAt: string; expireAt: string; filename: string; md5: string; path: string; resourceID: string; size: number; updatedAt: string; uploadedAt: string };
+/** An uploaded module. `path` is its name in the node's store of modules; it never expires. */
+export type ResourceReply = { resourceID: string; path: string; md5: string; uploadedAt: string; expireAt: string; filename: string; comment: string; size: number; createdAt: string; updatedAt: string };
 
 /** The block at which the monitor begins again. */
 export type RewindContractLog = { blockStart: number };
@@ -452,8 +524,17 @@ export type StartTrace = { events?: number; minutes?: number; filter?: TraceFilt
 /** The fields of a strategy, with the later generation's flag for collecting metrics. */
 export type StateStrategy = { appletID: string; eventType: string; handler: string; autoCollectMetric?: boolean | null };
 
+/** The flow of a project. */
+export type StoredFlow = { source: StoredSource; operators: Operator[] | null; sink: StoredSink };
+
 /** A key and its value, each with its encoding; `size` is that of the value in bytes. */
 export type StoredPair = { key: string; keyEncoding: "base64" | "text"; value: string; encoding: "base64" | "text"; size: number };
+
+/** The sink of a flow; `sinkType` is empty in an empty flow. */
+export type StoredSink = { sinkType: string; sinkInfo: SinkInfo };
+
+/** The source of a flow: events of these types, or null in an empty flow. */
+export type StoredSource = { strategies: string[] | null };
 
 /** The value of one key; `encoding` is that of both. */
 export type StoredValue = { appletID: string; encoding: string; key: string; value: string };
@@ -464,11 +545,11 @@ export type StrategyGroup = { projectID: string; strategies: StrategyRow[]; crea
 /** The strategies of a project by applet; `total` counts strategies. */
 export type StrategyGroups = { data: StrategyGroup[]; total: number };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of strategies; `total` counts all matching ones. */
 export type StrategyPage = { data: StrategyReply[]; total: number };
 
 /** A strategy; a dead one names a handler that the module of its applet does not export. */
-export type StrategyReply = { appletID: string; autoCollectMetric: boolean; createdAt: string; dead: boolean; eventType: string; handler: string; projectID: string; strategyID: string; updatedAt: string; warnings?: string[] };
+export type StrategyReply = { strategyID: string; projectID: string; appletID: string; eventType: string; handler: string; autoCollectMetric: boolean; dead: boolean; warnings?: string[]; createdAt: string; updatedAt: string };
 
 /** A strategy in the list of the seed era; `warnings` say why one is dead. */
 export type StrategyRow = { strategyID: string; appletID: string; appletName: string; eventType: string; handler: string; dead: boolean; warnings?: string[] };
@@ -488,6 +569,9 @@ export type TableReply = { name: string; columns: ColumnReply[]; rows: number | 
 /** A table as the end of a flow. */
 export type TableSink = { endpoint?: string; DBType?: string; table?: string; columns?: string[] };
 
+/** The tables of a project's schema `public`. */
+export type TablesReply = { tables: Table[] };
+
 /** The metadata of a publisher's token, in the form of an access key. Source: interface document, 4.4. */
 export type TokenReply = { name: string; identityType: string; identityID: string; form: string; privileges: PrivilegeReply[]; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
 
@@ -500,11 +584,11 @@ export type TraceState = { remaining: number; until?: string; filter: TraceFilte
 /** A call of a host function by a handler. `subject` is a key, a statement, a topic, a variable, the level of a log record, or a request. `result` is what the handler got, wrote, logged or sent; it is absent when there was none, such as for an unknown key. `before` is the value of a key before it was written. `error` is why the call was refused. `atUs` is the time from the start of the run to the call, and `us` the time that the host worked for it; both in microseconds. */
 export type TracedCall = { function: string; subject: Bytes; before?: Bytes; result?: Bytes; error?: string; atUs: number; us: number; strategyID: string };
 
-/** A page of a list; `total` counts all matching rows. */
+/** A page of traffic limits; `total` counts all matching ones. */
 export type TrafficLimitPage = { data: TrafficLimitReply[]; total: number };
 
-/** A traffic limit. */
-export type TrafficLimitReply = { apiType: string; createdAt: string; duration: string; projectID: string; publisherThreshold: number; startAt: string; threshold: number; trafficLimitID: string; updatedAt: string };
+/** A traffic limit; its duration is text in Go's format. */
+export type TrafficLimitReply = { trafficLimitID: string; projectID: string; threshold: number; duration: string; apiType: string; publisherThreshold: number; startAt: string; createdAt: string; updatedAt: string };
 
 /** Transactions, newest first; `next` is the `before` of the following request. */
 export type TransactionPage = { data: TransactionReply[]; next?: string };
@@ -514,6 +598,9 @@ export type TransactionReply = { transactionID: string; chainID: number; project
 
 /** A project's transactions, per chain; `weiPerDay` is its limit, null for none. */
 export type TransactionState = { weiPerDay: string | null; data: ChainSpending[] };
+
+/** A chain's transactions by state, and what they cost. `stuck` ones were refused by the chain; while `parked`, none is sent. */
+export type TransactionTotals = { parked: boolean; stuck: number; init: number; pending: number; in_block: number; confirmed: number; failed: number; gasUsed: string; feesWei: string };
 
 /** Events of a type. `perSecond` is their rate over the last 10 seconds. */
 export type TypeFlow = { eventType: string; events: number; failed: number; perSecond: number };
@@ -543,7 +630,7 @@ export type WalletLogin = { message: string; signature: string };
 export type WalletNonceReply = { address?: string; nonce: string; expireAt: string };
 
 /** An ABI as it was uploaded. */
-export type WholeContractAbiReply = { abi: Record<string, any>[]; abiID: string; createdAt: string; events: string[]; name: string; projectID: string; projectName: string; sizeBytes: number; updatedAt: string };
+export type WholeContractAbiReply = { abiID: string; projectID: string; projectName: string; name: string; events: string[]; sizeBytes: number; createdAt: string; updatedAt: string; abi: Record<string, any>[] };
 
 /** A dead letter with its payload in base64. */
 export type WholeDeadLetter = { letterID: string; eventID: string; eventType: string; publisherID: string; appletName: string; strategyID: string; handler: string; reason: string; attempts: number; size: number; receivedAt: string; failedAt: string; appletID: string; appletVersion?: number; payload: string };
@@ -674,7 +761,7 @@ export interface Routes {
   "GET /applet/data/{appletID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: FoundApplet;
   };
   /** Remove an applet, its instance, its versions and its strategies. */
   "DELETE /applet/data/{appletID}": {
@@ -728,7 +815,7 @@ export interface Routes {
   "GET /applet/{projectName_or_appletID}": {
     query: { size?: number; offset?: number; id?: string[]; appletID?: string[]; names?: string[]; name?: string; lName?: string };
     body: undefined;
-    answer: Record<string, any>;
+    answer: AppletList;
   };
   /** Give an applet another module, name or strategies. A new module takes over between two batches of events; no event is lost or fails. */
   "PUT /applet/{projectName_or_appletID}": {
@@ -746,7 +833,7 @@ export interface Routes {
   "GET /applet/{projectName_or_appletID}/{appletID_or_instanceID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: FoundApplet;
   };
   /** Update an applet as `UpdateApplet` does and start its instance; answered as in the seed era, without a body. */
   "PUT /applet/{projectName_or_appletID}/{appletID_or_instanceID}": {
@@ -776,13 +863,13 @@ export interface Routes {
   "GET /chain": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainPage;
   };
   /** One chain, by its id or its name. */
   "GET /chain/{chain}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainReply;
   };
   /** Pause sending to a chain: committed transactions wait, sent ones are still watched. */
   "POST /chain/{chain}/park": {
@@ -1064,19 +1151,19 @@ export interface Routes {
   "POST /monitor/chain_height/{projectName}": {
     query: undefined;
     body: CreateChainHeight;
-    answer: Record<string, any>;
+    answer: ChainHeightReply;
   };
   /** The monitors of this kind in a project, with their progress. */
   "GET /monitor/chain_height/{projectName}": {
     query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainHeightPage;
   };
   /** One monitor. */
   "GET /monitor/chain_height/{projectName}/{monitorID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainHeightReply;
   };
   /** Remove a monitor: it sends no more events. */
   "DELETE /monitor/chain_height/{projectName}/{monitorID}": {
@@ -1088,19 +1175,19 @@ export interface Routes {
   "POST /monitor/chain_tx/{projectName}": {
     query: undefined;
     body: CreateChainTx;
-    answer: Record<string, any>;
+    answer: ChainTxReply;
   };
   /** The monitors of this kind in a project, with their progress. */
   "GET /monitor/chain_tx/{projectName}": {
     query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainTxPage;
   };
   /** One monitor. */
   "GET /monitor/chain_tx/{projectName}/{monitorID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainTxReply;
   };
   /** Remove a monitor: it sends no more events. */
   "DELETE /monitor/chain_tx/{projectName}/{monitorID}": {
@@ -1112,19 +1199,19 @@ export interface Routes {
   "POST /monitor/contract_log/{projectName}": {
     query: undefined;
     body: CreateContractLog;
-    answer: Record<string, any>;
+    answer: ContractLogReply;
   };
   /** The monitors of this kind in a project, with their progress. */
   "GET /monitor/contract_log/{projectName}": {
     query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ContractLogPage;
   };
   /** One monitor. */
   "GET /monitor/contract_log/{projectName}/{monitorID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ContractLogReply;
   };
   /** Remove a monitor: it sends no more events. */
   "DELETE /monitor/contract_log/{projectName}/{monitorID}": {
@@ -1136,13 +1223,13 @@ export interface Routes {
   "POST /monitor/x/{projectName}/chain_height": {
     query: undefined;
     body: CreateChainHeight;
-    answer: Record<string, any>;
+    answer: ChainHeightReply;
   };
   /** The monitors of this kind in a project, with their progress. */
   "GET /monitor/x/{projectName}/chain_height/datalist": {
     query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainHeightPage;
   };
   /** Pause or start monitors, all of them or none; `cmd` is START or PAUSE. */
   "PUT /monitor/x/{projectName}/chain_height/{cmd_or_monitorID}": {
@@ -1154,7 +1241,7 @@ export interface Routes {
   "GET /monitor/x/{projectName}/chain_height/{cmd_or_monitorID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainHeightReply;
   };
   /** Remove a monitor: it sends no more events. */
   "DELETE /monitor/x/{projectName}/chain_height/{cmd_or_monitorID}": {
@@ -1166,13 +1253,13 @@ export interface Routes {
   "POST /monitor/x/{projectName}/chain_tx": {
     query: undefined;
     body: CreateChainTx;
-    answer: Record<string, any>;
+    answer: ChainTxReply;
   };
   /** The monitors of this kind in a project, with their progress. */
   "GET /monitor/x/{projectName}/chain_tx/datalist": {
     query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainTxPage;
   };
   /** Pause or start monitors, all of them or none; `cmd` is START or PAUSE. */
   "PUT /monitor/x/{projectName}/chain_tx/{cmd_or_monitorID}": {
@@ -1184,7 +1271,7 @@ export interface Routes {
   "GET /monitor/x/{projectName}/chain_tx/{cmd_or_monitorID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ChainTxReply;
   };
   /** Remove a monitor: it sends no more events. */
   "DELETE /monitor/x/{projectName}/chain_tx/{cmd_or_monitorID}": {
@@ -1196,13 +1283,13 @@ export interface Routes {
   "POST /monitor/x/{projectName}/contract_log": {
     query: undefined;
     body: CreateContractLog;
-    answer: Record<string, any>;
+    answer: ContractLogReply;
   };
   /** The monitors of this kind in a project, with their progress. */
   "GET /monitor/x/{projectName}/contract_log/datalist": {
     query: { size?: number; offset?: number; id?: string[]; eventType?: string[]; chainID?: number[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ContractLogPage;
   };
   /** Pause or start monitors, all of them or none; `cmd` is START or PAUSE. */
   "PUT /monitor/x/{projectName}/contract_log/{cmd_or_monitorID}": {
@@ -1214,7 +1301,7 @@ export interface Routes {
   "GET /monitor/x/{projectName}/contract_log/{cmd_or_monitorID}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ContractLogReply;
   };
   /** Remove a monitor: it sends no more events. */
   "DELETE /monitor/x/{projectName}/contract_log/{cmd_or_monitorID}": {
@@ -1226,19 +1313,19 @@ export interface Routes {
   "POST /monitor/x/{projectName}/contract_log/{monitorID}/rewind": {
     query: undefined;
     body: RewindContractLog;
-    answer: Record<string, any>;
+    answer: ContractLogReply;
   };
   /** The numbers of retained messages, unreleased QoS 2 messages and sessions, with their limits. */
   "GET /mqtt": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: BrokerReply;
   };
   /** Remove all retained messages, all unreleased QoS 2 messages, or all sessions. To remove sessions, the broker restarts and all devices reconnect. */
   "DELETE /mqtt/{kind}": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: ClearedBroker;
   };
   /** Create an operator from a private key, which the node keeps encrypted. */
   "POST /operator": {
@@ -1280,7 +1367,7 @@ export interface Routes {
   "GET /project": {
     query: { size?: number; offset?: number; ids?: string[]; projectIDs?: string[]; names?: string[]; name?: string; version?: string[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ProjectRows;
   };
   /** The caller's projects; for administrators, the projects of all accounts. */
   "GET /project/datalist": {
@@ -1292,13 +1379,13 @@ export interface Routes {
   "GET /project/detail_list": {
     query: { size?: number; offset?: number; projectID?: string[]; name?: string[]; version?: string[] };
     body: undefined;
-    answer: Record<string, any>;
+    answer: ProjectRows;
   };
   /** Create a project from a file of `ExportProject`, with new ids of this node. Either all of it is created or nothing. */
   "POST /project/import": {
     query: undefined;
     body: FormData;
-    answer: Record<string, any>;
+    answer: ImportedProjectReply;
   };
   /** Change the description of a project. */
   "PUT /project/x/{projectName}": {
@@ -1346,7 +1433,7 @@ export interface Routes {
   "GET /project_config/x/{projectName}/PROJECT_DATABASE": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: DatabaseReply;
   };
   /** Replace a project's variables; events that arrive after the answer see the new ones. */
   "POST /project_config/x/{projectName}/PROJECT_ENV": {
@@ -1370,7 +1457,7 @@ export interface Routes {
   "GET /project_config/x/{projectName}/PROJECT_FLOW": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: StoredFlow;
   };
   /** Set the daily spending limit of a project's transactions. */
   "POST /project_config/x/{projectName}/PROJECT_SPENDING": {
@@ -1406,7 +1493,7 @@ export interface Routes {
   "GET /project_config/{projectName}/PROJECT_SCHEMA": {
     query: undefined;
     body: undefined;
-    answer: Record<string, any>;
+    answer: TablesReply;
   };
   /** The operator that a project uses: the bound one, or else the default of its account. */
   "GET /project_operator/data/{projectID}": {
@@ -1492,11 +1579,11 @@ export interface Routes {
     body: CreatePublisher;
     answer: PublisherReply;
   };
-  /** The publishers of a project. The interface spells the key `ProjectName` this way. */
+  /** The publishers of a project. */
   "GET /publisher/{projectName}": {
     query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string; find?: string };
     body: undefined;
-    answer: Record<string, any>;
+    answer: PublisherRows;
   };
   /** Remove publishers; ids that the project does not have are ignored. */
   "DELETE /publisher/{projectName}": {

@@ -2,5 +2,5 @@
 
 In: a request and the declaration of its route.
 Out: typed values for the route's function; records as JSON for the client.
-Open first: `route.py`, then `binding.py`, `ownership.py` and `views.py`.
+Open first: `route.py`, then `binding.py`, `ownership.py` and `answers.py`.
 """

@@ -188,7 +188,7 @@ class Route:
 
     The annotations of the handler declare the rest: `call: Call[BODY, QUERY]` names the structs
     that the JSON body (for uploads: the part `info`) and the query string are bound to. The
-    return type names the answer for the OpenAPI document: a struct, or `Annotated[Json, REPLY]`.
+    return type names the answer for the OpenAPI document: a struct or a list of structs.
 
     Args:
         operation: the name of the operation in the interface, sent in `X-Meta`.
@@ -199,6 +199,7 @@ class Route:
             path. Access keys cannot call a route without a group.
         reads: whether a POST only reads, so that an access key needs no more than for a GET.
         body: the struct of the body, if the handler serves several routes with different ones.
+        answer: the struct of the answer, likewise.
     """
 
     method: str
@@ -210,8 +211,8 @@ class Route:
     group: Group | None = None
     reads: bool = False
     body: type[Any] | None = None
+    answer: Any = None
     query: type[Any] | None = field(init=False)
-    answer: Any = field(init=False)
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -222,7 +223,7 @@ class Route:
         for name, value in (
             ("body", self.body or body),
             ("query", query),
-            ("answer", answer),
+            ("answer", self.answer or answer),
             ("segments", segments),
             ("group", self.group or GROUPS.get(segments[0])),
         ):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import UNSET, UnsetType
+
 from fieldbrook.core.model import DEFAULT_HANDLER, Resource, Strategy
 
 _SHOWN = 20  # warnings of one answer; the others are only counted
@@ -57,10 +59,9 @@ def no_strategy(resource: Resource) -> list[str]:
     return [text]
 
 
-def to_json(warnings: Iterable[str]) -> dict[str, list[str]]:
-    """The part of a JSON answer: `{"warnings": [...]}`, or `{}` without warnings."""
-    listed = _bounded(list(warnings))
-    return {"warnings": listed} if listed else {}
+def listed(warnings: Iterable[str]) -> list[str] | UnsetType:
+    """The field `warnings` of a JSON answer; it is absent without warnings."""
+    return _bounded(list(warnings)) or UNSET
 
 
 def header_values(warnings: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Generate the OpenAPI 3.1 document from the declarations that also serve the requests.
 
 Methods, paths, authority, bodies and queries come from the routes. Successful answers come from
-the return types of the handlers: a struct, a list of structs, or `Annotated[Json, REPLY]`.
+the return types of the handlers: a struct or a list of structs.
 Failures come from the error classes.
 
 Source: the OpenAPI Specification 3.1.1; interface document, 1.1 to 1.5.
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -311,22 +311,14 @@ def _members(kind: Any) -> tuple[Any, ...]:
 def _json_schema(kind: Any) -> Json:
     if get_origin(kind) is list:
         return {"type": "array", "items": _json_schema(get_args(kind)[0])}
-    reply = _reply(kind)
-    return {"type": "object"} if reply is None else _reference(reply)
+    return _reference(kind)
 
 
-def _reply(kind: Any) -> Any:
-    """A struct, or the reply type in `Annotated[Json, REPLY]`; None for other types."""
-    if get_origin(kind) is Annotated:
-        return kind.__metadata__[0]
-    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
-
-
-def _replies(kind: Any) -> Iterator[Any]:
-    """The described types of an answer; it may be a union, or have lists of them."""
+def _replies(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """The structs of an answer; it may be a union, or have lists of them."""
     for member in _members(kind):
-        found = _reply(get_args(member)[0] if get_origin(member) is list else member)
-        if found is not None:
+        found = get_args(member)[0] if get_origin(member) is list else member
+        if isinstance(found, type) and issubclass(found, msgspec.Struct):
             yield found
 
 

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import AccessKeyNotFoundError, AccessKeyPermissionDeniedError
 from fieldbrook.core.model import AccessKey
+from fieldbrook.gateway.management.framework.answers import Page, page
 from fieldbrook.gateway.management.framework.binding import (
     Paging,
     Sfid,
@@ -24,7 +25,6 @@ from fieldbrook.gateway.management.framework.binding import (
     json_key,
 )
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.security.access_keys import (
     DESCRIPTIONS,
     Group,
@@ -105,11 +105,8 @@ class KeyReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     access_key: str | UnsetType = UNSET
 
 
-class KeyPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A page of a list; `total` counts all matching rows."""
-
-    data: list[KeyReply]
-    total: int
+class KeyPage(Page[KeyReply], frozen=True):
+    """A page of the list; `total` counts all matching rows."""
 
 
 async def create_key(call: Call[CreateKey, None]) -> KeyReply:

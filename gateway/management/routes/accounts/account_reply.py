@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.model import Account
+from fieldbrook.gateway.management.framework.answers import Page
 from fieldbrook.gateway.management.framework.binding import json_key
 
 
@@ -25,11 +26,8 @@ class AccountReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     projects: int | UnsetType = UNSET
 
 
-class AccountPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A page of a list; `total` counts all matching rows."""
-
-    data: list[AccountReply]
-    total: int
+class AccountPage(Page[AccountReply], frozen=True):
+    """A page of the list; `total` counts all matching rows."""
 
 
 def account_reply(

@@ -19,9 +19,9 @@ from fieldbrook.core.errors import (
     FieldError,
 )
 from fieldbrook.core.model import ADMIN, DISABLED, ENABLED, Account
+from fieldbrook.gateway.management.framework.answers import page
 from fieldbrook.gateway.management.framework.binding import Paging
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.gateway.management.routes.accounts.access_keys import require_all_rights
 from fieldbrook.gateway.management.routes.accounts.account_reply import (
     AccountPage,

@@ -13,10 +13,10 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import InvalidPasswordError, OperatorNotFoundError
 from fieldbrook.core.model import Operator
+from fieldbrook.gateway.management.framework.answers import Page, page
 from fieldbrook.gateway.management.framework.binding import Paging, Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, PlainText, Route
-from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.security.operator_keys import (
     DEFAULT_OPERATOR,
     ECDSA,
@@ -70,11 +70,8 @@ class OperatorReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     private_key: str | UnsetType = UNSET
 
 
-class OperatorPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+class OperatorPage(Page[OperatorReply], frozen=True):
     """A page of a list; `total` counts all rows."""
-
-    data: list[OperatorReply]
-    total: int
 
 
 class BoundOperator(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from fieldbrook.core.errors import BadRequestError, ContractAbiNotFoundError, FieldError
 from fieldbrook.core.model import ContractAbi, Project
+from fieldbrook.gateway.management.framework.answers import Page, Timed, page, times
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.chain import contract_events
 from fieldbrook.gateway.management.routes.chain.contract_events import EventError
 
@@ -39,9 +38,30 @@ class CreateContractAbi(msgspec.Struct, frozen=True, kw_only=True):
     abi: list[dict[str, Any]]
 
 
+class ContractAbiReply(Timed, frozen=True):
+    """A contract ABI of a project, and the signatures of its events."""
+
+    abi_id: str
+    project_id: str
+    project_name: str
+    name: str
+    events: list[str]
+    size_bytes: int
+
+
+class WholeContractAbiReply(ContractAbiReply, frozen=True, kw_only=True):
+    """An ABI as it was uploaded."""
+
+    abi: list[dict[str, Any]]
+
+
+class ContractAbiPage(Page[ContractAbiReply], frozen=True):
+    """A page of contract ABIs; `total` counts all of the project."""
+
+
 async def create_abi(
     call: Call[CreateContractAbi, None],
-) -> Annotated[Json, shapes.ContractAbiReply]:
+) -> ContractAbiReply:
     """Store an ABI for the monitors of a project. An existing ABI is not replaced."""
     project = own_project(call)
     content = msgspec.json.encode(call.body.abi)
@@ -60,26 +80,26 @@ async def create_abi(
         content=content,
         limit=ABIS_LIMIT,
     )
-    return contract_abi_json(made, project, contract_events.signatures(call.body.abi))
+    return ContractAbiReply(**_fields(made, project, call.body.abi))
 
 
-async def list_abis(call: Call[None, Paging]) -> Annotated[Json, shapes.ContractAbiPage]:
+async def list_abis(call: Call[None, Paging]) -> ContractAbiPage:
     """The ABIs of a project with the events of each."""
     project = own_project(call)
     found = call.context.reader.contract_abis(project.project_id)
-    return page_json(
-        found,
-        call.query,
-        lambda abi: contract_abi_json(abi, project, contract_events.signatures(entries(abi))),
-    )
+    data = [
+        ContractAbiReply(**_fields(kept, project, entries(kept)))
+        for kept in page(found, call.query)
+    ]
+    return ContractAbiPage(data, len(found))
 
 
-async def get_abi(call: Call[None, None]) -> Annotated[Json, shapes.WholeContractAbiReply]:
+async def get_abi(call: Call[None, None]) -> WholeContractAbiReply:
     """An ABI as it was uploaded."""
     project = own_project(call)
     kept = abi_named(call, call.path["abiName"])
     abi = entries(kept)
-    return {**contract_abi_json(kept, project, contract_events.signatures(abi)), "abi": abi}
+    return WholeContractAbiReply(**_fields(kept, project, abi), abi=abi)
 
 
 async def remove_abi(call: Call[None, None]) -> None:
@@ -88,16 +108,16 @@ async def remove_abi(call: Call[None, None]) -> None:
     await call.context.registry.call("remove_contract_abi", abi_id=kept.abi_id)
 
 
-def contract_abi_json(kept: ContractAbi, project: Project, events: Sequence[str]) -> Json:
-    """An ABI of a project and the signatures of its events."""
+def _fields(kept: ContractAbi, project: Project, abi: list[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of `ContractAbiReply`."""
     return {
-        "abiID": str(kept.abi_id),
-        "projectID": str(kept.project_id),
-        "projectName": project.name,
+        "abi_id": str(kept.abi_id),
+        "project_id": str(kept.project_id),
+        "project_name": project.name,
         "name": kept.name,
-        "events": list(events),
-        "sizeBytes": len(kept.content),
-        **times_json(kept),
+        "events": list(contract_events.signatures(abi)),
+        "size_bytes": len(kept.content),
+        **times(kept),
     }
 
 

@@ -26,14 +26,23 @@ from fieldbrook.core.model import (
     Monitor,
     Project,
 )
+from fieldbrook.gateway.management.framework.answers import Page, page
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json
 from fieldbrook.gateway.management.routes.chain import contract_events
 from fieldbrook.gateway.management.routes.chain.contract_abis import abi_named, entries
 from fieldbrook.gateway.management.routes.chain.contract_events import EventError
-from fieldbrook.gateway.management.routes.chain.monitor_rows import monitor_json
+from fieldbrook.gateway.management.routes.chain.monitor_rows import (
+    ChainHeightPage,
+    ChainHeightReply,
+    ChainTxPage,
+    ChainTxReply,
+    ContractLogPage,
+    ContractLogReply,
+    MonitorReply,
+    monitor_reply,
+)
 from fieldbrook.storage.registry.commands.projects.monitors import INVALID_IDS, NOT_FOUND
 
 SEED_EVENT_TYPE = "MONITOR_DEFAULT"
@@ -71,7 +80,7 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
     abi: list[dict[str, Any]] = msgspec.field(default_factory=list)
     abi_name: Text = msgspec.field(default="", name="abiName")
 
-    def command(self, kept: ContractAbi | None = None) -> Json:
+    def command(self, kept: ContractAbi | None = None) -> dict[str, Any]:
         """Check the values beyond their types, and return the arguments for the registry.
 
         Args:
@@ -129,7 +138,7 @@ class CreateChainTx(CreateMonitor, frozen=True, kw_only=True):
     chain_id: Whole = msgspec.field(name="chainID")
     tx_hash: str = msgspec.field(name="txAddress")
 
-    def command(self) -> Json:
+    def command(self) -> dict[str, Any]:
         """Check the hash, and return the arguments for the registry."""
         if not _is_hash(self.tx_hash):
             raise BadRequestError(_wrong("txAddress", 32))
@@ -143,7 +152,7 @@ class CreateChainHeight(CreateMonitor, frozen=True, kw_only=True):
     chain_id: Whole = msgspec.field(default=0, name="chainID")
     chain_name: Text = msgspec.field(default="", name="chainName")
 
-    def command(self) -> Json:
+    def command(self) -> dict[str, Any]:
         """Arguments for the registry."""
         return {"height": self.height, "chain_name": self.chain_name}
 
@@ -170,16 +179,19 @@ class ListMonitors(Paging, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Kind:
-    """One kind of monitor: its segment in paths, its name in operations, its request body."""
+    """One kind of monitor: its segment in paths, its name in operations, the body that creates
+    one, and the answers with one and with a page of them."""
 
     kind: str
     name: str
     body: type[Any]
+    one: type[MonitorReply]
+    page: type[Page[Any]]
 
     def creates(self, event_type: str) -> Callable[[Call[Any, None]], Any]:
         """Make a function for POST; `event_type` is the default for monitors without one."""
 
-        async def create(call: Call[Any, None]) -> Json:
+        async def create(call: Call[Any, None]) -> MonitorReply:
             """Create a monitor; an unknown chain is refused."""
             project = own_project(call)
             abi_name: str = getattr(call.body, "abi_name", "")
@@ -193,7 +205,7 @@ class _Kind:
                 paused=call.body.paused,
                 **call.body.command(**named),
             )
-            return _json(call, monitor, project)
+            return _reply(call, monitor, project)
 
         return create
 
@@ -214,7 +226,7 @@ class _Kind:
             paused=command == "PAUSE",
         )
 
-    async def list(self, call: Call[None, ListMonitors]) -> Json:
+    async def list(self, call: Call[None, ListMonitors]) -> Page[Any]:
         """The monitors of this kind in a project, with their progress."""
         project, query = own_project(call), call.query
         found = [
@@ -225,12 +237,13 @@ class _Kind:
             and (not query.event_types or monitor.event_type in query.event_types)
             and (not query.chain_ids or monitor.chain_id in query.chain_ids)
         ]
-        return page_json(found, query, lambda monitor: _json(call, monitor, project))
+        data = [_reply(call, monitor, project) for monitor in page(found, query)]
+        return self.page(data, len(found))
 
-    async def get(self, call: Call[None, None]) -> Json:
+    async def get(self, call: Call[None, None]) -> MonitorReply:
         """One monitor."""
         project = own_project(call)
-        return _json(call, self.own(call, project), project)
+        return _reply(call, self.own(call, project), project)
 
     async def remove(self, call: Call[None, None]) -> None:
         """Remove a monitor: it sends no more events."""
@@ -256,19 +269,19 @@ class _Kind:
         control, get, remove = f"Control{self.name}", f"Get{self.name}", f"Remove{self.name}"
         seed_create, later_create = self.creates(SEED_EVENT_TYPE), self.creates(DEFAULT_EVENT_TYPE)
         return (
-            Route("POST", seed, create, seed_create, body=self.body),
-            Route("POST", later, create, later_create, body=self.body),
+            Route("POST", seed, create, seed_create, body=self.body, answer=self.one),
+            Route("POST", later, create, later_create, body=self.body, answer=self.one),
             Route("PUT", f"{later}/{{cmd}}", control, self.control),
-            Route("GET", seed, listed, self.list),
-            Route("GET", f"{later}/datalist", listed, self.list),
-            Route("GET", f"{seed}/{one}", get, self.get),
-            Route("GET", f"{later}/{one}", get, self.get),
+            Route("GET", seed, listed, self.list, answer=self.page),
+            Route("GET", f"{later}/datalist", listed, self.list, answer=self.page),
+            Route("GET", f"{seed}/{one}", get, self.get, answer=self.one),
+            Route("GET", f"{later}/{one}", get, self.get, answer=self.one),
             Route("DELETE", f"{seed}/{one}", remove, self.remove),
             Route("DELETE", f"{later}/{one}", remove, self.remove),
         )
 
 
-async def rewind(call: Call[RewindContractLog, None]) -> Json:
+async def rewind(call: Call[RewindContractLog, None]) -> MonitorReply:
     """Replace a monitor of contract logs by an equal one that begins at another block. The new
     monitor sends all logs from there on as new events, also those that were sent before."""
     project, block = own_project(call), call.body.block_start
@@ -279,19 +292,19 @@ async def rewind(call: Call[RewindContractLog, None]) -> Json:
     again = await call.context.registry.call(
         "rewind_monitor", monitor_id=monitor.monitor_id, block_start=block
     )
-    return _json(call, again, project)
+    return _reply(call, again, project)
 
 
-def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
+def _reply(call: Call[Any, Any], monitor: Monitor, project: Project) -> MonitorReply:
     """A monitor with its progress, if its chain's process has stored any."""
     store = call.context.chain_reader(monitor.chain_id)
     chain = next((c for c in call.context.chains if c.id == monitor.chain_id), None)
     if store is None or chain is None:
-        return monitor_json(monitor, project, known=chain is not None)
+        return monitor_reply(monitor, project, known=chain is not None)
     cursor = store.cursor(monitor.monitor_id)
     state = store.state()
     newest = state.head - chain.confirmations
-    return monitor_json(monitor, project, cursor, newest, reachable=not state.error)
+    return monitor_reply(monitor, project, cursor, newest, reachable=not state.error)
 
 
 def _chain_id(call: Call[Any, None]) -> int:
@@ -316,11 +329,15 @@ def _wrong(field: str, size: int) -> FieldError:
     return FieldError(field, f"not {size} bytes in hexadecimal digits", "body")
 
 
-_CONTRACT_LOG = _Kind(CONTRACT_LOG, "ContractLog", CreateContractLog)
+_CONTRACT_LOG = _Kind(
+    CONTRACT_LOG, "ContractLog", CreateContractLog, ContractLogReply, ContractLogPage
+)
 _REWIND = "/monitor/x/{projectName}/contract_log/{monitorID}/rewind"
 ROUTES: tuple[Route, ...] = (
     *_CONTRACT_LOG.routes(),
-    Route("POST", _REWIND, "RewindContractLog", rewind),
-    *_Kind(CHAIN_TX, "ChainTx", CreateChainTx).routes(),
-    *_Kind(CHAIN_HEIGHT, "ChainHeight", CreateChainHeight).routes(),
+    Route("POST", _REWIND, "RewindContractLog", rewind, answer=ContractLogReply),
+    *_Kind(CHAIN_TX, "ChainTx", CreateChainTx, ChainTxReply, ChainTxPage).routes(),
+    *_Kind(
+        CHAIN_HEIGHT, "ChainHeight", CreateChainHeight, ChainHeightReply, ChainHeightPage
+    ).routes(),
 )

@@ -29,7 +29,6 @@ from fieldbrook.gateway.chain_client import CANCEL, PARK, RELEASE, RESUME, RETRY
 from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.storage.chain.transactions import (
     INIT,
     LEASED,
@@ -139,6 +138,21 @@ class ChainSpending(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     spent_today_wei: str
 
 
+class TransactionTotals(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A chain's transactions by state, and what they cost. `stuck` ones were refused by the
+    chain; while `parked`, none is sent."""
+
+    parked: bool
+    stuck: int
+    init: int
+    pending: int
+    in_block: int = msgspec.field(name="in_block")
+    confirmed: int
+    failed: int
+    gas_used: str
+    fees_wei: str
+
+
 class TransactionState(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A project's transactions, per chain; `weiPerDay` is its limit, null for none."""
 
@@ -221,22 +235,23 @@ async def release_leases(call: Call[None, None]) -> ReleasedLeases:
     return ReleasedLeases(chain_id=chain.id, project_id=str(project.project_id))
 
 
-def transactions_json(rows: TransactionReader) -> Json:
-    """Totals of a chain's transactions: counts by state, gas and fees."""
+def transaction_totals(rows: TransactionReader) -> TransactionTotals:
+    """The totals of a chain."""
     unfinished = rows.read_unfinished()
     totals = [*rows.all_spending().values()]
-    return {
-        "parked": rows.parked,
-        "stuck": sum(bool(row.refused_at) for row in unfinished),
-        **_counts_json(unfinished),
-        "confirmed": sum(spent.confirmed for spent in totals),
-        "failed": sum(spent.failed for spent in totals),
-        "gasUsed": str(sum(spent.gas_used for spent in totals)),
-        "feesWei": str(sum(int(spent.fees_wei) for spent in totals)),
-    }
+    return TransactionTotals(
+        parked=rows.parked,
+        stuck=sum(bool(row.refused_at) for row in unfinished),
+        **_counts(unfinished),
+        confirmed=sum(spent.confirmed for spent in totals),
+        failed=sum(spent.failed for spent in totals),
+        gas_used=str(sum(spent.gas_used for spent in totals)),
+        fees_wei=str(sum(int(spent.fees_wei) for spent in totals)),
+    )
 
 
-def _counts_json(rows: Iterable[Transaction]) -> Json:
+def _counts(rows: Iterable[Transaction]) -> dict[str, Any]:
+    """The numbers of unfinished transactions: `init`, `pending` and `in_block`."""
     counts = Counter(row.state for row in rows)
     return {state.lower(): counts[state] for state in STATES[:3]}
 
@@ -395,7 +410,7 @@ def _spending(chain_id: int, rows: TransactionReader, project_id: int) -> ChainS
     own = (row for row in rows.read_unfinished() if row.project_id == project_id)
     return ChainSpending(
         chain_id=chain_id,
-        **_counts_json(own),
+        **_counts(own),
         confirmed=spent.confirmed,
         failed=spent.failed,
         gas_used=str(spent.gas_used),

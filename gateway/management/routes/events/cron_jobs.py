@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import CronJobNotFoundError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, CronJob
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.answers import Page, page, times
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project, own_row
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import page
 from fieldbrook.gateway.schedule.cron import coming, parse_schedule
 
 _COMING = 5
@@ -38,30 +39,27 @@ class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
     expression: Text = msgspec.field(name="cronExpressions")
 
 
-class CronJobReply(msgspec.Struct, frozen=True, kw_only=True):
+class CronJobReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A cron job. `nextAt` is the time of its next event, `next` the next five; RFC 3339."""
 
-    cron_job_id: str = msgspec.field(name="cronJobID")
-    project_id: str = msgspec.field(name="projectID")
-    expression: str = msgspec.field(name="cronExpressions")
-    event_type: str = msgspec.field(name="eventType")
-    next_at: str | msgspec.UnsetType = msgspec.field(name="nextAt", default=msgspec.UNSET)
+    cron_job_id: str
+    project_id: str
+    cron_expressions: str
+    event_type: str
+    next_at: str | UnsetType = UNSET
     next: list[str]
-    created_at: str = msgspec.field(name="createdAt")
-    updated_at: str = msgspec.field(name="updatedAt")
+    created_at: str
+    updated_at: str
 
 
-class CronJobPage(msgspec.Struct, frozen=True, kw_only=True):
+class CronJobPage(Page[CronJobReply], frozen=True):
     """A page of cron jobs; `total` counts all matching ones."""
 
-    data: list[CronJobReply]
-    total: int
 
-
-class NextTimesReply(msgspec.Struct, frozen=True, kw_only=True):
+class NextTimesReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """The expression without needless blanks, and its next five times, RFC 3339."""
 
-    expression: str = msgspec.field(name="cronExpressions")
+    cron_expressions: str
     next: list[str]
 
 
@@ -89,15 +87,14 @@ async def list_cron_jobs(call: Call[None, ListCronJobs]) -> CronJobPage:
         if (not query.cron_job_ids or job.cron_job_id in query.cron_job_ids)
         and (not query.event_types or job.event_type in query.event_types)
     ]
-    data = [_reply(call, job) for job in page(found, query)]
-    return CronJobPage(data=data, total=len(found))
+    return CronJobPage([_reply(call, job) for job in page(found, query)], len(found))
 
 
 async def next_times(call: Call[None, NextTimes]) -> NextTimesReply:
     """The next five times of a cron expression, for a job that would be created now."""
     own_project(call)
     expression = _without_blanks(call.query.expression)
-    return NextTimesReply(expression=expression, next=_coming(call, expression, now_ms()))
+    return NextTimesReply(cron_expressions=expression, next=_coming(call, expression, now_ms()))
 
 
 async def get_cron_job(call: Call[None, None]) -> CronJobReply:
@@ -121,16 +118,15 @@ def _own_cron_job(call: Call[Any, Any]) -> CronJob:
 
 
 def _reply(call: Call[Any, Any], job: CronJob) -> CronJobReply:
-    times = _coming(call, job.expression, job.created_at)
+    coming_times = _coming(call, job.expression, job.created_at)
     return CronJobReply(
         cron_job_id=str(job.cron_job_id),
         project_id=str(job.project_id),
-        expression=job.expression,
+        cron_expressions=job.expression,
         event_type=job.event_type,
-        next_at=times[0] if times else msgspec.UNSET,
-        next=times,
-        created_at=rfc3339(job.created_at),
-        updated_at=rfc3339(job.updated_at),
+        next_at=coming_times[0] if coming_times else UNSET,
+        next=coming_times,
+        **times(job),
     )
 
 

@@ -11,11 +11,10 @@ from fieldbrook.core.durations import format_duration, parse_duration
 from fieldbrook.core.errors import BadRequestError, FieldError, TrafficLimitNotFoundError
 from fieldbrook.core.model import Project, TrafficLimit
 from fieldbrook.gateway.auth import require_admin
+from fieldbrook.gateway.management.framework.answers import Page, Timed, page, times
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging
 from fieldbrook.gateway.management.framework.ownership import own_project, own_row
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
-from fieldbrook.gateway.management.openapi import shapes
 
 _SHORTEST_MS, _LONGEST_MS = 1_000, 366 * 86_400_000
 
@@ -46,9 +45,25 @@ class FilterTrafficLimits(Paging, frozen=True, kw_only=True):
     api_types: list[ApiType] = msgspec.field(default_factory=list, name="apiType")
 
 
+class TrafficLimitReply(Timed, frozen=True):
+    """A traffic limit; its duration is text in Go's format."""
+
+    traffic_limit_id: str
+    project_id: str
+    threshold: int
+    duration: str
+    api_type: str
+    publisher_threshold: int
+    start_at: str
+
+
+class TrafficLimitPage(Page[TrafficLimitReply], frozen=True):
+    """A page of traffic limits; `total` counts all matching ones."""
+
+
 async def create_traffic_limit(
     call: Call[CreateTrafficLimit, None],
-) -> Annotated[Json, shapes.TrafficLimitReply]:
+) -> TrafficLimitReply:
     """Limit a kind of call: EVENT limits events of publishers, BLOCKCHAIN calls to a chain."""
     require_admin(call.account)
     project = own_project(call)
@@ -61,12 +76,12 @@ async def create_traffic_limit(
         api_type=call.body.api_type,
         publisher_threshold=call.body.publisher_threshold or 0,
     )
-    return traffic_limit_json(limit)
+    return _reply(limit)
 
 
 async def update_traffic_limit(
     call: Call[UpdateTrafficLimit, None],
-) -> Annotated[Json, shapes.TrafficLimitReply]:
+) -> TrafficLimitReply:
     """Change a limit; the counters are kept unless the length of the windows changes."""
     require_admin(call.account)
     limit = _own_limit(call)
@@ -78,20 +93,21 @@ async def update_traffic_limit(
         duration=call.body.duration,
         publisher_threshold=call.body.publisher_threshold,
     )
-    return traffic_limit_json(changed)
+    return _reply(changed)
 
 
-async def get_traffic_limit(call: Call[None, None]) -> Annotated[Json, shapes.TrafficLimitReply]:
+async def get_traffic_limit(call: Call[None, None]) -> TrafficLimitReply:
     """One limit."""
-    return traffic_limit_json(_own_limit(call))
+    return _reply(_own_limit(call))
 
 
 async def list_traffic_limits(
     call: Call[None, FilterTrafficLimits],
-) -> Annotated[Json, shapes.TrafficLimitPage]:
+) -> TrafficLimitPage:
     """The limits of a project."""
     found = _found(call, own_project(call), call.query)
-    return page_json(found, call.query, traffic_limit_json)
+    data = [_reply(limit) for limit in page(found, call.query)]
+    return TrafficLimitPage(data, len(found))
 
 
 async def remove_traffic_limit(call: Call[None, None]) -> None:
@@ -108,18 +124,17 @@ async def remove_fitting_traffic_limits(call: Call[None, FilterTrafficLimits]) -
     await _remove(call, project.project_id, _found(call, project, call.query))
 
 
-def traffic_limit_json(limit: TrafficLimit) -> Json:
-    """A traffic limit; its duration is text in Go's format."""
-    return {
-        "trafficLimitID": str(limit.traffic_limit_id),
-        "projectID": str(limit.project_id),
-        "threshold": limit.threshold,
-        "duration": limit.duration or format_duration(limit.duration_ms),
-        "apiType": limit.api_type,
-        "publisherThreshold": limit.publisher_threshold,
-        "startAt": rfc3339(limit.start_at),
-        **times_json(limit),
-    }
+def _reply(limit: TrafficLimit) -> TrafficLimitReply:
+    return TrafficLimitReply(
+        traffic_limit_id=str(limit.traffic_limit_id),
+        project_id=str(limit.project_id),
+        threshold=limit.threshold,
+        duration=limit.duration or format_duration(limit.duration_ms),
+        api_type=limit.api_type,
+        publisher_threshold=limit.publisher_threshold,
+        start_at=rfc3339(limit.start_at),
+        **times(limit),
+    )
 
 
 def is_duration(duration_ms: int) -> bool:

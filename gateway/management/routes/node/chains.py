@@ -8,68 +8,120 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import BlockchainNotFoundError
 from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.management.framework.answers import Page
+from fieldbrook.gateway.management.framework.binding import json_key
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.routes.chain.monitor_rows import monitor_lag
-from fieldbrook.gateway.management.routes.chain.transactions import transactions_json
+from fieldbrook.gateway.management.routes.chain.transactions import (
+    TransactionTotals,
+    transaction_totals,
+)
 from fieldbrook.storage.chain.store import ChainState
 
 
-async def list_chains(call: Call[None, None]) -> Json:
+class EndpointReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint of a chain, without the parts of its URL that may hold a key. `state` is `OK`,
+    or the reason why it is not used."""
+
+    endpoint: str
+    head: int
+    failures: int
+    state: str
+
+
+class MonitorTotals(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The number of a chain's monitors in each state, and their greatest lag in blocks."""
+
+    active: int
+    paused: int
+    failing: int
+    finished: int
+    greatest_lag: int
+
+
+class ChainReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first
+    answer of an endpoint. Only administrators see `lastError` and `endpoints`."""
+
+    chain_id: int
+    name: str
+    confirmations: int
+    poll_ms: int
+    state: str
+    head: int
+    head_at: str | UnsetType = UNSET
+    reorganisations: int
+    deepest_reorganisation: int
+    failures: int
+    events: int
+    transactions: TransactionTotals | UnsetType = UNSET
+    monitors: MonitorTotals
+    last_error: str | UnsetType = UNSET
+    endpoints: list[EndpointReply] | UnsetType = UNSET
+
+
+class ChainPage(Page[ChainReply], frozen=True):
+    """All chains of the settings."""
+
+
+async def list_chains(call: Call[None, None]) -> ChainPage:
     """The chains of the settings, each with its newest known block and its monitors' states."""
-    rows = [_chain_json(call, chain) for chain in call.context.chains]
-    return {"data": rows, "total": len(rows)}
+    rows = [_reply(call, chain) for chain in call.context.chains]
+    return ChainPage(rows, len(rows))
 
 
-async def get_chain(call: Call[None, None]) -> Json:
+async def get_chain(call: Call[None, None]) -> ChainReply:
     """One chain, by its id or its name."""
     wanted = call.path["chain"]
     for chain in call.context.chains:
         if wanted in (str(chain.id), chain.name):
-            return _chain_json(call, chain)
+            return _reply(call, chain)
     raise BlockchainNotFoundError(chain=wanted[:64])
 
 
-def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
+def _reply(call: Call[Any, Any], chain: Chain) -> ChainReply:
     store = call.context.chain_reader(chain.id)
     state = ChainState() if store is None else store.state()
-    answer: Json = {
-        "chainID": chain.id,
-        "name": chain.name,
-        "confirmations": chain.confirmations,
-        "pollMs": chain.poll_ms,
-        "state": "UNREACHABLE" if state.error else "OK" if state.head_ms else "UNKNOWN",
-        "head": state.head,
-        **({"headAt": rfc3339(state.head_ms)} if state.head_ms else {}),
-        "reorganisations": state.reorganisations,
-        "deepestReorganisation": state.deepest,
-        "failures": state.failures,
-        "events": state.events,
-        **({"transactions": transactions_json(store.transactions)} if store else {}),
-        "monitors": _monitors_json(call, chain, state.head - chain.confirmations),
-    }
-    if call.account.role == ADMIN:
-        answer |= {
-            **({"lastError": state.error} if state.error else {}),
-            "endpoints": [
-                {
-                    "endpoint": endpoint.name,
-                    "head": endpoint.head,
-                    "failures": endpoint.failures,
-                    "state": endpoint.reason or "OK",
-                }
-                for endpoint in state.endpoints
-            ],
-        }
-    return answer
+    administrator = call.account.role == ADMIN
+    return ChainReply(
+        chain_id=chain.id,
+        name=chain.name,
+        confirmations=chain.confirmations,
+        poll_ms=chain.poll_ms,
+        state="UNREACHABLE" if state.error else "OK" if state.head_ms else "UNKNOWN",
+        head=state.head,
+        head_at=rfc3339(state.head_ms) if state.head_ms else UNSET,
+        reorganisations=state.reorganisations,
+        deepest_reorganisation=state.deepest,
+        failures=state.failures,
+        events=state.events,
+        transactions=transaction_totals(store.transactions) if store else UNSET,
+        monitors=_monitors(call, chain, state.head - chain.confirmations),
+        last_error=(administrator and state.error) or UNSET,
+        endpoints=_endpoints(state) if administrator else UNSET,
+    )
 
 
-def _monitors_json(call: Call[Any, Any], chain: Chain, newest: int) -> Json:
-    """The number of a chain's monitors in each state, and their greatest lag in blocks."""
+def _endpoints(state: ChainState) -> list[EndpointReply]:
+    return [
+        EndpointReply(
+            endpoint=endpoint.name,
+            head=endpoint.head,
+            failures=endpoint.failures,
+            state=endpoint.reason or "OK",
+        )
+        for endpoint in state.endpoints
+    ]
+
+
+def _monitors(call: Call[Any, Any], chain: Chain, newest: int) -> MonitorTotals:
     store = call.context.chain_reader(chain.id)
     cursors = {} if store is None else store.cursors()
     counts = {"active": 0, "paused": 0, "failing": 0, "finished": 0}
@@ -84,7 +136,7 @@ def _monitors_json(call: Call[Any, Any], chain: Chain, newest: int) -> Json:
             counts["failing" if cursor is not None and cursor.error else "active"] += 1
             if cursor is not None:
                 lag = max(lag, monitor_lag(monitor, cursor, newest))
-    return {**counts, "greatestLag": lag}
+    return MonitorTotals(**counts, greatest_lag=lag)
 
 
 ROUTES: tuple[Route, ...] = (

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.security.node_secrets import SETUP_CODE
 
 _NOT_SHOWN = ""  # an endpoint may hold a key, and any caller of these routes would see it
 
 
-async def show_clients(call: Call[None, None]) -> Annotated[Json, shapes.EthClientReply]:
+class EthClientReply(msgspec.Struct, frozen=True):
+    """Ids of chains, as JSON in a string: `{"4690": ""}`."""
+
+    clients: str
+
+
+class ChainConfigReply(msgspec.Struct, frozen=True):
+    """Chains, as JSON in a string: a list of objects with `chainID`, `name`, `endpoint`."""
+
+    chains: str
+
+
+async def show_clients(call: Call[None, None]) -> EthClientReply:
     """The ids of the chains: JSON in a string, each with an endpoint that is not shown."""
-    return {"clients": json.dumps({str(c.id): _NOT_SHOWN for c in call.context.chains})}
+    return EthClientReply(json.dumps({str(c.id): _NOT_SHOWN for c in call.context.chains}))
 
 
-async def show_chains(call: Call[None, None]) -> Annotated[Json, shapes.ChainConfigReply]:
+async def show_chains(call: Call[None, None]) -> ChainConfigReply:
     """The ids and names of the chains: JSON in a string, endpoints not shown."""
     chains = [
         {"chainID": chain.id, "name": chain.name, "endpoint": _NOT_SHOWN}
         for chain in call.context.chains
     ]
-    return {"chains": json.dumps(chains)}
+    return ChainConfigReply(json.dumps(chains))
 
 
 class NodePorts(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFoundError
 from fieldbrook.core.model import (
     DEFAULT_EVENT_TYPE,
@@ -15,32 +14,30 @@ from fieldbrook.core.model import (
     REMOVED,
     REUSE_EVENTS,
     REUSE_EVENTS_LIMIT,
-    Account,
     Applet,
-    AppletVersion,
-    Resource,
 )
 from fieldbrook.gateway.management.framework import warnings
+from fieldbrook.gateway.management.framework.answers import page
 from fieldbrook.gateway.management.framework.binding import (
     MISSING,
     Paging,
     Sfid,
     Text,
     bind_body,
-    json_key,
 )
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_project
 from fieldbrook.gateway.management.framework.route import Call, NoContent, Route
-from fieldbrook.gateway.management.framework.views import (
-    Json,
-    applet_json,
-    deployed_json,
-    instances_json,
-    page,
-    page_json,
-    strategy_json,
+from fieldbrook.gateway.management.routes.projects.replies.applets import (
+    AppletList,
+    AppletPage,
+    AppletReply,
+    FoundApplet,
+    VersionPage,
+    applet_reply,
+    found_applet,
+    listed_applet,
+    version_reply,
 )
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.uploads import compiled
 from fieldbrook.storage.registry.service import Deployed
 
@@ -113,7 +110,7 @@ class ListApplets(Paging, frozen=True, kw_only=True):
         )
 
 
-async def create_applet(call: Call[AppletInfo, None]) -> Annotated[Json, shapes.AppletReply]:
+async def create_applet(call: Call[AppletInfo, None]) -> AppletReply:
     """Upload a module as a new applet of a project and start it. If the project has an applet
     with this name, the new name gets a suffix."""
     project, info = own_project(call), call.body
@@ -138,16 +135,16 @@ async def create_applet(call: Call[AppletInfo, None]) -> Annotated[Json, shapes.
         author_id=call.account.account_id,
     )
     none = [] if deployed.strategies else warnings.no_strategy(deployed.resource)
-    return _json(
+    return _reply(
         deployed, [*warnings.renamed_applet(info.applet_name, deployed.applet.name), *none]
     )
 
 
-async def update_applet(call: Call[AppletChange, None]) -> Annotated[Json, shapes.AppletReply]:
+async def update_applet(call: Call[AppletChange, None]) -> AppletReply:
     """Give an applet another module, name or strategies. A new module takes over between two
     batches of events; no event is lost or fails."""
     applet = own_applet(call)
-    return _json(await _update(call, applet, call.body.wasm_cache))
+    return _reply(await _update(call, applet, call.body.wasm_cache))
 
 
 async def update_and_deploy(call: Call[AppletChange, None]) -> NoContent:
@@ -164,16 +161,14 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> NoContent:
     return NoContent(list(warnings.dead_strategies(deployed.strategies, modules)))
 
 
-async def list_applets(call: Call[None, ListApplets]) -> Json:
+async def list_applets(call: Call[None, ListApplets]) -> AppletList:
     """The applets of a project; `hints` is the seed era's name of `total`."""
     found = _found(call)
-    listed = page_json(
-        found, call.query, lambda a: {**applet_json(a), "instances": instances_json(a)}
-    )
-    return {**listed, "hints": len(found)}
+    data = [listed_applet(applet) for applet in page(found, call.query)]
+    return AppletList(data, len(found), hints=len(found))
 
 
-async def page_applets(call: Call[None, ListApplets]) -> Annotated[Json, shapes.AppletPage]:
+async def page_applets(call: Call[None, ListApplets]) -> AppletPage:
     """The applets of a project with their resources and strategies."""
     found = _found(call)
     with call.context.reader.snapshot() as registry:
@@ -182,13 +177,17 @@ async def page_applets(call: Call[None, ListApplets]) -> Annotated[Json, shapes.
             resource = registry.resource(applet.resource_id)
             strategies = registry.strategies_of_applet(applet.applet_id)
             if resource is not None:
-                data.append(deployed_json(applet, resource, strategies))
-    return {"data": data, "total": len(found)}
+                data.append(applet_reply(applet, resource, strategies))
+    return AppletPage(data, len(found))
 
 
-async def get_applet(call: Call[None, None]) -> Json:
+async def get_applet(call: Call[None, None]) -> FoundApplet:
     """One applet with its instance and strategies."""
-    return _one(call, own_applet(call))
+    applet = own_applet(call)
+    with call.context.reader.snapshot() as registry:
+        resource = registry.resource(applet.resource_id)
+        strategies = registry.strategies_of_applet(applet.applet_id)
+    return found_applet(applet, resource, strategies)
 
 
 async def remove_applet(call: Call[None, None]) -> None:
@@ -206,72 +205,25 @@ async def remove_applets(call: Call[None, ListApplets]) -> None:
     )
 
 
-class VersionReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A stored version of an applet; `current` is the one that runs.
-
-    `sha256` and `size` (bytes) are those of the module as it was uploaded. `author` is the account
-    that uploaded it, absent if that was removed or the version is from an older node.
-    """
-
-    version: int
-    applet_id: str
-    current: bool
-    wasm_name: str
-    resource_id: str
-    md5: str
-    sha256: str
-    size: int
-    handlers: list[str]
-    author: str | msgspec.UnsetType = msgspec.UNSET
-    created_at: str
-    updated_at: str
-
-
-class VersionPage(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """All stored versions of an applet, latest first."""
-
-    data: list[VersionReply]
-    total: int
-
-
 async def list_versions(call: Call[None, None]) -> VersionPage:
     """The stored versions of an applet, latest first; each can be run again."""
     applet = own_applet(call)
     with call.context.reader.snapshot() as registry:
         data = [
-            _version(version, resource, registry.account(version.author_id), applet)
+            version_reply(version, resource, registry.account(version.author_id), applet)
             for version in registry.applet_versions(applet.applet_id)[::-1]
             if (resource := registry.resource(version.resource_id)) is not None
         ]
-    return VersionPage(data=data, total=len(data))
+    return VersionPage(data, len(data))
 
 
-def _version(
-    version: AppletVersion, resource: Resource, author: Account | None, applet: Applet
-) -> VersionReply:
-    return VersionReply(
-        version=version.number,
-        applet_id=str(version.applet_id),
-        current=version.number == applet.version,
-        wasm_name=version.wasm_name,
-        resource_id=str(version.resource_id),
-        md5=resource.md5,
-        sha256=resource.sha256,
-        size=resource.size,
-        handlers=list(resource.handlers),
-        author=msgspec.UNSET if author is None else author.username,
-        created_at=rfc3339(version.created_at),
-        updated_at=rfc3339(version.updated_at),
-    )
-
-
-async def roll_back(call: Call[None, None]) -> Annotated[Json, shapes.AppletReply]:
+async def roll_back(call: Call[None, None]) -> AppletReply:
     """Roll an applet back to a stored version; its strategies and key-value pairs stay."""
     applet = own_applet(call)
     deployed = await call.context.registry.call(
         "roll_back_applet", applet_id=applet.applet_id, number=call.id("version")
     )
-    return _json(deployed)
+    return _reply(deployed)
 
 
 async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache | None) -> Deployed:
@@ -304,19 +256,8 @@ def _found(call: Call[None, ListApplets]) -> list[Applet]:
     return [applet for applet in applets if call.query.matches(applet)]
 
 
-def _one(call: Call[Any, Any], applet: Applet) -> Json:
-    with call.context.reader.snapshot() as registry:
-        resource = registry.resource(applet.resource_id)
-        strategies = registry.strategies_of_applet(applet.applet_id)
-    return {
-        **applet_json(applet),
-        "instances": instances_json(applet),
-        "strategies": [strategy_json(strategy, resource) for strategy in strategies],
-    }
-
-
-def _json(deployed: Deployed, other_warnings: Iterable[str] = ()) -> Json:
-    return deployed_json(deployed.applet, deployed.resource, deployed.strategies, other_warnings)
+def _reply(deployed: Deployed, other_warnings: Iterable[str] = ()) -> AppletReply:
+    return applet_reply(deployed.applet, deployed.resource, deployed.strategies, other_warnings)
 
 
 def _default_rules(handlers: Sequence[str]) -> list[tuple[str, str]]:

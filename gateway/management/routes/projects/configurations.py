@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import (
     BadRequestError,
     ConfigNotFoundError,
@@ -31,10 +31,10 @@ from fieldbrook.core.model import (
     PROJECT_SPENDING,
     Config,
 )
+from fieldbrook.gateway.management.framework.answers import Timed, as_stored, times
 from fieldbrook.gateway.management.framework.binding import Text, json_key
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.storage.sql.schema import TIMES, parse_schema
 
 ENV_LIMIT = 1_000
@@ -316,26 +316,58 @@ _EMPTY_FLOW = msgspec.json.encode(
 # ---------------------------------------------------------------- routes
 
 
-class ConfigReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+class ConfigReply(Timed, frozen=True):
     """A configuration of the project `relID`, without its value."""
 
     config_id: str
     rel_id: str
     type: str
-    created_at: str
-    updated_at: str
 
 
 class EnvironmentReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """The variables of a project: names with their values."""
 
-    env: list[list[str]]
+    env: Pairs
 
 
 class SpendingReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """The daily spending limit of a project, in wei as decimal text."""
 
     wei_per_day: str
+
+
+class DatabaseReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables of a project by schema; a project without any has no `dialect`."""
+
+    dialect: str | UnsetType = UNSET
+    schemas: list[Schema]
+
+
+class TablesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables of a project's schema `public`."""
+
+    tables: list[Table]
+
+
+class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of a flow: events of these types, or null in an empty flow."""
+
+    strategies: list[str] | None
+
+
+class StoredSink(msgspec.Struct, frozen=True, kw_only=True):
+    """The sink of a flow; `sinkType` is empty in an empty flow."""
+
+    kind: str = msgspec.field(name="sinkType")
+    info: SinkInfo = msgspec.field(name="sinkInfo")
+
+
+class StoredFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """The flow of a project."""
+
+    source: StoredSource
+    operators: list[Operator] | None
+    sink: StoredSink
 
 
 async def set_environment(call: Call[Environment, None]) -> ConfigReply:
@@ -379,32 +411,33 @@ async def set_spending(call: Call[SpendingLimit, None]) -> ConfigReply:
     return await _put(call, PROJECT_SPENDING, msgspec.json.encode(call.body))
 
 
-async def get_spending(call: Call[None, None]) -> Annotated[msgspec.Raw, SpendingReply]:
+async def get_spending(call: Call[None, None]) -> SpendingReply:
     """The daily spending limit of a project's transactions."""
-    return _value(call, PROJECT_SPENDING)
+    return as_stored(_value(call, PROJECT_SPENDING), SpendingReply)
 
 
-async def get_environment(call: Call[None, None]) -> Annotated[msgspec.Raw, EnvironmentReply]:
+async def get_environment(call: Call[None, None]) -> EnvironmentReply:
     """The variables of a project."""
-    return _value(call, PROJECT_ENV)
+    return as_stored(_value(call, PROJECT_ENV), EnvironmentReply)
 
 
-async def get_database(call: Call[None, None]) -> msgspec.Raw:
+async def get_database(call: Call[None, None]) -> DatabaseReply:
     """The tables of a project by schema."""
-    return _value(call, PROJECT_DATABASE)
+    return as_stored(_value(call, PROJECT_DATABASE), DatabaseReply)
 
 
-async def get_schema(call: Call[None, None]) -> Json:
+async def get_schema(call: Call[None, None]) -> TablesReply:
     """The tables of a project's schema `public`, in the early form."""
     stored = msgspec.json.decode(_value(call, PROJECT_DATABASE))
     schemas = [schema for schema in stored["schemas"] if schema["schema"] == _PUBLIC]
     tables = [table for schema in schemas for table in schema["tables"]]
-    return {"tables": [{k: v for k, v in t.items() if k != _TIMES} for t in tables]}
+    early = {"tables": [{k: v for k, v in t.items() if k != _TIMES} for t in tables]}
+    return as_stored(msgspec.json.encode(early), TablesReply)
 
 
-async def get_flow(call: Call[None, None]) -> msgspec.Raw:
+async def get_flow(call: Call[None, None]) -> StoredFlow:
     """The flow of a project; an empty one if none was stored."""
-    return _value(call, PROJECT_FLOW, _EMPTY_FLOW)
+    return as_stored(_value(call, PROJECT_FLOW, _EMPTY_FLOW), StoredFlow)
 
 
 async def _put(call: Call[Any, None], kind: str, value: bytes) -> ConfigReply:
@@ -415,8 +448,7 @@ async def _put(call: Call[Any, None], kind: str, value: bytes) -> ConfigReply:
         config_id=str(config.config_id),
         rel_id=str(config.project_id),
         type=config.kind,
-        created_at=rfc3339(config.created_at),
-        updated_at=rfc3339(config.updated_at),
+        **times(config),
     )
 
 

@@ -6,7 +6,7 @@ one.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,9 +16,11 @@ from fieldbrook.core.model import REMOVED, STARTED, STOPPED, Applet
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_instance, own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, instance_json
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.applets import Cache
+from fieldbrook.gateway.management.routes.projects.replies.applets import (
+    InstanceReply,
+    instance_reply,
+)
 
 
 class Deploy(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +48,16 @@ class FilterInstances(Paging, frozen=True, kw_only=True):
         )
 
 
-async def create_instance(call: Call[Deploy, None]) -> Annotated[Json, shapes.InstanceReply]:
+async def create_instance(call: Call[Deploy, None]) -> InstanceReply:
     """Start the instance of an applet; a new one is created if it was removed."""
     applet = own_applet(call)
     started: Applet = await call.context.registry.call(
         "create_instance", applet_id=applet.applet_id, cache=_cache(call)
     )
-    return instance_json(started)
+    return instance_reply(started)
 
 
-async def redeploy_instance(call: Call[Deploy, None]) -> Annotated[Json, shapes.InstanceReply]:
+async def redeploy_instance(call: Call[Deploy, None]) -> InstanceReply:
     """Restart an instance."""
     applet = own_instance(call)
     if applet.applet_id != call.id("appletID"):
@@ -63,20 +65,20 @@ async def redeploy_instance(call: Call[Deploy, None]) -> Annotated[Json, shapes.
     started: Applet = await call.context.registry.call(
         "restart_instance", instance_id=applet.instance_id, cache=_cache(call)
     )
-    return instance_json(started)
+    return instance_reply(started)
 
 
-async def get_instance(call: Call[None, None]) -> Annotated[Json, shapes.InstanceReply]:
+async def get_instance(call: Call[None, None]) -> InstanceReply:
     """One instance."""
-    return instance_json(own_instance(call))
+    return instance_reply(own_instance(call))
 
 
-async def get_instance_of_applet(call: Call[None, None]) -> Annotated[Json, shapes.InstanceReply]:
+async def get_instance_of_applet(call: Call[None, None]) -> InstanceReply:
     """The instance of an applet."""
     applet = own_applet(call)
     if applet.state == REMOVED:
         raise InstanceNotFoundError(instance=f"of applet {applet.applet_id}")
-    return instance_json(applet)
+    return instance_reply(applet)
 
 
 async def control_instance(call: Call[None, None]) -> None:

@@ -14,16 +14,10 @@ import msgspec
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.core.model import ADMIN, PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW, Project
 from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.management.framework.answers import page
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import (
-    Json,
-    page_json,
-    project_json,
-    project_row_json,
-)
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.configurations import (
     Database,
     Environment,
@@ -32,6 +26,15 @@ from fieldbrook.gateway.management.routes.projects.configurations import (
     check_database,
     check_environment,
     database_value,
+)
+from fieldbrook.gateway.management.routes.projects.replies.projects import (
+    CreatedProjectReply,
+    ProjectPage,
+    ProjectReply,
+    ProjectRows,
+    created_project,
+    project_reply,
+    project_row,
 )
 from fieldbrook.observability.health import NO_BROKER
 
@@ -106,12 +109,9 @@ class FilterProjects(Paging, frozen=True, kw_only=True):
         )
 
 
-_CONFIGURED = ("envs", "database", "flow")
-
-
 async def create_project(
     call: Call[CreateProject, None],
-) -> Annotated[Json, shapes.CreatedProjectReply]:
+) -> CreatedProjectReply:
     """Create a project of the caller. `project` repeats it in the answer for early clients."""
     body = call.body
     configs = _configs(body, name_errors(body.name))
@@ -125,44 +125,41 @@ async def create_project(
         configs=configs,
         public=body.public,
     )
-    made = project_with_configs_json(call, project)
-    return {**made, "project": {key: made[key] for key in made if key not in _CONFIGURED}}
+    return created_project(with_configs(call, project))
 
 
-async def list_projects(call: Call[None, ListProjects]) -> Json:
+async def list_projects(call: Call[None, ListProjects]) -> ProjectRows:
     """The caller's projects with their applets."""
     return _rows(call)
 
 
-async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, shapes.ProjectPage]:
+async def page_projects(call: Call[None, FilterProjects]) -> ProjectPage:
     """The caller's projects; for administrators, the projects of all accounts."""
     query = call.query
     everybody = call.account.role == ADMIN
     projects = call.context.reader.projects() if everybody else _own(call)
     found = [project for project in projects if query.matches(project)]
-    return page_json(found, query, lambda p: project_with_configs_json(call, p))
+    return ProjectPage([with_configs(call, row) for row in page(found, query)], len(found))
 
 
-async def page_project_details(call: Call[None, FilterProjects]) -> Json:
+async def page_project_details(call: Call[None, FilterProjects]) -> ProjectRows:
     """The caller's projects with their applets, with the filters of later clients."""
     return _rows(call)
 
 
-async def get_project(call: Call[None, None]) -> Annotated[Json, shapes.ProjectReply]:
+async def get_project(call: Call[None, None]) -> ProjectReply:
     """One project with its configurations."""
-    return project_with_configs_json(call, own_project(call))
+    return with_configs(call, own_project(call))
 
 
-async def update_project(
-    call: Call[UpdateProject, None],
-) -> Annotated[Json, shapes.ProjectReply]:
+async def update_project(call: Call[UpdateProject, None]) -> ProjectReply:
     """Change the description of a project."""
     project = await call.context.registry.call(
         "update_project",
         project_id=own_project(call).project_id,
         description=call.body.description,
     )
-    return project_with_configs_json(call, project)
+    return with_configs(call, project)
 
 
 async def remove_project(call: Call[None, None]) -> None:
@@ -210,27 +207,22 @@ def _own(call: Call[Any, Any]) -> list[Project]:
     return call.context.reader.projects(call.account.account_id)
 
 
-def _rows(call: Call[None, ListProjects] | Call[None, FilterProjects]) -> Json:
+def _rows(call: Call[None, ListProjects] | Call[None, FilterProjects]) -> ProjectRows:
     found = [project for project in _own(call) if call.query.matches(project)]
+    data = []
     with call.context.reader.snapshot() as registry:
-        return page_json(
-            found,
-            call.query,
-            lambda project: project_row_json(
-                project,
-                [
-                    (applet, registry.resource(applet.resource_id))
-                    for applet in registry.applets(project.project_id)
-                ],
-            ),
-        )
+        for project in page(found, call.query):
+            applets = registry.applets(project.project_id)
+            modules = ((applet, registry.resource(applet.resource_id)) for applet in applets)
+            data.append(project_row(project, modules))
+    return ProjectRows(data, len(found))
 
 
-def project_with_configs_json(call: Call[Any, Any], project: Project) -> Json:
+def with_configs(call: Call[Any, Any], project: Project) -> ProjectReply:
     """A project with its configurations, in the form of the answers."""
     configs = call.context.reader.configs(project.project_id)
     listening = all(t.state != NO_BROKER for t in call.context.health().conditions)
-    return project_json(project, configs, channel_state=listening)
+    return project_reply(project, configs, channel_state=listening)
 
 
 _ONE, _X = "/project/{projectName}", "/project/x/{projectName}"

@@ -9,28 +9,26 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.core.clock import now_ms
 from fieldbrook.core.errors import BadRequestError, FieldError, PublisherNotFoundError
 from fieldbrook.core.model import Project, Publisher
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp, json_key
+from fieldbrook.gateway.management.framework.answers import page
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp
 from fieldbrook.gateway.management.framework.ownership import (
     own_project,
     own_row,
 )
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import (
-    Json,
-    page_json,
-    times_json,
+from fieldbrook.gateway.management.routes.projects.replies.publishers import (
+    PublisherPage,
+    PublisherReply,
+    PublisherRows,
+    TokenReply,
+    publisher_reply,
+    publisher_row,
+    token_reply,
 )
-from fieldbrook.gateway.management.openapi import shapes
-from fieldbrook.gateway.management.routes.accounts.access_keys import (
-    PrivilegeReply,
-    privilege_replies,
-)
-from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, is_access_key, publisher_key_name
 
 EVENT_TYPES_LIMIT = 100
 _DAY_MS = 86_400_000
@@ -115,17 +113,17 @@ class FilterPublishers(Paging, frozen=True, kw_only=True):
 
 async def create_publisher(
     call: Call[CreatePublisher, None],
-) -> Annotated[Json, shapes.PublisherReply]:
+) -> PublisherReply:
     """Create a publisher; the answer carries its token."""
     return await _create(call, "create_publisher", access_key=False)
 
 
-async def list_publishers(call: Call[None, FilterPublishers]) -> Json:
-    """The publishers of a project. The interface spells the key `ProjectName` this way."""
+async def list_publishers(call: Call[None, FilterPublishers]) -> PublisherRows:
+    """The publishers of a project."""
     project = own_project(call)
     found = _found(call, project, call.query)
-    name = {"ProjectName": project.name}
-    return page_json(found, call.query, lambda p: {**publisher_json(p), **name}, by_creation=True)
+    rows = page(found, call.query, by_creation=True)
+    return PublisherRows([publisher_row(row, project) for row in rows], len(found))
 
 
 async def update_publisher(call: Call[NamePublisher, None]) -> None:
@@ -151,39 +149,40 @@ async def remove_publishers(call: Call[None, RemovePublishers]) -> None:
 
 async def create_publisher_with_key(
     call: Call[CreatePublisher, None],
-) -> Annotated[Json, shapes.PublisherReply]:
+) -> PublisherReply:
     """Create a publisher; its token is an access key."""
     return await _create(call, "create_publisher", access_key=True)
 
 
 async def upsert_publisher(
     call: Call[CreatePublisher, None],
-) -> Annotated[Json, shapes.PublisherReply]:
+) -> PublisherReply:
     """The existing publisher with this key, unchanged; it is created if there is none."""
     return await _create(call, "upsert_publisher", access_key=True)
 
 
 async def create_anonymous_publisher(
     call: Call[None, None],
-) -> Annotated[Json, shapes.PublisherReply]:
+) -> PublisherReply:
     """Make the project public: events without a token are attributed to this publisher."""
     publisher = await call.context.registry.call(
         "create_anonymous_publisher", project_id=own_project(call).project_id
     )
-    return publisher_json(publisher)
+    return publisher_reply(publisher)
 
 
 async def page_publishers(
     call: Call[None, FilterPublishers],
-) -> Annotated[Json, shapes.PublisherPage]:
+) -> PublisherPage:
     """The publishers of a project."""
     found = _found(call, own_project(call), call.query)
-    return page_json(found, call.query, publisher_json)
+    rows = page(found, call.query)
+    return PublisherPage([publisher_reply(row) for row in rows], len(found))
 
 
-async def get_publisher(call: Call[None, None]) -> Annotated[Json, shapes.PublisherReply]:
+async def get_publisher(call: Call[None, None]) -> PublisherReply:
     """One publisher, with its token."""
-    return publisher_json(_own_publisher(call))
+    return publisher_reply(_own_publisher(call))
 
 
 async def remove_publisher(call: Call[None, None]) -> None:
@@ -203,76 +202,27 @@ async def remove_fitting_publishers(call: Call[None, FilterPublishers]) -> None:
     await _remove(call, project, [publisher.publisher_id for publisher in found])
 
 
-async def rotate_token(call: Call[Expiry, None]) -> Annotated[Json, shapes.PublisherReply]:
+async def rotate_token(call: Call[Expiry, None]) -> PublisherReply:
     """Give a publisher a new token, an access key; the old token stops working at once."""
     publisher = await call.context.registry.call(
         "rotate_publisher_token",
         publisher_id=_own_publisher(call).publisher_id,
         expires_at=call.body.milliseconds(),
     )
-    return publisher_json(publisher)
-
-
-class TokenReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """The metadata of a publisher's token, in the form of an access key.
-
-    Source: interface document, 4.4.
-    """
-
-    name: str
-    identity_type: str
-    identity_id: str
-    form: str
-    privileges: list[PrivilegeReply]
-    event_types: list[str] | UnsetType = UNSET
-    expired_at: str | UnsetType = UNSET
-    created_at: str
-    updated_at: str
+    return publisher_reply(publisher)
 
 
 async def get_token(call: Call[None, None]) -> TokenReply:
     """The metadata of a publisher's token, without the token itself."""
-    publisher = _own_publisher(call)
-    issued_at = rfc3339(publisher.token_issued_at or publisher.created_at)
-    expires_at = publisher.token_expires_at
-    return TokenReply(
-        name=publisher_key_name(publisher.publisher_id),
-        identity_type="PUBLISHER",
-        identity_id=str(publisher.publisher_id),
-        form="w3b" if is_access_key(publisher.token) else "jwt",
-        privileges=privilege_replies(PUBLISHER_PRIVILEGES),
-        event_types=publisher.event_types or UNSET,
-        expired_at=rfc3339(expires_at) if expires_at else UNSET,
-        created_at=issued_at,
-        updated_at=issued_at,
-    )
+    return token_reply(_own_publisher(call))
 
 
 # ---------------------------------------------------------------- what both share
 
 
-def publisher_json(publisher: Publisher) -> Json:
-    """A publisher with its token, for the project's owner."""
-    return {
-        "publisherID": str(publisher.publisher_id),
-        "projectID": str(publisher.project_id),
-        "name": publisher.name,
-        "key": publisher.key,
-        "token": publisher.token,
-        **_restrictions(publisher),
-        **times_json(publisher),
-    }
-
-
-def _restrictions(publisher: Publisher) -> Json:
-    expires_at = publisher.token_expires_at
-    return {
-        **({"eventTypes": publisher.event_types} if publisher.event_types else {}),
-        **({"expiredAt": rfc3339(expires_at)} if expires_at else {}),
-    }
-
-
-async def _create(call: Call[CreatePublisher, None], op: str, *, access_key: bool) -> Json:
+async def _create(
+    call: Call[CreatePublisher, None], op: str, *, access_key: bool
+) -> PublisherReply:
     publisher = await call.context.registry.call(
         op,
         project_id=own_project(call).project_id,
@@ -282,7 +232,7 @@ async def _create(call: Call[CreatePublisher, None], op: str, *, access_key: boo
         event_types=_event_types(call.body.event_types or []),
         expires_at=call.body.milliseconds(),
     )
-    return publisher_json(publisher)
+    return publisher_reply(publisher)
 
 
 def _event_types(types: list[str]) -> list[str]:

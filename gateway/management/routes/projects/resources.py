@@ -15,11 +15,14 @@ import msgspec
 
 from fieldbrook.core.errors import ResourceNotFoundError, UnsupportedFSOperatorError
 from fieldbrook.core.model import Resource
+from fieldbrook.gateway.management.framework.answers import page
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Timestamp
 from fieldbrook.gateway.management.framework.ownership import own_resource
 from fieldbrook.gateway.management.framework.route import Call, Download, Route
-from fieldbrook.gateway.management.framework.views import Json, page_json, resource_json
-from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.projects.replies.resources import (
+    ResourcePage,
+    resource_reply,
+)
 
 
 class ListResources(Paging, frozen=True, kw_only=True):
@@ -51,11 +54,12 @@ class ListResources(Paging, frozen=True, kw_only=True):
         )
 
 
-async def list_resources(call: Call[None, ListResources]) -> Annotated[Json, shapes.ResourcePage]:
+async def list_resources(call: Call[None, ListResources]) -> ResourcePage:
     """The caller's resources."""
     resources = call.context.reader.resources(call.account.account_id)
     found = [resource for resource in resources if call.query.matches(resource)]
-    return page_json(found, call.query, resource_json)
+    data = [resource_reply(resource) for resource in page(found, call.query)]
+    return ResourcePage(data, len(found))
 
 
 async def remove_resource(call: Call[None, None]) -> None:

@@ -8,29 +8,27 @@ original, and marked in every answer. Its events become dead letters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import StrategyNotFoundError
 from fieldbrook.core.model import Project, Resource, Strategy
 from fieldbrook.gateway.management.framework import warnings
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, json_key
+from fieldbrook.gateway.management.framework.answers import page
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import (
     own_project,
     own_row,
 )
 from fieldbrook.gateway.management.framework.route import Call, NoContent, Route
-from fieldbrook.gateway.management.framework.views import (
-    Json,
-    dead_json,
-    page,
-    page_json,
-    strategy_json,
+from fieldbrook.gateway.management.routes.projects.replies.strategies import (
+    StrategyGroups,
+    StrategyPage,
+    StrategyReply,
+    strategy_group,
+    strategy_reply,
 )
-from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.storage.registry.reader import RegistrySnapshot
 
 
@@ -102,34 +100,6 @@ async def create_strategies(call: Call[CreateStrategies, None]) -> NoContent:
     return _done(call, created)
 
 
-class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A strategy in the list of the seed era; `warnings` say why one is dead."""
-
-    strategy_id: str
-    applet_id: str
-    applet_name: str
-    event_type: str
-    handler: str
-    dead: bool
-    warnings: list[str] | UnsetType = UNSET
-
-
-class StrategyGroup(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """The strategies of one applet."""
-
-    project_id: str
-    strategies: list[StrategyRow]
-    created_at: str
-    updated_at: str
-
-
-class StrategyGroups(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """The strategies of a project by applet; `total` counts strategies."""
-
-    data: list[StrategyGroup]
-    total: int
-
-
 async def list_strategies(call: Call[None, ListStrategies]) -> StrategyGroups:
     """The strategies of a project, grouped by applet; `total` counts strategies."""
     project = own_project(call)
@@ -148,18 +118,13 @@ async def list_strategies(call: Call[None, ListStrategies]) -> StrategyGroups:
     for strategy in rows:
         groups.setdefault(strategy.applet_id, []).append(strategy)
     data = [
-        StrategyGroup(
-            project_id=str(project.project_id),
-            strategies=[_row(s, names[applet_id], modules.get(applet_id)) for s in strategies],
-            created_at=rfc3339(min(s.created_at for s in strategies)),
-            updated_at=rfc3339(max(s.updated_at for s in strategies)),
-        )
+        strategy_group(strategies, names[applet_id], modules.get(applet_id))
         for applet_id, strategies in groups.items()
     ]
-    return StrategyGroups(data=data, total=len(found))
+    return StrategyGroups(data, len(found))
 
 
-async def get_strategy(call: Call[None, None]) -> Annotated[Json, shapes.StrategyReply]:
+async def get_strategy(call: Call[None, None]) -> StrategyReply:
     """One strategy."""
     return _one(call, _own_strategy(call))
 
@@ -186,7 +151,7 @@ async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
 # ---------------------------------------------------------------- later routes
 
 
-async def create_strategy(call: Call[StateStrategy, None]) -> Annotated[Json, shapes.StrategyReply]:
+async def create_strategy(call: Call[StateStrategy, None]) -> StrategyReply:
     """Create one strategy."""
     rule = call.body
     strategy: Strategy = await call.context.registry.call(
@@ -202,12 +167,13 @@ async def create_strategy(call: Call[StateStrategy, None]) -> Annotated[Json, sh
 
 async def page_strategies(
     call: Call[None, FilterStrategies],
-) -> Annotated[Json, shapes.StrategyPage]:
+) -> StrategyPage:
     """The strategies of a project, one row each."""
     found = _found(call, own_project(call), call.query)
     with call.context.reader.snapshot() as registry:
-        modules = modules_by_applet(registry, page(found, call.query))
-    return page_json(found, call.query, lambda s: strategy_json(s, modules.get(s.applet_id)))
+        rows = page(found, call.query)
+        modules = modules_by_applet(registry, rows)
+    return StrategyPage([strategy_reply(s, modules.get(s.applet_id)) for s in rows], len(found))
 
 
 async def remove_strategy(call: Call[None, None]) -> None:
@@ -243,10 +209,10 @@ def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> NoContent:
     return NoContent(list(warnings.dead_strategies(strategies, modules)))
 
 
-def _one(call: Call[Any, Any], strategy: Strategy) -> Json:
+def _one(call: Call[Any, Any], strategy: Strategy) -> StrategyReply:
     with call.context.reader.snapshot() as registry:
         modules = modules_by_applet(registry, [strategy])
-    return strategy_json(strategy, modules.get(strategy.applet_id))
+    return strategy_reply(strategy, modules.get(strategy.applet_id))
 
 
 def modules_by_applet(
@@ -270,17 +236,6 @@ async def _remove(call: Call[Any, Any], project: Project, strategy_ids: list[Any
 
 def _found(call: Call[Any, Any], project: Project, wanted: FilterStrategies) -> list[Strategy]:
     return [s for s in call.context.reader.strategies(project.project_id) if wanted.matches(s)]
-
-
-def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> StrategyRow:
-    return StrategyRow(
-        strategy_id=str(strategy.strategy_id),
-        applet_id=str(strategy.applet_id),
-        applet_name=applet_name,
-        event_type=strategy.event_type,
-        handler=strategy.handler,
-        **dead_json(strategy, resource),
-    )
 
 
 _ALL, _ONE = "/strategy/{projectName}", "/strategy/{projectName}/{strategyID}"

@@ -24,12 +24,12 @@ from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Download, Form, Route
 from fieldbrook.gateway.management.framework.temporary_files import new_path, write_private
-from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.routes.projects.project_files import Contents, ProjectFile
 from fieldbrook.gateway.management.routes.projects.projects import (
     name_errors,
-    project_with_configs_json,
+    with_configs,
 )
+from fieldbrook.gateway.management.routes.projects.replies.projects import ImportedProjectReply
 from fieldbrook.gateway.management.routes.projects.strategies import modules_by_applet
 from fieldbrook.gateway.management.routes.projects.uploads import (
     compile_file,
@@ -89,7 +89,7 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
     return Download(target, f"{project.name}.fieldbrook", account_id, temporary=True)
 
 
-async def import_project(call: Call[ImportProject, None]) -> Json:
+async def import_project(call: Call[ImportProject, None]) -> ImportedProjectReply:
     """Create a project from a file of `ExportProject`, with new ids of this node. Either all of
     it is created or nothing."""
     context, run = call.context, partial(call.workers.uploads.run, call.account.account_id)
@@ -111,7 +111,8 @@ async def import_project(call: Call[ImportProject, None]) -> Json:
     with context.reader.snapshot() as registry:
         strategies = registry.strategies(project.project_id)
         dead = list(warnings.dead_strategies(strategies, modules_by_applet(registry, strategies)))
-    return {**project_with_configs_json(call, project), **warnings.to_json(dead)}
+    made = msgspec.structs.asdict(with_configs(call, project))
+    return ImportedProjectReply(**made, warnings=warnings.listed(dead))
 
 
 async def _import(

@@ -185,6 +185,28 @@ def test_what_a_document_says_does_not_become_part_of_the_page() -> None:
     assert "<script" not in openapi_page.render(document)
 
 
+def test_every_answer_says_what_it_has() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+
+    def is_bare(schema: dict[str, Any]) -> bool:
+        if "$ref" in schema:
+            return is_bare(schemas[schema["$ref"].rpartition("/")[2]])
+        if several := [*schema.get("oneOf", ()), *schema.get("anyOf", ())]:
+            return any(map(is_bare, several))
+        if schema.get("type") == "array":
+            return is_bare(schema["items"])
+        return not schema.get("properties") if schema.get("type") == "object" else not schema
+
+    bare = [
+        f"{method.upper()} {path} {status}"
+        for method, path, each in operations()
+        for status, answer in each["responses"].items()
+        for kind, media in answer.get("content", {}).items()
+        if status.startswith("2") and kind == "application/json" and is_bare(media["schema"])
+    ]
+    assert bare == []
+
+
 def test_an_answer_that_has_several_forms_is_one_of_them() -> None:
     content = operation("GET", "/kv/{projectName}")["responses"]["200"]["content"]
     forms = [

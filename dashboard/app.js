@@ -36,7 +36,7 @@ function pageAt([area = '', name, tab = '', ...more]) {
   return null;
 }
 
-/** @param {{projects: import('./core/load.js').Loaded}} p */
+/** @param {{projects: import('./core/load.js').Loaded<import('./api').ProjectRows>}} p */
 function Page({ projects }) {
   const parts = path.value.split('/').slice(1).map(decodeURIComponent);
   const found = pageAt(parts);
@@ -67,7 +67,7 @@ function Guarded({ children }) {
   return error ? html`<div class="page"><${Problem} error=${error} again=${reset} /></div>` : children;
 }
 
-/** @param {{boot: any}} p */
+/** @param {{boot: import('./api').DashboardReply}} p */
 function SignedIn({ boot }) {
   const projects = useLoad((signal) => get('/project/detail_list', { size: 1000 }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);

@@ -30,7 +30,7 @@ function Item({ to: href, icon: name, children, extra = null, exact = false }) {
   return html`<a href=${href} class="item" aria-current=${here ? 'page' : undefined}><${Icon} name=${name} /><span>${children}</span>${extra}</a>`;
 }
 
-/** @param {{projects: any[]}} p */
+/** @param {{projects: import('./api').ProjectRow[]}} p */
 function Navigation({ projects }) {
   const now = rates.value;
   return html`<${Item} to="/" icon="pulse" exact>${words.overview}</${Item}>
@@ -50,15 +50,15 @@ function Who() {
     <button type="button" class="ghost square" aria-label=${words.signOut} title=${words.signOut} onClick=${() => attempt(signOut)}><${Icon} name="leave" /></button></div>`;
 }
 
-/** What the node's state means for the page. @param {{boot: any}} p */
+/** What the node's state means for the page. @param {{boot: import('./api').DashboardReply}} p */
 function Strips({ boot }) {
-  const [first] = useState(boot.version + (boot.ui ?? ''));
-  const upgraded = boot.version + (boot.ui ?? '') !== first;
+  const [first] = useState(boot.version);
+  const upgraded = boot.version !== first;
   return html`${!online.value && html`<div class="strip bad" role="alert">${words.offline}</div>`}
     ${upgraded && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
 }
 
-/** @param {{projects: any[], boot: any, children?: any}} p */
+/** @param {{projects: import('./api').ProjectRow[], boot: import('./api').DashboardReply, children?: any}} p */
 export function Shell({ projects, boot, children }) {
   const [open, set] = useState(false);
   useEffect(() => set(false), [path.value]);

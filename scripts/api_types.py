@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from fieldbrook import __version__
@@ -17,17 +18,11 @@ from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 
 Json = dict[str, Any]
 
-_HEAD = """\
-// Made by scripts/reference.py from the OpenAPI document: bodies and answers of all routes.
-
-/** The JSON that a route answers; null for 204. */
-export type AnswerOf<R extends keyof Routes> = Routes[R]['answer'];
-/** The body that a route takes; undefined for none. */
-export type BodyOf<R extends keyof Routes> = Routes[R]['body'];
-/** The query that a route takes; undefined for none. */
-export type QueryOf<R extends keyof Routes> = Routes[R]['query'];
-"""
-_OWN = frozenset({"AnswerOf", "BodyOf", "QueryOf", "Routes"})
+_MADE = (
+    "// Made by scripts/reference.py from the OpenAPI document: bodies and answers of all routes.\n"
+)
+_HEAD = (Path(__file__).parent / "request_types.d.ts").read_text("utf-8")
+_OWN = {"Routes", *re.findall(r"^(?:export )?(?:type|interface) (\w++)", _HEAD, re.MULTILINE)}
 _NAME = re.compile(r"[A-Za-z_$][\w$]*+", re.ASCII)
 _SIMPLE = {
     "string": "string",
@@ -45,7 +40,7 @@ def api_types() -> str:
         ValueError: a name is taken, or a schema has a form that no schema of this node has.
     """
     document = describe(ROUTES, PREFIXES, __version__)
-    parts, schemas = [_HEAD], document["components"]["schemas"]
+    parts, schemas = [_MADE, _HEAD], document["components"]["schemas"]
     if taken := _OWN & schemas.keys():
         raise ValueError(
             f"a body or an answer is called {', '.join(taken)}, as a type of this file"

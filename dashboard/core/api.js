@@ -29,14 +29,17 @@ export class Unreachable extends Error {
 
 /**
  * @typedef {object} Options
- * @property {unknown} [body] sent as JSON
- * @property {Record<string, any>} [query] empty values are left out, lists repeat their key
- * @property {FormData} [form]
  * @property {Record<string, string>} [headers]
  * @property {AbortSignal} [signal]
  * @property {boolean} [blob] the answer is a file
  * @property {boolean} [noLogin] sent without the token of the login
  * @property {boolean} [once] a refused token is an error, and no reason to sign in again
+ */
+/**
+ * @typedef {object} Content what a route takes; api.d.ts says it for each
+ * @property {unknown} [body] sent as JSON
+ * @property {Record<string, any>} [query] empty values are left out, lists repeat their key
+ * @property {FormData} [form]
  */
 
 /** The address of a route. @param {string} path @param {Record<string, any>} [query] */
@@ -48,7 +51,7 @@ export function address(path, query = {}) {
   return url;
 }
 
-/** @param {string} method @param {URL} url @param {Options} options */
+/** @param {string} method @param {URL} url @param {Options & Content} options */
 async function send(method, url, options) {
   /** @type {Record<string, string>} */
   const headers = { ...options.headers };
@@ -70,17 +73,17 @@ async function send(method, url, options) {
 /**
  * Send a request and return its decoded answer. When the node refuses the token, the page asks for
  * the password and sends the request again, so nothing that was typed is lost.
- * @param {string} method @param {string} path below the prefix @param {Options} [options]
+ * @param {string} method @param {string} path below the prefix @param {Options & Content} [options]
  * @returns {Promise<any>} the JSON, null without content, or a Blob
  * @throws {Refused} @throws {Unreachable}
  */
-export async function call(method, path, options = {}) {
+async function request(method, path, options = {}) {
   const url = address(path, options.query);
   const before = session.value;
   const answer = await send(method, url, options);
   if (answer.status === 401 && before && !options.once && !options.noLogin) {
     await signedInAgain(before);
-    return call(method, path, { ...options, once: true });
+    return request(method, path, { ...options, once: true });
   }
   if (answer.ok && options.blob) return answer.blob();
   const text = await answer.text();
@@ -94,14 +97,23 @@ export async function call(method, path, options = {}) {
   return parsed;
 }
 
-/** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] */
-export const get = (path, query, options) => call('GET', path, { ...options, query });
-/** @param {string} path @param {unknown} [body] @param {Options} [options] */
-export const post = (path, body, options) => call('POST', path, { ...options, body });
-/** @param {string} path @param {unknown} [body] @param {Options} [options] */
-export const put = (path, body, options) => call('PUT', path, { ...options, body });
-/** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] */
-export const remove = (path, query, options) => call('DELETE', path, { ...options, query });
+// The types of these know each route: its query, its body and its answer. A path is written where it
+// is used, or is a constant (`@type {const}`), so that its route can be found.
+export const call = /** @type {import('../api').Calls<Options>} */ (/** @type {unknown} */ (request));
+export const get = /** @type {import('../api').Asks<'GET', Options>} */ (/** @type {unknown} */ (asks('GET')));
+export const remove = /** @type {import('../api').Asks<'DELETE', Options>} */ (/** @type {unknown} */ (asks('DELETE')));
+export const post = /** @type {import('../api').Sends<'POST', Options>} */ (/** @type {unknown} */ (sends('POST')));
+export const put = /** @type {import('../api').Sends<'PUT', Options>} */ (/** @type {unknown} */ (sends('PUT')));
+
+/** @param {string} method */
+function asks(method) {
+  return (/** @type {string} */ path, /** @type {Record<string, any>} */ query, /** @type {Options} */ options) => request(method, path, { ...options, query });
+}
+
+/** @param {string} method */
+function sends(method) {
+  return (/** @type {string} */ path, /** @type {unknown} */ body, /** @type {Options} */ options) => request(method, path, { ...options, body });
+}
 
 /** Ask for the password over the page, and wait until it was given. @param {any} before */
 function signedInAgain(before) {

@@ -5,8 +5,9 @@ import { online } from './api.js';
 import { say } from '../parts/toast.js';
 
 /**
+ * @template [T=any]
  * @typedef {object} Loaded
- * @property {any} [data] the last answer; it stays while a newer one is on its way
+ * @property {T} [data] the last answer; it stays while a newer one is on its way
  * @property {Error} [error] why the last request failed
  * @property {boolean} loading
  * @property {() => void} again load once more
@@ -15,12 +16,13 @@ import { say } from '../parts/toast.js';
 /**
  * Load data when the page opens, when `inputs` change, when `again` is called, and when the node
  * answers again after it did not.
- * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} inputs
+ * @template T
+ * @param {(signal: AbortSignal) => Promise<T>} load @param {unknown[]} inputs
  * @param {number} [every] load again after so many milliseconds, while the page is visible
- * @returns {Loaded}
+ * @returns {Loaded<T>}
  */
 export function useLoad(load, inputs, every = 0) {
-  const [state, set] = useState(/** @type {{data?: any, error?: Error, loading: boolean}} */ ({ loading: true }));
+  const [state, set] = useState(/** @type {{data?: T, error?: Error, loading: boolean}} */ ({ loading: true }));
   const [round, setRound] = useState(0);
   const again = useCallback(() => setRound((r) => r + 1), []);
   const known = useRef(inputs);

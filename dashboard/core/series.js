@@ -9,7 +9,7 @@ import { follow } from './stream.js';
 export const RANGES = { '5m': [300, 1], '15m': [900, 1], '3h': [10_800, 10], '24h': [86_400, 60] };
 
 /** @typedef {keyof typeof RANGES} Range */
-/** @typedef {Record<string, number[]>} Columns `t` in Unix seconds, and one column for each name */
+/** @typedef {Record<string, number[]>} Columns `t` in Unix seconds, and one column for each name; null where nothing was read */
 
 /** @type {import('../vendor/preact.js').Signal<Columns>} */
 export const columns = signal({ t: [] });
@@ -24,8 +24,8 @@ const NAMES = [...OF_PROJECTS, 'mqttMessages', 'refused', 'eventP50Ms', 'eventP9
 
 let shown = /** @type {Range} */ ('5m');
 
-/** The columns by name; the times come first. @param {{names: string[], columns: number[][]}} answer @returns {Columns} */
-const byName = (answer) => Object.fromEntries(['t', ...answer.names].map((name, i) => [name, answer.columns[i]]));
+/** The columns by name; the times come first. @param {import('../api').SeriesReply} answer */
+const byName = (answer) => /** @type {Columns} */ (Object.fromEntries(['t', ...answer.names].map((name, i) => [name, answer.columns[i]])));
 
 /** @param {Range} range @param {AbortSignal} [end] */
 async function load(range, end) {

@@ -41,7 +41,7 @@ export async function signInWith(provider) {
   const [account] = await provider.request({ method: 'eth_requestAccounts' });
   if (!account) throw new Error(words.noAccount);
   const chain = Number(await provider.request({ method: 'eth_chainId' }));
-  const { address, nonce } = await get('/login/wallet/nonce', { address: account }, { once: true });
+  const { address = account, nonce } = await get('/login/wallet/nonce', { address: account }, { once: true });
   const now = Date.now();
   const text = message({
     domain: location.host, uri: location.origin, address, chain, nonce,

@@ -40,12 +40,12 @@ const Charts = () => html`<section class="charts">
 /** @param {{range: string}} p */
 const Ranges = ({ range }) => html`<div class="segments" role="group" aria-label=${words.range}>${Object.entries(words.ranges).map(([name, text]) => html`<button type="button" aria-pressed=${name === range} onClick=${() => filter({ range: name === '5m' ? '' : name })}>${text}</button>`)}</div>`;
 
-/** @param {{list: any[]}} p */
+/** @param {{list: import('../api').ProjectRow[]}} p */
 const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.applets]]}>
   ${list.map((project) => html`<tr key=${project.projectID}><td><a href=${to('projects', project.projectName)}>${project.projectName}</a></td><td class="num">${rate(rates.value[project.projectName]?.events ?? 0)}</td>
-    <td><span class="line">${(project.applets ?? []).slice(0, 6).map((/** @type {any} */ applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td></tr>`)}</${Table}>`;
+    <td><span class="line">${(project.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td></tr>`)}</${Table}>`;
 
-/** @param {{projects: import('../core/load.js').Loaded}} p as `GET /project/detail_list` answers them */
+/** @param {{projects: import('../core/load.js').Loaded<import('../api').ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {
   const range = /** @type {import('../core/series.js').Range} */ (query.value.range in RANGES ? query.value.range : '5m');
   const [shown, set] = useState('');
@@ -57,7 +57,7 @@ export function Page({ projects }) {
   }, [range]);
   const health = useLoad((signal) => (isAdmin() ? get('/health', {}, { signal }) : Promise.resolve(null)), [], 5000);
   const troubles = health.data?.data ?? [];
-  const byRate = (projects.data?.data ?? []).toSorted((/** @type {any} */ a, /** @type {any} */ b) => (rates.value[b.projectName]?.events ?? 0) - (rates.value[a.projectName]?.events ?? 0));
+  const byRate = (projects.data?.data ?? []).toSorted((a, b) => (rates.value[b.projectName]?.events ?? 0) - (rates.value[a.projectName]?.events ?? 0));
   return html`<div class="page"><${Heading} title=${words.title} text=${isAdmin() ? words.text : words.own}>
       ${health.data && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}</${Badge}>`}<${Ranges} range=${range} /></${Heading}>
     ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Lazily} load=${() => import('../parts/troubles.js')} part="Troubles" list=${troubles} /></${Card}>`}

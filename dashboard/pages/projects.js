@@ -49,13 +49,13 @@ function ImportProject({ onClose, changed }) {
 /** @param {{rate: number}} p failed runs a second */
 const Failed = ({ rate: value }) => html`<td class="num">${value > 0 ? html`<span class="error">${rate(value)}</span>` : html`<span class="dim">0</span>`}</td>`;
 
-/** @param {{list: any[]}} p */
+/** @param {{list: import('../api').ProjectRow[]}} p */
 const List = ({ list }) => html`<${Table} label=${words.title} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.failed, 'num'], [words.columns.applets], [words.columns.created], [words.columns.id], [actions, 'hidden']]}>
   ${list.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td><td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Failed} rate=${rates.value[one.projectName]?.failed ?? 0} />
-    <td><span class="line">${(one.applets ?? []).slice(0, 6).map((/** @type {any} */ applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
+    <td><span class="line">${(one.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
     <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`)}</${Table}>`;
 
-/** @param {{projects: import('../core/load.js').Loaded}} p as `GET /project/detail_list` answers them */
+/** @param {{projects: import('../core/load.js').Loaded<import('../api').ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {
   const dialog = query.value.new ? 'new' : query.value.import ? 'import' : '';
   const close = () => filter({ new: '', import: '' });
@@ -65,7 +65,7 @@ export function Page({ projects }) {
       <button type="button" class="primary" onClick=${() => filter({ new: true })}><${Icon} name="plus" />${words.create}</button></${Heading}>
     <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />`} title=${words.title}>
       <${Show} of=${projects}>${(/** @type {{data: any[]}} */ { data }) => {
-        const list = data.filter((/** @type {any} */ one) => one.projectName.toLowerCase().includes(wanted));
+        const list = data.filter((one) => one.projectName.toLowerCase().includes(wanted));
         return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}</${Empty}>`;
       }}</${Show}></${Card}>
     ${dialog === 'new' && html`<${NewProject} onClose=${close} changed=${projects.again} />`}${dialog === 'import' && html`<${ImportProject} onClose=${close} changed=${projects.again} />`}</div>`;

@@ -20,7 +20,7 @@ const isWallet = (/** @type {string} */ name) => /^0x[0-9a-fA-F]{40}$/.test(name
 /** @param {{onClose: () => void, again: () => void}} p */
 function NewAccount({ onClose, again }) {
   const [name, type] = useState('');
-  const [role, choose] = useState('DEVELOPER');
+  const [role, choose] = useState(/** @type {import('../../api').ChangeRole['role']} */ ('DEVELOPER'));
   const [made, set] = useState('');
   const work = async (/** @type {Record<string, any>} */ { username, password }) => {
     const account = await post('/register/admin', { username, role, ...(password ? { password } : {}) });
@@ -36,7 +36,7 @@ function NewAccount({ onClose, again }) {
     <${AsCommand} text=${`fieldbrook account create ${quoted(name || 'USERNAME')} --role ${role.toLowerCase()}`} />`}</${Dialog}>`;
 }
 
-/** @param {{row: any}} p */
+/** @param {{row: import('../../api').AccountReply}} p */
 const Row = ({ row }) => html`<tr><td><a href=${to('node', 'accounts', row.accountID)} class=${isWallet(row.username) ? 'mono' : ''}>${row.username}</a> ${row.accountID === session.value?.accountID && html`<${Badge}>${words.you}</${Badge}>`}${isWallet(row.username) && html`<${Badge}>${words.wallet}</${Badge}>`}</td>
   <td><${Badge} kind=${row.role === 'ADMIN' ? 'info' : ''}>${words.roles[row.role]}</${Badge}></td><td><${Badge} kind=${row.state === 'ENABLED' ? 'good' : 'bad'}>${row.state === 'ENABLED' ? words.enabled : words.disabled}</${Badge}></td>
   <td class="num">${count(row.projects)}</td><td class="dim">${day(row.createdAt)}</td></tr>`;
@@ -45,10 +45,10 @@ const Row = ({ row }) => html`<tr><td><a href=${to('node', 'accounts', row.accou
 export function Page({ more }) {
   const accounts = useLoad((signal) => get('/account', { size: 10_000 }, { signal }), []);
   const wanted = (query.value.name ?? '').toLowerCase();
-  const open = accounts.data?.data.find((/** @type {any} */ one) => one.accountID === more);
-  const list = (/** @type {any} */ { data }) => {
-    const rows = data.filter((/** @type {any} */ one) => one.username.toLowerCase().includes(wanted));
-    return rows.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((/** @type {any} */ row) => html`<${Row} key=${row.accountID} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="people" />`;
+  const open = accounts.data?.data.find((one) => one.accountID === more);
+  const list = (/** @type {import('../../api').AccountPage} */ { data }) => {
+    const rows = data.filter((one) => one.username.toLowerCase().includes(wanted));
+    return rows.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((row) => html`<${Row} key=${row.accountID} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="people" />`;
   };
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" class="primary" onClick=${() => filter({ new: true })}><${Icon} name="plus" />${words.create}</button></${Heading}>
     <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />`} title=${words.title}><${Show} of=${accounts}>${list}</${Show}></${Card}><${AsCommand} text="fieldbrook account list" />

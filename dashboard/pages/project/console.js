@@ -21,7 +21,7 @@ async function draftFrom(project, place) {
   if (event.payload == null && event.size) throw new Error(words.payloadGone);
   const { kind, text } = readable(event.payload ?? '');
   const binary = kind === 'bytes';
-  return { publisherID: event.publisherID, type: event.eventType, text: binary ? event.payload : text, encoding: binary ? 'base64' : 'text', way: 'dry' };
+  return { publisherID: event.publisherID, type: event.eventType, text: binary ? (event.payload ?? '') : text, encoding: binary ? 'base64' : 'text', way: 'dry' };
 }
 
 /** @param {{project: string, again: () => void}} p */
@@ -36,7 +36,7 @@ function NoPublisher({ project, again }) {
 /** @param {import('./frame.js').Project} p */
 export function Page({ name, applets, publishers, again }) {
   const kept = keptOf(name);
-  const types = [...new Set(applets.flatMap((one) => one.strategies.map((/** @type {any} */ rule) => rule.eventType)))];
+  const types = [...new Set(applets.flatMap((one) => one.strategies.map((rule) => rule.eventType)))];
   const [draft, set] = useState(/** @type {import('./console/kept.js').Draft} */ (kept.draft ?? { publisherID: publishers[0]?.publisherID ?? '', type: types[0] ?? 'DEFAULT', text: words.sample, encoding: 'text', way: 'http' }));
   const [shown, show] = useState(kept.entries.value.at(0));
   const change = (/** @type {Partial<import('./console/kept.js').Draft>} */ changes) => set((old) => {

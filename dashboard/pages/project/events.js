@@ -15,15 +15,17 @@ import { keptSince, older as loadOlder } from '../../words/en/live.js';
 const OPENED_WITH = 200;
 const FILTERS = ['type', 'publisher', 'outcome', 'source'];
 
-/** How an event ended, for the list. @param {any} row @returns {['' | 'bad' | 'warn', string]} */
+/** @typedef {import('../../api').EventRow} EventRow */
+
+/** How an event ended, for the list. @param {EventRow} row @returns {['' | 'bad' | 'warn', string]} */
 export function outcomeOf(row) {
-  const reason = row.error || row.results.find((/** @type {any} */ result) => result.errMsg)?.errMsg.split(':')[0];
+  const reason = row.error || row.results.find((result) => result.errMsg)?.errMsg.split(':')[0];
   if (row.outcome === 'failed') return ['bad', reason ?? words.outcomes.failed];
   if (row.outcome === 'duplicate') return ['', words.duplicate];
   return row.outcome === 'unhandled' ? ['warn', words.noHandler] : ['', words.ok];
 }
 
-/** Milliseconds from receiving to the commit. @param {any} row */
+/** Milliseconds from receiving to the commit. @param {EventRow} row */
 export const took = (row) => Date.parse(row.handledAt) - Date.parse(row.receivedAt);
 
 /** @param {{name: string, all: string, options: [string, string][]}} p */
@@ -33,9 +35,9 @@ const Choice = ({ name, all, options }) => html`<select aria-label=${/** @type {
 /** @param {{name: string, label: string}} p */
 const Time = ({ name, label }) => html`<label class="field"><span>${label}</span><input type="datetime-local" step="1" value=${query.value[name] ?? ''} onChange=${(/** @type {any} */ e) => filter({ [name]: e.target.value })} /></label>`;
 
-/** @param {{applets: any[], publishers: any[]}} p */
+/** @param {{applets: import('../../api').AppletReply[], publishers: import('../../api').PublisherReply[]}} p */
 function Filters({ applets, publishers }) {
-  const types = [...new Set(applets.flatMap((applet) => (applet.strategies ?? []).map((/** @type {any} */ s) => s.eventType)))];
+  const types = [...new Set(applets.flatMap((applet) => (applet.strategies ?? []).map((s) => s.eventType)))];
   const chosen = [...FILTERS, 'begin', 'end'].some((name) => query.value[name]);
   return html`<${Choice} name="type" all=${words.allTypes} options=${types.map((one) => [one, one])} />
     <${Choice} name="publisher" all=${words.allPublishers} options=${publishers.map((one) => [one.key, one.name])} />
@@ -45,7 +47,7 @@ function Filters({ applets, publishers }) {
     ${chosen && html`<button type="button" class="ghost" onClick=${() => filter(Object.fromEntries([...FILTERS, 'begin', 'end'].map((name) => [name, ''])))}>${words.clear}</button>`}`;
 }
 
-/** @param {{row: any, index: number, who: Record<string, string>, here: boolean}} p */
+/** @param {{row: EventRow, index: number, who: Record<string, string>, here: boolean}} p */
 function Row({ row, index, who, here }) {
   const [kind, text] = outcomeOf(row);
   const [result] = row.results;
@@ -62,7 +64,7 @@ function useKeys(live, open) {
     const press = (/** @type {KeyboardEvent} */ event) => {
       if (/** @type {Element} */ (event.target).closest('input, select, textarea, dialog:modal') || event.ctrlKey || event.metaKey || event.altKey) return;
       const rows = live.tail.shown;
-      const at = rows.findIndex((/** @type {any} */ row) => row.place === open);
+      const at = rows.findIndex((/** @type {EventRow} */ row) => row.place === open);
       const next = event.key === 'j' ? at + 1 : event.key === 'k' ? at - 1 : -1;
       if (event.key === 'p') live.paused ? live.resume() : live.pause(true);
       else if (rows[next]) filter({ event: rows[next].place });
@@ -74,7 +76,7 @@ function useKeys(live, open) {
 
 /** @param {import('./frame.js').Project} p */
 export function Page(p) {
-  return p.more[0] ? html`<${StoryPage} project=${p.name} publishers=${p.publishers} applets=${p.applets} eventID=${p.more[0]} />` : html`<${List} ...${p} />`;
+  return p.more[0] ? html`<${StoryPage} project=${p.name} publishers=${p.publishers} eventID=${p.more[0]} />` : html`<${List} ...${p} />`;
 }
 
 /** @param {import('./frame.js').Project} p */
@@ -98,9 +100,9 @@ function List({ name, applets, publishers }) {
   const some = Object.values({ ...wanted, begin, end }).some(Boolean);
   return html`<${Card} kind="live events" controls=${html`<div class="line controls"><${PauseButton} live=${live} /><${Filters} applets=${applets} publishers=${publishers} /></div>`}>
       <div class="line status"><${Counts} live=${live} /><span class="grow"></span>${kept.since && html`<span class="dim">${keptSince} <time title=${kept.since}>${moment(kept.since)}</time></span>`}</div>
-      <${Rows} kind="event-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {any} */ row, /** @type {number} */ index) => html`<${Row} key=${row.place} row=${row} index=${index} who=${who} here=${row.place === event} />`} />
+      <${Rows} kind="event-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {EventRow} */ row, /** @type {number} */ index) => html`<${Row} key=${row.place} row=${row} index=${index} who=${who} here=${row.place === event} />`} />
       <${Newer} live=${live} />
       ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} />` : live.loading ? html`<${Waiting} />` : some ? html`<${Empty} title=${words.noneFound} />` : html`<${Empty} title=${words.none} icon="pulse"><p>${words.noneHint}</p><a class="button primary" href=${to('projects', name, 'console')}>${words.toConsole}</a></${Empty}>`}</div>`}
       ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
-    ${event && html`<${StoryPanel} key=${event} project=${name} place=${event} row=${opened} publishers=${publishers} applets=${applets} onClose=${() => filter({ event: '' })} />`}`;
+    ${event && html`<${StoryPanel} key=${event} project=${name} place=${event} row=${opened} publishers=${publishers} onClose=${() => filter({ event: '' })} />`}`;
 }

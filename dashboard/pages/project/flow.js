@@ -12,7 +12,7 @@ import { Picture } from './flow/picture.js';
 import { Routes } from './flow/routes.js';
 
 const EVERY_MS = 3000;
-const KINDS = ['contract_log', 'chain_tx', 'chain_height'];
+const KINDS = /** @type {const} */ (['contract_log', 'chain_tx', 'chain_height']);
 
 /** What sends events by itself. @param {string} name @param {string} id @param {AbortSignal} signal */
 async function loadTriggers(name, id, signal) {
@@ -20,7 +20,7 @@ async function loadTriggers(name, id, signal) {
     get(`/cronjob/${id}`, {}, { signal }),
     ...KINDS.map((kind) => get(`/monitor/${kind}/${encodeURIComponent(name)}`, { size: 100 }, { signal })),
   ]);
-  return { crons: crons.data, monitors: monitors.flatMap(({ data }, i) => data.map((/** @type {any} */ one) => ({ ...one, kind: KINDS[i] }))) };
+  return { crons: crons.data, monitors: monitors.flatMap(({ data }, i) => data.map((one) => ({ ...one, kind: KINDS[i] }))) };
 }
 
 const Legend = () => html`<ul class="flow-legend" aria-hidden="true">${Object.entries(words.legend).map(([kind, text]) => html`<li><svg width="26" height="8"><path class=${`wire ${kind}`} d="M0 4h26" /></svg>${text}</li>`)}</ul>`;
@@ -30,7 +30,7 @@ export function Page({ name, id, applets, publishers, letters }) {
   const triggers = useLoad((signal) => loadTriggers(name, id, signal), [name, id], 30_000);
   const flow = useLoad((signal) => get(`/event_log/${encodeURIComponent(name)}/flow`, {}, { signal }), [name], EVERY_MS);
   const loaded = { ...flow, data: flow.data && triggers.data ? { flow: flow.data, ...triggers.data } : undefined, error: flow.error ?? triggers.error };
-  const shown = (/** @type {any} */ data) => {
+  const shown = (/** @type {Awaited<ReturnType<typeof loadTriggers>> & {flow: import('../../api').FlowReply}} */ data) => {
     const graph = graphOf({ ...data, applets, publishers, letters });
     const summary = graph.events ? words.summary(graph.events, graph.failed) : words.quiet;
     return html`<${Card} kind="only-wide" title=${words.title} label=${words.title} controls=${html`<span class="hint">${summary}</span>`}><${Picture} graph=${graph} name=${name} /><${Legend} /></${Card}>

@@ -15,9 +15,9 @@ import { projectPages } from '../../words/en/shell.js';
  * @typedef {object} Project
  * @property {string} name
  * @property {string} id
- * @property {any} project as `GET /project/x/P/data` answers it
- * @property {any[]} applets as `GET /applet/x/P/datalist` answers them
- * @property {any[]} publishers as `GET /publisher/x/P` answers them, 1,000 at most
+ * @property {import('../../api').ProjectReply} project as `GET /project/x/P/data` answers it
+ * @property {import('../../api').AppletReply[]} applets as `GET /applet/x/P/datalist` answers them
+ * @property {import('../../api').PublisherReply[]} publishers as `GET /publisher/x/P` answers them, 1,000 at most
  * @property {number} letters dead letters
  * @property {() => void} again load them once more
  * @property {() => void} changed the list of projects has changed
@@ -54,7 +54,7 @@ export function Page({ name, tab, more, changed }) {
     };
   }, [tab]);
   const events = rates.value[name]?.events ?? 0;
-  const content = (/** @type {any} */ data) => {
+  const content = (/** @type {Awaited<ReturnType<typeof load>>} */ data) => {
     if (part.error) return html`<${Problem} error=${part.error} again=${() => location.reload()} />`;
     if (part.tab !== tab || !part.Part) return html`<${Waiting} />`;
     return html`<${part.Part} key=${tab} ...${data} name=${name} more=${more} again=${loaded.again} changed=${changed} />`;

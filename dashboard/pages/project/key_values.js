@@ -16,22 +16,22 @@ const PAGE = 100;
 const TYPING_MS = 250;
 const SHOWN = 96; // characters of a value in the list
 
-/** A value as text, with what it is. @param {any} pair @returns {{kind: string, text: string}} */
+/** @typedef {import('../../api').StoredPair} StoredPair */
+
+/** A value as text, with what it is. @param {Pick<StoredPair, 'value' | 'encoding'>} pair @returns {{kind: string, text: string}} */
 function shown({ value, encoding }) {
   const read = encoding === 'base64' ? readable(value) : readable(base64(value));
   const number = read.kind !== 'bytes' && read.text !== '' && Number.isFinite(Number(read.text));
   return { kind: number ? 'number' : read.kind, text: read.text };
 }
 
-/** @param {string} project @param {string} appletID @param {any} pair */
-const place = (project, appletID, { key, keyEncoding }) => [`/kv/${encodeURIComponent(project)}`, { appletID, key, encoding: keyEncoding }];
-
-/** @param {{project: string, appletID: string, pair: any, onClose: () => void, again: () => void}} p */
+/** @param {{project: string, appletID: string, pair: StoredPair, onClose: () => void, again: () => void}} p */
 function Pair({ project, appletID, pair, onClose, again }) {
   const [editing, edit] = useState(false);
   const [removing, ask] = useState(false);
   const { kind, text } = shown(pair);
-  const [path, asked] = /** @type {[string, any]} */ (place(project, appletID, pair));
+  const path = /** @type {const} */ (`/kv/${encodeURIComponent(project)}`);
+  const asked = { appletID, key: pair.key, encoding: pair.keyEncoding };
   const save = async (/** @type {Record<string, any>} */ { value }) => {
     await put(path, { value, encoding: 'text' }, { query: asked });
     say(words.saved);
@@ -57,22 +57,22 @@ function NewPair({ project, appletID, onClose, again }) {
     <${Field} label=${words.key}><input name="key" required autofocus autocomplete="off" spellcheck=${false} /></${Field}><${Field} label=${words.value} hint=${words.valueHint}><textarea name="value" rows="8" spellcheck=${false}></textarea></${Field}></${Form}></${Dialog}>`;
 }
 
-/** @param {{project: string, applets: any[]}} p */
+/** @param {{project: string, applets: import('../../api').AppletReply[]}} p */
 export function KeyValues({ project, applets }) {
   const { prefix = '' } = query.value;
   const appletID = query.value.applet ?? applets.at(-1)?.appletID ?? '';
-  const [open, show] = useState(/** @type {any} */ (null));
+  const [open, show] = useState(/** @type {StoredPair | null} */ (null));
   const [adding, add] = useState(false);
   const [pages, more] = useState({ of: '', cursors: [''] });
   const name = `${appletID}\n${prefix}`;
   const cursors = pages.of === name ? pages.cursors : [''];
   const loaded = useLoad(async (signal) => {
-    /** @type {any[]} */
+    /** @type {StoredPair[]} */
     const rows = [];
     let next = '';
     if (!appletID) return { rows, next };
     for (const after of cursors) {
-      const page = await get(`/kv/${encodeURIComponent(project)}`, { appletID, prefix, after, limit: PAGE, values: true }, { signal });
+      const page = /** @type {import('../../api').PairPage} */ (await get(`/kv/${encodeURIComponent(project)}`, { appletID, prefix, after, limit: PAGE, values: true }, { signal }));
       rows.push(...page.data);
       next = page.next ?? '';
     }
@@ -86,8 +86,8 @@ export function KeyValues({ project, applets }) {
   };
   return html`<${Card} title=${words.pairs} controls=${html`<select aria-label=${words.applet} value=${appletID} onChange=${(/** @type {any} */ e) => filter({ applet: e.target.value })}>${applets.map((one) => html`<option value=${one.appletID}>${one.name}</option>`)}</select>
       <input type="search" placeholder=${words.prefix} aria-label=${words.prefix} defaultValue=${prefix} onInput=${type} />${appletID && html`<button type="button" onClick=${() => add(true)}><${Icon} name="plus" />${words.add}</button>`}`}>
-    <${Show} of=${loaded}>${(/** @type {any} */ { rows, next }) => (rows.length ? html`<${Table} label=${words.pairs} columns=${[[words.key], [words.value], [words.kind], [words.size, 'num']]}>
-        ${rows.map((/** @type {any} */ pair) => {
+    <${Show} of=${loaded}>${(/** @type {{rows: StoredPair[], next: string}} */ { rows, next }) => (rows.length ? html`<${Table} label=${words.pairs} columns=${[[words.key], [words.value], [words.kind], [words.size, 'num']]}>
+        ${rows.map((pair) => {
           const { kind, text } = shown(pair);
           return html`<tr key=${pair.key}><td><button type="button" class="link mono" onClick=${() => show(pair)}>${pair.key}</button></td><td class="mono cut">${text.slice(0, SHOWN)}</td><td class="dim">${words.kinds[/** @type {keyof typeof words.kinds} */ (kind)]}</td><td class="num dim">${size(pair.size)}</td></tr>`;
         })}</${Table}>${next && html`<div class="pad"><button type="button" onClick=${() => more({ of: name, cursors: [...cursors, next] })}>${words.more}</button></div>`}`

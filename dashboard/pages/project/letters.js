@@ -16,19 +16,22 @@ const PAGE = 100;
 const NONE = '-'; // in the address: no group is open
 const segment = encodeURIComponent;
 
-/** What a group's letters have in common, as filters of the routes. @param {any} group */
-const filtersOf = (group) => ({ reason: group.reason, appletID: group.appletID, handler: group.handler });
-/** @param {any} group */
+/** @typedef {import('../../api').DeadLetterGroup} LetterGroup */
+/** @typedef {import('../../api').DeadLetterRow} LetterRow */
+
+/** What a group's letters have in common, as filters of the routes. @param {LetterGroup} group */
+const filtersOf = ({ reason, appletID, handler }) => ({ reason, appletID, handler });
+/** @param {LetterGroup} group */
 const nameOf = (group) => [group.appletID, group.handler, group.reason].join('\n');
 
 /**
  * Replay all letters of a filter, batch by batch, and say how it went.
- * @param {string} project @param {Record<string, any>} filters
+ * @param {string} project @param {ReturnType<typeof filtersOf>} filters
  */
 async function replayAll(project, filters) {
   let [replayed, failed, after] = [0, 0, ''];
   do {
-    const done = await post(`/dead_letter/${segment(project)}/replay`, { ...filters, ...(after ? { after } : {}) });
+    const done = /** @type {import('../../api').ReplayedSelection} */ (await post(`/dead_letter/${segment(project)}/replay`, { ...filters, ...(after ? { after } : {}) }));
     replayed += done.replayed;
     failed += done.failed;
     after = done.next;
@@ -37,18 +40,18 @@ async function replayAll(project, filters) {
   say(words.replayed(replayed));
 }
 
-/** Discard all letters of a filter, batch by batch. @param {string} project @param {Record<string, any>} filters */
+/** Discard all letters of a filter, batch by batch. @param {string} project @param {ReturnType<typeof filtersOf>} filters */
 async function discardAll(project, filters) {
   let [discarded, after] = [0, ''];
   do {
-    const done = await remove(`/dead_letter/${segment(project)}`, { ...filters, after });
+    const done = /** @type {import('../../api').DiscardedSelection} */ (await remove(`/dead_letter/${segment(project)}`, { ...filters, after }));
     discarded += done.discarded;
     after = done.next;
   } while (after);
   say(words.discarded(discarded));
 }
 
-/** @param {{project: string, letter: any, onClose: () => void}} p */
+/** @param {{project: string, letter: LetterRow, onClose: () => void}} p */
 function Letter({ project, letter, onClose }) {
   const loaded = useLoad((signal) => get(`/dead_letter/${segment(project)}/${letter.letterID}`, {}, { signal }), [letter.letterID]);
   return html`<${Dialog} side title=${words.letter} onClose=${onClose}><p class="error">${letter.reason}</p>
@@ -61,21 +64,24 @@ function Letter({ project, letter, onClose }) {
     <${AsCommand} text=${`fieldbrook dead-letter replay ${quoted(project)} ${letter.letterID}`} /></${Dialog}>`;
 }
 
-/** The letters of a group, a page at a time. @param {{project: string, group: any, picked: Set<string>, pick: (ids: string[], on: boolean) => void, show: (letter: any) => void, round: number}} p */
+/** The letters of a group, a page at a time. @param {{project: string, group: LetterGroup, picked: Set<string>, pick: (ids: string[], on: boolean) => void, show: (letter: LetterRow) => void, round: number}} p */
 function Letters({ project, group, picked, pick, show, round }) {
   const [pages, more] = useState(/** @type {string[]} */ (['']));
   const loaded = useLoad(async (signal) => {
     const lists = [];
-    for (const before of pages) lists.push(...(await get(`/dead_letter/${segment(project)}`, { ...filtersOf(group), before, limit: PAGE }, { signal })).data);
+    for (const before of pages) {
+      const page = await get(`/dead_letter/${segment(project)}`, { ...filtersOf(group), before, limit: PAGE }, { signal });
+      lists.push(.../** @type {import('../../api').DeadLetterList} */ (page).data);
+    }
     return lists;
   }, [nameOf(group), pages, round]);
-  return html`<${Show} of=${loaded}>${(/** @type {any[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], [words.columns.failed], [words.columns.event], [words.columns.type], [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
+  return html`<${Show} of=${loaded}>${(/** @type {LetterRow[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], [words.columns.failed], [words.columns.event], [words.columns.type], [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
     ${list.map((one) => html`<tr key=${one.letterID}><td><label class="check"><input type="checkbox" aria-label=${words.selectOne(one.eventID)} checked=${picked.has(one.letterID)} onChange=${(/** @type {any} */ e) => pick([one.letterID], e.target.checked)} /></label></td>
       <td class="dim"><${Ago} at=${one.failedAt} /></td><td><button type="button" class="link mono" onClick=${() => show(one)}>${one.eventID}</button></td><td>${one.eventType}</td><td class="num">${one.attempts}</td><td class="num dim">${size(one.size)}</td></tr>`)}</${Table}>
-    ${list.length === pages.length * PAGE && html`<div class="pad"><button type="button" onClick=${() => more([...pages, list.at(-1).letterID])}>${words.more}</button></div>`}`}</${Show}>`;
+    ${list.length === pages.length * PAGE && html`<div class="pad"><button type="button" onClick=${() => more([...pages, list[list.length - 1].letterID])}>${words.more}</button></div>`}`}</${Show}>`;
 }
 
-/** @param {{project: string, group: any, open: boolean, reload: () => void, children?: any, discard: () => void}} p */
+/** @param {{project: string, group: LetterGroup, open: boolean, reload: () => void, children?: any, discard: () => void}} p */
 function Group({ project, group, open, reload, children, discard }) {
   const [busy, set] = useState(false);
   const replay = async () => {
@@ -95,8 +101,8 @@ function Selected({ project, picked, done }) {
   const replay = () => attempt(async () => {
     let failed = 0;
     for (let at = 0; at < ids.length; at += PAGE) {
-      const { results } = await post(`/dead_letter/${segment(project)}/replay`, { letterIDs: ids.slice(at, at + PAGE) });
-      failed += results.filter((/** @type {any} */ result) => result.code < 0).length;
+      const { results } = /** @type {import('../../api').ReplayedLetters} */ (await post(`/dead_letter/${segment(project)}/replay`, { letterIDs: ids.slice(at, at + PAGE) }));
+      failed += results.filter((result) => result.code < 0).length;
     }
     if (failed) throw new Error(words.failedAgain(failed, ids.length));
     say(words.replayed(ids.length));
@@ -112,8 +118,8 @@ function Selected({ project, picked, done }) {
 export function Page({ name, again }) {
   const groups = useLoad((signal) => get(`/dead_letter/${segment(name)}`, { groupBy: 'reason' }, { signal }), [name], 10_000);
   const [picked, set] = useState(/** @type {Set<string>} */ (new Set()));
-  const [shown, show] = useState(/** @type {any} */ (null));
-  const [discarding, discard] = useState(/** @type {any} */ (null));
+  const [shown, show] = useState(/** @type {LetterRow | null} */ (null));
+  const [discarding, discard] = useState(/** @type {LetterGroup | null} */ (null));
   const [round, next] = useState(0);
   const pick = (/** @type {string[]} */ ids, /** @type {boolean} */ on) => {
     const chosen = new Set(picked);
@@ -126,9 +132,9 @@ export function Page({ name, again }) {
     groups.again();
     again();
   };
-  return html`<${Show} of=${groups}>${(/** @type {any} */ { groups: list }) => (list.length
-    ? html`<${Card} title=${words.kept(count(list.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.count, 0)))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
-        ${list.map((/** @type {any} */ group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
+  return html`<${Show} of=${groups}>${(/** @type {import('../../api').DeadLetterGroups} */ { groups: list }) => (list.length
+    ? html`<${Card} title=${words.kept(count(list.reduce((sum, group) => sum + group.count, 0)))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
+        ${list.map((group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
     : html`<${Card}><${Empty} title=${words.none} icon="heart">${words.noneHint}</${Empty}></${Card}>`)}</${Show}>
     ${shown && html`<${Letter} key=${shown.letterID} project=${name} letter=${shown} onClose=${() => show(null)} />`}
     ${discarding && html`<${Confirm} title=${words.discardAll} text=${words.discardText(count(discarding.count))} submit=${words.discardAll} onClose=${() => discard(null)} work=${async () => { await discardAll(name, filtersOf(discarding)); reload(); }} />`}`;

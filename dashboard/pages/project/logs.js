@@ -24,7 +24,7 @@ const kindOf = (level) => (/err|fatal/i.test(level) ? 'bad' : /warn/i.test(level
 const Row = ({ row, index, project }) => html`<div role="row" aria-rowindex=${index + 2} class="row"><span role="cell" class="mono dim" title=${moment(row.logTime)}>${row.eventID ? html`<a href=${to('projects', project, 'events', row.eventID)} aria-label=${words.toEvent(clock(row.logTime))}>${clock(row.logTime)}</a>` : clock(row.logTime)}</span>
   <span role="cell"><${Badge} kind=${kindOf(row.level)}>${row.level}</${Badge}></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
 
-/** @param {{applets: any[]}} p */
+/** @param {{applets: import('../../api').AppletReply[]}} p */
 function Filters({ applets }) {
   let timer = 0;
   const type = (/** @type {any} */ event) => {
@@ -33,7 +33,7 @@ function Filters({ applets }) {
     timer = window.setTimeout(() => filter({ contains: text }), TYPING_MS);
   };
   return html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${(/** @type {any} */ e) => filter({ level: e.target.value })}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
-    <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${(/** @type {any} */ e) => filter({ instance: e.target.value })}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance.instanceID}>${one.name}</option>`)}</select>
+    <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${(/** @type {any} */ e) => filter({ instance: e.target.value })}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance?.instanceID}>${one.name}</option>`)}</select>
     <input type="search" placeholder=${words.contains} aria-label=${words.contains} defaultValue=${query.value.contains ?? ''} onInput=${type} />`;
 }
 
@@ -49,7 +49,7 @@ export function Page({ name, applets }) {
   const some = Object.values(wanted).some(Boolean);
   return html`<${Card} kind="live" controls=${html`<div class="line controls"><${PauseButton} live=${live} /><${Filters} applets=${applets} /></div>`}>
       <div class="line status"><${Counts} live=${live} /></div>
-      <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {any} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
+      <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {import('../../api').LogLine} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
       <${Newer} live=${live} />
       ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} />` : live.loading ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}</${Empty}>`}</div>`}
       ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
@@ -59,6 +59,6 @@ export function Page({ name, applets }) {
 /** The newest rows, or those before one; the newest first. @param {string} project @param {Record<string, string>} wanted @param {string} before @param {AbortSignal} [signal] */
 async function load(project, wanted, before, signal) {
   const { data, next } = await get(`/applet_log/${encodeURIComponent(project)}`, { ...wanted, before: before || String(Number.MAX_SAFE_INTEGER), limit: OPENED_WITH }, { signal });
-  const rows = data.toSorted((/** @type {any} */ a, /** @type {any} */ b) => Number(b.sequence) - Number(a.sequence));
-  return { data: rows, next: next ?? (rows.length === OPENED_WITH ? rows.at(-1).sequence : '') };
+  const rows = data.toSorted((a, b) => Number(b.sequence) - Number(a.sequence));
+  return { data: rows, next: next ?? (rows.length === OPENED_WITH ? (rows.at(-1)?.sequence ?? '') : '') };
 }

@@ -48,7 +48,7 @@ export function Page({ name, project, applets, again }) {
   const find = query.value.find ?? '';
   const segment = encodeURIComponent(name);
   const loaded = useLoad((signal) => get(`/publisher/x/${segment}`, { find, size }, { signal }), [name, find, size], EVERY_MS);
-  const types = [...new Set(applets.flatMap((one) => (one.strategies ?? []).map((/** @type {any} */ rule) => rule.eventType)))];
+  const types = [...new Set(applets.flatMap((one) => (one.strategies ?? []).map((rule) => rule.eventType)))];
   const close = () => show(null);
   const done = () => {
     loaded.again();
@@ -59,7 +59,7 @@ export function Page({ name, project, applets, again }) {
     done();
     filter({ connect: publisherID });
   };
-  const open = (/** @type {string} */ what, /** @type {any} */ which) => show({ what, which });
+  const open = (/** @type {string} */ what, /** @type {import('../../api').PublisherReply | null} */ which) => show({ what, which });
   const which = dialog?.which;
   const adding = dialog?.what === 'add' || query.value.new;
   const content = (/** @type {any} */ { data, total }) => {

@@ -25,42 +25,45 @@ function Payload({ base64, size: length }) {
   return html`${kind === 'bytes' && html`<p class="dim">${words.bytesShown}</p>`}<${Code} label=${words.payload} text=${text} plain=${kind !== 'json'} />`;
 }
 
-/** @param {{result: any}} p */
+/** @typedef {import('../../api').EventDetails} Details */
+/** @typedef {import('../../api').EventRow & Partial<Details>} Row as a list has it, or with its details */
+
+/** @param {{result: import('../../api').HandlerResult}} p */
 const Run = ({ result }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
     <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>`}>
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
 
-/** @param {{rows: any[]}} p */
+/** @param {{rows: import('../../api').LogLine[]}} p */
 const Logged = ({ rows }) => html`<${Step} title=${html`<strong>${words.logged}</strong>`}>${rows.map((row) => html`<p class="log-line mono"><${Badge} kind=${/err/i.test(row.level) ? 'bad' : /warn/i.test(row.level) ? 'warn' : ''}>${row.level}</${Badge}> ${row.msg}</p>`)}</${Step}>`;
 
-/** @param {{effect: any}} p */
+/** @param {{effect: import('../../api').Effect}} p */
 const Sent = ({ effect }) => html`<${Step} at=${effect.at} kind=${effect.state === 'refused' ? 'bad' : ''} title=${html`<strong>${words.sent}</strong> ${effect.kind} ${words.to} <b>${effect.target}</b>, ${size(effect.size)} <${Badge} kind=${effect.state === 'delivered' ? 'good' : effect.state === 'refused' ? 'bad' : ''}>${/** @type {any} */ (words.states)[effect.state] ?? effect.state}</${Badge}>`}>${effect.reason && html`<p class="error">${effect.reason}</p>`}</${Step}>`;
 
-/** @param {{project: string, row: any, traced: any}} p */
+/** @param {{project: string, row: Row, traced: Details['trace']}} p */
 function Wrote({ project, row, traced }) {
   if (traced) return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><${HostCalls} calls=${traced.calls} omitted=${traced.omitted} /></${Step}>`;
   const trace = () => attempt(() => post(`/event_log/${segment(project)}/trace`, { events: 100, minutes: 10 }), words.tracing);
   return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><p class="dim">${row.traced ? words.traceGone : words.notTraced} <button type="button" class="small" onClick=${trace}>${words.traceNext}</button></p></${Step}>`;
 }
 
-/** @param {{project: string, row: any, publisher: string, details: any}} p */
+/** @param {{project: string, row: Row, publisher: string, details?: Partial<Details>}} p */
 function Steps({ project, row, publisher, details }) {
   const { logs = [], effects = [], refusals = [], transactions = [] } = details ?? {};
   const time = Date.parse(row.handledAt) - Date.parse(row.receivedAt);
   return html`<ol class="story">
     <${Step} at=${row.receivedAt} title=${html`<strong>${words.received}</strong> ${words.over} ${row.source || 'http'} ${words.by} <b>${publisher}</b>, ${words.ofType} <b>${row.eventType}</b>, ${size(row.size)}`}>${details ? html`<${Payload} base64=${details.payload} size=${row.size} />` : html`<${Waiting} rows=${2} />`}</${Step}>
-    ${refusals.map((/** @type {any} */ refusal) => html`<${Step} kind="bad" at=${refusal.refusedAt} title=${html`<strong>${words.refused}</strong> ${refusal.error}`}><p>${refusal.reason}</p></${Step}>`)}
+    ${refusals.map((refusal) => html`<${Step} kind="bad" at=${refusal.refusedAt} title=${html`<strong>${words.refused}</strong> ${refusal.error}`}><p>${refusal.reason}</p></${Step}>`)}
     ${row.error && html`<${Step} kind="bad" title=${html`<strong>${words.refused}</strong> ${row.error}`} />`}
     ${row.again ? html`<${Step} title=${words.again} />` : html`<${Step} kind=${row.results.length ? '' : 'warn'} title=${html`<strong>${words.matched}</strong> ${row.results.length ? words.strategies(row.results.length) : words.nothingHandles(row.eventType)}`}>${!row.results.length && html`<p><a href=${to('projects', project, 'applets')}>${words.addStrategy}</a></p>`}</${Step}>`}
-    ${!row.again && row.results.map((/** @type {any} */ result) => html`<${Run} result=${result} />`)}
+    ${!row.again && row.results.map((result) => html`<${Run} result=${result} />`)}
     ${logs.length > 0 && html`<${Logged} rows=${logs} />`}
     ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} row=${row} traced=${details.trace} />`}
     <${Step} at=${row.handledAt} title=${html`<strong>${words.answered}</strong> ${words.afterTime(duration(time))}`} />
-    ${transactions.map((/** @type {any} */ one) => html`<${Step} title=${html`<strong>${words.transaction}</strong> <a href=${`${to('projects', project, 'transactions')}?find=${one.hash}`}><code>${one.hash}</code></a> ${words.onChain(one.chainID)} <${Badge}>${one.state}</${Badge}>`} />`)}
-    ${effects.map((/** @type {any} */ effect) => html`<${Sent} effect=${effect} />`)}</ol>`;
+    ${transactions.map((one) => html`<${Step} title=${html`<strong>${words.transaction}</strong> <a href=${`${to('projects', project, 'transactions')}?find=${one.hash}`}><code>${one.hash}</code></a> ${words.onChain(one.chainID)} <${Badge}>${one.state}</${Badge}>`} />`)}
+    ${effects.map((effect) => html`<${Sent} effect=${effect} />`)}</ol>`;
 }
 
-/** @param {{project: string, row: any, details: any}} p */
+/** @param {{project: string, row: Row, details?: Partial<Details>}} p */
 function Actions({ project, row, details }) {
   const run = () => attempt(async () => {
     const received = Date.parse(row.receivedAt);
@@ -71,7 +74,7 @@ function Actions({ project, row, details }) {
   });
   const payload = details?.payload;
   const body = JSON.stringify({ header: { pub_id: 'PUBLISHER', token: 'TOKEN', event_type: row.eventType }, payload: payload ?? '' });
-  const failed = row.results.some((/** @type {any} */ result) => result.errMsg);
+  const failed = row.results.some((result) => result.errMsg);
   return html`<div class="line"><button type="button" disabled=${payload == null} onClick=${run}><${Icon} name="play" />${words.runAgain}</button>
       <a class="button" href=${`${to('projects', project, 'console')}?from=${row.place ?? ''}`}>${words.tryVersion}</a>
       ${payload != null && html`<${Copy} label=${words.asCurl} text=${`curl -d ${quoted(body)} ${location.protocol}//${location.hostname}:8888/srv-applet-mgr/v0/event/${project}`} />`}
@@ -79,10 +82,10 @@ function Actions({ project, row, details }) {
     <${AsCommand} text=${`fieldbrook event show ${quoted(project)} ${quoted(row.eventID)}`} />`;
 }
 
-/** @param {any[]} publishers @param {any} row */
+/** @param {import('../../api').PublisherReply[]} publishers @param {Row} row */
 const publisherOf = (publishers, row) => publishers.find((one) => one.publisherID === row.publisherID)?.name ?? (row.publisherID === '0' ? row.source : row.publisherID);
 
-/** @param {{project: string, place: string, row?: any, publishers: any[], applets: any[], onClose: () => void}} p row: as the list has it */
+/** @param {{project: string, place: string, row?: Row, publishers: import('../../api').PublisherReply[], onClose: () => void}} p row: as the list has it */
 export function StoryPanel({ project, place, row: known, publishers, onClose }) {
   const { data, error } = useLoad((signal) => get(`/event_log/${segment(project)}/at/${place}`, {}, { signal }), [project, place]);
   const row = data ?? known;
@@ -93,10 +96,10 @@ export function StoryPanel({ project, place, row: known, publishers, onClose }) 
       ${data && html`<${Actions} project=${project} row=${row} details=${data} />`}`}</${Dialog}>`;
 }
 
-/** The story as a page of its own, found by the event's id. @param {{project: string, eventID: string, publishers: any[], applets: any[]}} p */
+/** The story as a page of its own, found by the event's id. @param {{project: string, eventID: string, publishers: import('../../api').PublisherReply[]}} p */
 export function StoryPage({ project, eventID, publishers }) {
   const loaded = useLoad((signal) => load(project, eventID, signal), [project, eventID]);
-  return html`<${Show} of=${loaded}>${(/** @type {any[]} */ found) => (found.length
+  return html`<${Show} of=${loaded}>${(/** @type {Row[]} */ found) => (found.length
     ? found.map((row) => html`<${Card} title=${row.eventID} controls=${html`<span class="dim"><${Ago} at=${row.handledAt} /></span><${Copy} text=${row.eventID} />`}><div class="pad stack"><${Steps} project=${project} row=${row} publisher=${publisherOf(publishers, row)} details=${row} /><${Actions} project=${project} row=${row} details=${row} /></div></${Card}>`)
     : html`<${Empty} title=${words.gone}>${words.goneHint}</${Empty}>`)}</${Show}>`;
 }
@@ -104,5 +107,5 @@ export function StoryPage({ project, eventID, publishers }) {
 /** All that happened under an id: the event, its duplicates, its replays. @param {string} project @param {string} eventID @param {AbortSignal} signal */
 async function load(project, eventID, signal) {
   const { data } = await get(`/event_log/${segment(project)}`, { eventID, limit: 20 }, { signal });
-  return Promise.all(data.map((/** @type {any} */ row) => get(`/event_log/${segment(project)}/at/${row.place}`, {}, { signal }).catch(() => row)));
+  return Promise.all(data.map((row) => get(`/event_log/${segment(project)}/at/${row.place}`, {}, { signal }).catch(() => /** @type {Row} */ (row))));
 }

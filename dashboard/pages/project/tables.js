@@ -33,7 +33,7 @@ function Rows({ project, table }) {
   const loaded = useLoad((signal) => get(`/sql/${segment(project)}/${segment(table.name)}`, { order, desc: desc && 'true', offset, limit: PAGE, filter: column && equals ? `${column}=${equals}` : '' }, { signal }), [project, table.name, order, desc, offset, column, equals]);
   const sort = (/** @type {string} */ name) => filter({ order: order === name && desc ? '' : name, desc: order === name && !desc, offset: '' });
   const heading = (/** @type {string} */ name) => html`<button type="button" class="link" aria-label=${words.sortBy(name)} onClick=${() => sort(name)}>${name}${order === name ? html` <span aria-hidden="true">${desc ? '↓' : '↑'}</span>` : ''}</button>`;
-  return html`<div class="bar"><select aria-label=${words.filterColumn} value=${column} onChange=${(/** @type {any} */ e) => filter({ column: e.target.value, offset: '' })}><option value="">${words.anyColumn}</option>${table.columns.map((/** @type {any} */ one) => html`<option>${one.name}</option>`)}</select>
+  return html`<div class="bar"><select aria-label=${words.filterColumn} value=${column} onChange=${(/** @type {any} */ e) => filter({ column: e.target.value, offset: '' })}><option value="">${words.anyColumn}</option>${table.columns.map((/** @type {import('../../api').ColumnReply} */ one) => html`<option>${one.name}</option>`)}</select>
       <input aria-label=${words.filterValue} placeholder=${words.filterValue} disabled=${!column} defaultValue=${equals} onChange=${(/** @type {any} */ e) => filter({ equals: e.target.value, offset: '' })} /></div>
     <${Show} of=${loaded}>${(/** @type {any} */ { columns, data, more }) => html`${data.length ? html`<${Grid} columns=${columns} rows=${data} heading=${heading} label=${words.rowsOf(table.name)} />` : html`<${Empty} title=${words.noRows} />`}
       ${(offset > 0 || more) && html`<div class="pad line"><button type="button" disabled=${!offset} onClick=${() => filter({ offset: Math.max(0, offset - PAGE) || '' })}>${words.previous}</button><span class="dim">${words.range(offset + 1, offset + data.length)}</span><button type="button" disabled=${!more} onClick=${() => filter({ offset: offset + PAGE })}>${words.next}</button></div>`}`}</${Show}>`;
@@ -70,10 +70,10 @@ export function Tables({ project }) {
   const loaded = useLoad((signal) => get(`/sql/${segment(project)}`, {}, { signal }), [project]);
   const [open, show] = useState('');
   const list = loaded.data?.data ?? [];
-  const chosen = list.find((/** @type {any} */ one) => one.name === query.value.table) ?? list[0];
+  const chosen = list.find((one) => one.name === query.value.table) ?? list[0];
   const choose = (/** @type {string} */ name) => filter({ table: name, order: '', desc: '', offset: '', column: '', equals: '' });
   return html`<${Card} title=${words.tables} controls=${html`${chosen && html`<button type="button" onClick=${() => show('query')}><${Icon} name="terminal" />${words.query}</button>`}<button type="button" onClick=${() => show('schema')}><${Icon} name="edit" />${words.editSchema}</button>`}>
-    <${Show} of=${loaded}>${() => (chosen ? html`<div class="pad line">${list.map((/** @type {any} */ one) => html`<button type="button" aria-pressed=${one === chosen} onClick=${() => choose(one.name)}>${one.name} <${Badge}>${one.rows == null ? '…' : count(one.rows) + (one.more ? '+' : '')}</${Badge}></button>`)}</div><${Rows} key=${chosen.name} project=${project} table=${chosen} />`
+    <${Show} of=${loaded}>${() => (chosen ? html`<div class="pad line">${list.map((one) => html`<button type="button" aria-pressed=${one === chosen} onClick=${() => choose(one.name)}>${one.name} <${Badge}>${one.rows == null ? '…' : count(one.rows) + (one.more ? '+' : '')}</${Badge}></button>`)}</div><${Rows} key=${chosen.name} project=${project} table=${chosen} />`
       : html`<${Empty} title=${words.noTables} icon="list"><p>${words.noTablesHint}</p></${Empty}>`)}</${Show}></${Card}>
     ${open === 'query' && html`<${Query} project=${project} table=${chosen.name} onClose=${() => show('')} />`}${open === 'schema' && html`<${Schema} project=${project} onClose=${() => show('')} again=${loaded.again} />`}`;
 }

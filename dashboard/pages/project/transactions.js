@@ -25,15 +25,18 @@ export function wanted(text) {
   return found ? { eventID: found } : {};
 }
 
-/** @param {any} row @param {any} chain */
+/** @typedef {import('../../api').TransactionReply} Transaction */
+/** @typedef {Map<number, import('../../api').ChainReply>} Chains */
+
+/** @param {Transaction} row @param {import('../../api').ChainReply | undefined} chain */
 const depth = (row, chain) => (row.blockNumber == null || !chain ? '–' : words.confirmationsOf(Math.max(0, Math.min(chain.head - row.blockNumber + 1, chain.confirmations || 1)), chain.confirmations || 1));
 
-/** @param {{name: string, row: any, chains: Map<number, any>}} p */
+/** @param {{name: string, row: Transaction, chains: Chains}} p */
 const Row = ({ name, row, chains }) => html`<tr><td><${State} row=${row} /></td><td><button type="button" class="link mono" title=${row.hash} onClick=${() => filter({ tx: row.transactionID })}>${short(row.hash) || row.transactionID}</button></td><td>${chains.get(row.chainID)?.name ?? row.chainID}</td>
   <td class="mono dim" title=${row.to}>${row.to ? short(row.to) : words.create}</td><td class="num" title=${`${row.value} wei`}>${amount(row.value)}</td><td class="num">${count(row.nonce)}</td><td class="num" title=${row.feeWei && `${row.feeWei} wei`}>${amount(row.feeWei)}</td><td class="num">${depth(row, chains.get(row.chainID))}</td>
   <td>${row.eventID && html`<a class="mono" href=${to('projects', name, 'events', row.eventID)}>${short(row.eventID)}</a>`}</td><td class="dim"><${Ago} at=${row.createdAt} /></td></tr>`;
 
-/** @param {{given: Record<string, string>, chains: Map<number, any>}} p */
+/** @param {{given: Record<string, string>, chains: Chains}} p */
 function Filters({ given, chains }) {
   const change = (/** @type {string} */ name) => (/** @type {any} */ event) => filter({ [name]: event.target.type === 'checkbox' ? event.target.checked : event.target.value, before: '' });
   const any = ['state', 'chain', 'stuck', 'find', 'before'].some((name) => given[name]);
@@ -50,19 +53,19 @@ const command = (name, given) => ['fieldbrook tx list', quoted(name), given.stat
 /** @param {import('./frame.js').Project} project */
 export function Page({ name }) {
   const { state = '', chain = '', stuck = '', find = '', before = '', tx = '' } = query.value;
-  const path = `/tx/${encodeURIComponent(name)}`;
+  const path = /** @type {const} */ (`/tx/${encodeURIComponent(name)}`);
   const isNumber = /^\d+-\d+$/.test(find.trim());
-  const load = async (/** @type {AbortSignal} */ signal) => (isNumber ? { data: [await get(`${path}/${find.trim()}`, {}, { signal })] } : get(path, { state, chainID: chain, stuck: stuck === '1', limit: PAGE, before, ...wanted(find) }, { signal }));
+  const load = async (/** @type {AbortSignal} */ signal) => (isNumber ? { data: [await get(`${path}/${find.trim()}`, {}, { signal })], next: '' } : get(path, { state, chainID: chain, stuck: stuck === '1', limit: PAGE, before, ...wanted(find) }, { signal }));
   const rows = useLoad(load, [name, state, chain, stuck, find, before], EVERY_MS);
   const sums = useLoad((signal) => get(`${path}/state`, {}, { signal }), [name], EVERY_MS);
   const known = useLoad((signal) => get('/chain', {}, { signal }), [], EVERY_MS);
-  const chains = new Map((known.data?.data ?? []).map((/** @type {any} */ one) => [one.chainID, one]));
+  const chains = new Map((known.data?.data ?? []).map((one) => [one.chainID, one]));
   const filtered = state || chain || stuck || find || before;
   const again = () => {
     rows.again();
     sums.again();
   };
-  const list = (/** @type {any} */ { data, next }) => (data.length ? html`<${Table} label=${words.label} columns=${COLUMNS}>${data.map((/** @type {any} */ row) => html`<${Row} key=${row.transactionID} name=${name} row=${row} chains=${chains} />`)}</${Table}>
+  const list = (/** @type {{data: Transaction[], next: string}} */ { data, next }) => (data.length ? html`<${Table} label=${words.label} columns=${COLUMNS}>${data.map((row) => html`<${Row} key=${row.transactionID} name=${name} row=${row} chains=${chains} />`)}</${Table}>
       ${(next || before) && html`<div class="pad line">${before && html`<button type="button" onClick=${() => filter({ before: '' })}>${words.seeNewer}</button>`}${next && html`<button type="button" onClick=${() => filter({ before: next })}>${more}</button>`}</div>`}`
     : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank" rel="noopener">${words.howTo}</a></${Empty}>`);
   return html`<div class="stack">${sums.data && (sums.data.data.length > 0 || sums.data.weiPerDay != null) && html`<${Spending} name=${name} state=${sums.data} chains=${chains} again=${again} />`}

@@ -37,7 +37,7 @@ export const limitSet = 'Limit set';
 export const counted = (counts) => ['init', 'pending', 'in_block', 'confirmed', 'failed'].filter((name) => counts[name]).map((name) => `${count(counts[name])} ${states[name.toUpperCase()]}`).join(', ') || 'none yet';
 export const title = (/** @type {string} */ id) => `Transaction ${id}`;
 export const facts = { from: 'From', to: 'To', value: 'Value', nonce: 'Nonce', operator: 'Operator', event: 'Sent by event', outcome: 'Outcome becomes an event', block: 'Block', fee: 'Fee', gas: 'Gas', confirmations: 'Confirmations', created: 'Committed', sent: 'Sent', hash: 'Hash' };
-/** @param {string | number} used @param {string | number} limit */
+/** @param {string | number | undefined} used @param {string | number} limit */
 export const gasOf = (used, limit) => (used ? `${count(Number(used))} of ${count(Number(limit))}` : `at most ${count(Number(limit))}`);
 /** @param {number} have @param {number} need */
 export const confirmationsOf = (have, need) => `${count(have)} of ${count(need)}`;

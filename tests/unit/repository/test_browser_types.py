@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -77,3 +78,44 @@ def test_a_misspelt_key_of_an_answer_is_found(tmp_path: Path) -> None:
         )
         assert (checked.returncode == 0) is known, checked.stdout
         assert ("does not exist" in checked.stdout) is not known
+
+
+REQUESTS = """\
+/**
+ * @param {import('TYPES').Asks<'GET', {}>} get @param {import('TYPES').Sends<'PUT', {}>} put
+ * @param {import('TYPES').Calls<{}>} call @param {string} name
+ * @param {'chain_tx' | 'contract_log'} kind
+ */
+export async function ask(get, put, call, name, kind) {
+  const path = /** @type {const} */ (`/monitor/x/${name}/${kind}`);
+  (await get(`/project/x/${name}/data`)).description;
+  (await get(`/project/x/${name}/data`)).summary; // wrong
+  (await get('/project/datalist', { size: '' })).data[0].envs.env;
+  (await get('/project/datalist', { length: 3 })).data; // wrong
+  (await get(`${path}/datalist`)).data[0].lag;
+  (await get(`${path}/datalist`)).data[0].delay; // wrong
+  await get(`/nothing/${name}`); // wrong
+  await put(`/deploy/${name}/STOP`);
+  await put('/login', { username: name, password: name });
+  await put('/login', { username: name, pin: name }); // wrong
+  await put('/login'); // wrong
+  await call('POST', '/logout');
+  await call('POST', '/log_out'); // wrong
+}
+"""
+
+
+def test_what_a_request_sends_and_reads_is_that_of_its_route(tmp_path: Path) -> None:
+    require_tool("npm")
+    compiler = importlib.import_module("browser_types").typescript()
+    module = tmp_path / "module.js"
+    module.write_text(REQUESTS.replace("TYPES", str(ROOT / "dashboard" / "api.d.ts")))
+    flags = ("--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022")
+    checked = subprocess.run(
+        [str(compiler), *flags, str(module)], capture_output=True, check=False, text=True
+    )
+    found = {
+        int(line) for line in re.findall(r"^[^\n(]+\((\d+),\d+\): ", checked.stdout, re.MULTILINE)
+    }
+    wrong = {n for n, line in enumerate(REQUESTS.splitlines(), 1) if line.endswith("// wrong")}
+    assert found == wrong, checked.stdout

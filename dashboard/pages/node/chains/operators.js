@@ -31,10 +31,10 @@ function NewOperator({ imports, onClose, again }) {
     <${AsCommand} text=${imports ? `fieldbrook operator create ${quoted(name || 'NAME')}` : `fieldbrook operator generate ${quoted(name || 'NAME')}`} /></${Dialog}>`;
 }
 
-/** @param {{operator: any, onClose: () => void}} p */
+/** @param {{operator: import('../../../api').OperatorReply, onClose: () => void}} p */
 function Export({ operator, onClose }) {
   const [key, set] = useState('');
-  const work = async (/** @type {Record<string, any>} */ { password }) => set((await post(`/operator/data/${operator.operatorID}/export`, { password })).privateKey);
+  const work = async (/** @type {Record<string, any>} */ { password }) => set((await post(`/operator/data/${operator.operatorID}/export`, { password })).privateKey ?? '');
   return html`<${Dialog} title=${words.exportTitle(operator.name)} onClose=${onClose}>${key ? html`<${Code} label=${words.exported} text=${key} plain />` : html`<${Form} submit=${words.exportKey} work=${work} danger>
       <p>${words.exportText}</p><${Field} label=${words.yourPassword}><input name="password" type="password" required autofocus autocomplete="current-password" /></${Field}></${Form}>`}
     <${AsCommand} text=${`fieldbrook operator export ${quoted(operator.name)}`} /></${Dialog}>`;
@@ -42,14 +42,19 @@ function Export({ operator, onClose }) {
 
 export function Operators() {
   const operators = useLoad((signal) => get('/operator/datalist', { size: 1000 }, { signal }), []);
-  const [open, set] = useState(/** @type {{what: string, operator?: any} | null} */ (null));
+  const [open, set] = useState(/** @type {{what: string, operator?: import('../../../api').OperatorReply} | null} */ (null));
   const close = () => set(null);
-  const row = (/** @type {any} */ one) => html`<tr key=${one.operatorID}><td><strong>${one.name}</strong> ${one.name === 'default' && html`<${Badge} title=${words.isDefault}>${words.byDefault}</${Badge}>`}</td><td class="mono nowrap">${one.address}<${Copy} text=${one.address} /></td>
+  const drop = async (/** @type {import('../../../api').OperatorReply} */ gone) => {
+    await remove(`/operator/data/${gone.operatorID}`);
+    say(words.removed(gone.name));
+    operators.again();
+  };
+  const row = (/** @type {import('../../../api').OperatorReply} */ one) => html`<tr key=${one.operatorID}><td><strong>${one.name}</strong> ${one.name === 'default' && html`<${Badge} title=${words.isDefault}>${words.byDefault}</${Badge}>`}</td><td class="mono nowrap">${one.address}<${Copy} text=${one.address} /></td>
     <td><${Badge}>${words.operatorTypes[one.type]}</${Badge}></td><td class="dim nowrap"><${Ago} at=${one.createdAt} /></td>
     <td class="end">${isAdmin() && html`<button type="button" class="ghost small" onClick=${() => set({ what: 'export', operator: one })}>${words.exportKey}</button>`}<button type="button" class="ghost square small" aria-label=${words.removeTitle(one.name)} onClick=${() => set({ what: 'remove', operator: one })}><${Icon} name="trash" /></button></td></tr>`;
   return html`<${Card} title=${words.operators} controls=${html`<button type="button" onClick=${() => set({ what: 'import' })}>${words.importKey}</button><button type="button" onClick=${() => set({ what: 'generate' })}><${Icon} name="plus" />${words.generate}</button>`}>
       <${Show} of=${operators}>${(/** @type {any} */ { data }) => html`<${Table} label=${words.operators} columns=${COLUMNS}>${data.map(row)}</${Table}>`}</${Show}></${Card}>
     ${(open?.what === 'import' || open?.what === 'generate') && html`<${NewOperator} imports=${open.what === 'import'} onClose=${close} again=${operators.again} />`}
     ${open?.what === 'export' && html`<${Export} operator=${open.operator} onClose=${close} />`}
-    ${open?.what === 'remove' && html`<${Confirm} title=${words.removeTitle(open.operator.name)} text=${words.removeText} submit=${common.remove} name=${open.operator.name} onClose=${close} work=${async () => { await remove(`/operator/data/${open.operator.operatorID}`); say(words.removed(open.operator.name)); operators.again(); }} />`}`;
+    ${open?.what === 'remove' && open.operator && html`<${Confirm} title=${words.removeTitle(open.operator.name)} text=${words.removeText} submit=${common.remove} name=${open.operator.name} onClose=${close} work=${drop.bind(null, open.operator)} />`}`;
 }

@@ -17,7 +17,7 @@ import { Versions } from './versions.js';
 import * as words from '../../../words/en/applets.js';
 import { edit, remove as removeWord, save } from '../../../words/en/common.js';
 
-/** @param {{project: string, applet: any, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, applet: import('../../../api').AppletReply, onClose: () => void, onDone: () => void}} p */
 function EditApplet({ project, applet, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     await changeApplet(applet.appletID, null, { appletName: form.name, wasmCache: { mode: applet.wasmCache.mode, prefix: form.prefix }, ...isolationOf(form) });
@@ -30,13 +30,13 @@ function EditApplet({ project, applet, onClose, onDone }) {
     <${Field} label=${words.prefix} hint=${words.prefixHint}><input name="prefix" defaultValue=${applet.wasmCache.prefix ?? ''} autocomplete="off" spellcheck=${false} /></${Field}></${Form}></${Dialog}>`;
 }
 
-/** @param {{project: string, applet: any, again: () => void, deploy: (file: File) => void}} p */
+/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void, deploy: (file: File) => void}} p */
 function Controls({ project, applet, again, deploy }) {
   const [dialog, show] = useState('');
   const runs = applet.instance?.state === 'STARTED';
   const close = () => show('');
   const toggle = () => attempt(async () => {
-    if (runs) await put(`/deploy/${applet.instance.instanceID}/STOP`);
+    if (applet.instance && runs) await put(`/deploy/${applet.instance.instanceID}/STOP`);
     else if (applet.instance) await put(`/deploy/${applet.instance.instanceID}/START`);
     else await post(`/deploy/applet/${applet.appletID}`);
     again();
@@ -57,7 +57,7 @@ function Controls({ project, applet, again, deploy }) {
 /** What this card can do, for a shell. @param {string} project @param {string} applet */
 const commands = (project, applet) => ['show', 'stop', 'start', 'versions', 'rollback', 'delete'].map((verb) => `fieldbrook applet ${verb} ${quoted(project)} ${quoted(applet)}`).join('\n');
 
-/** @param {{project: string, applet: any, again: () => void, deploy: (file: File) => void, open: boolean}} p open: show its versions at once */
+/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void, deploy: (file: File) => void, open: boolean}} p open: show its versions at once */
 export function AppletCard({ project, applet, again, deploy, open }) {
   const [shown, show] = useState(open);
   const state = /** @type {keyof typeof words.states} */ (applet.instance?.state ?? 'REMOVED');

@@ -53,7 +53,7 @@ const Kept = ({ strategies, handlers }) => html`<div><p class="hint">${strategie
 const rulesOf = (form) => Object.keys(form).filter((name) => name.startsWith('type-')).map((name) => ({ eventType: form[name].trim(), handler: form[name.replace('type-', 'handler-')] }));
 
 /**
- * @param {{project: string, file: File, applets: any[], into?: any, onClose: () => void, onDone: () => void}} p
+ * @param {{project: string, file: File, applets: import('../../../api').AppletReply[], into?: import('../../../api').AppletReply, onClose: () => void, onDone: () => void}} p
  *   into: the applet that gets a new version, if it was chosen already
  */
 export function Deploy({ project, file, applets, into, onClose, onDone }) {
@@ -61,18 +61,17 @@ export function Deploy({ project, file, applets, into, onClose, onDone }) {
   const same = into ?? applets.find((one) => one.name === stem(file.name));
   const [chosen, choose] = useState(same?.appletID ?? NEW);
   const applet = applets.find((one) => one.appletID === chosen);
-  const report = checked.data;
   const work = async (/** @type {Record<string, any>} */ form) => {
     const answer = applet ? await changeApplet(applet.appletID, file, {}) : await createApplet(project, file, { appletName: form.name, strategies: rulesOf(form), ...isolationOf(form) });
     say(words.deployed(answer.name));
     onDone();
     onClose();
   };
-  const fields = () => html`<${Check} report=${report} /><${Form} submit=${words.deploy} work=${work} disabled=${report.problems.length > 0}>
+  const fields = (/** @type {import('../../../api').ModuleInspection} */ report) => html`<${Check} report=${report} /><${Form} submit=${words.deploy} work=${work} disabled=${report.problems.length > 0}>
     ${applets.length > 0 && html`<${Field} label=${words.target}><select onChange=${(/** @type {any} */ e) => choose(e.target.value)}><option value=${NEW}>${words.asNew}</option>${applets.map((one) => html`<option value=${one.appletID} selected=${one.appletID === chosen}>${words.asVersion(one.name, one.version + 1)}</option>`)}</select></${Field}>`}
     ${applet ? html`<${Kept} strategies=${applet.strategies} handlers=${report.handlers} />` : html`<${Field} label=${words.name}><input name="name" required maxlength="64" defaultValue=${stem(file.name)} autocomplete="off" spellcheck=${false} /></${Field}>
       <${Rules} handlers=${report.handlers} /><${Isolation} />`}</${Form}>
     <${AsCommand} text=${`fieldbrook applet deploy ${quoted(project)} ${quoted(file.name)}${applet ? ` --name ${quoted(applet.name)}` : ''}`} />`;
   return html`<${Dialog} title=${words.deployTitle(file.name)} onClose=${onClose} kind="roomy">
-    ${report ? fields() : checked.error ? html`<${Problem} error=${checked.error} again=${checked.again} />` : html`<${Waiting} rows=${3} />`}</${Dialog}>`;
+    ${checked.data ? fields(checked.data) : checked.error ? html`<${Problem} error=${checked.error} again=${checked.again} />` : html`<${Waiting} rows=${3} />`}</${Dialog}>`;
 }

@@ -13,10 +13,10 @@ import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/applets.js';
 import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
 
-/** @param {{project: string, applet: any, rule: any, onClose: () => void, onDone: () => void}} p rule: null for a new one */
+/** @param {{project: string, applet: import('../../../api').AppletReply, rule: any, onClose: () => void, onDone: () => void}} p rule: null for a new one */
 function StrategyDialog({ project, applet, rule, onClose, onDone }) {
   const versions = useLoad((signal) => get(`/applet/data/${applet.appletID}/versions`, {}, { signal }), [applet.appletID, applet.version]);
-  const handlers = versions.data?.data.find((/** @type {any} */ one) => one.current)?.handlers ?? [];
+  const handlers = versions.data?.data.find((one) => one.current)?.handlers ?? [];
   const work = async (/** @type {Record<string, any>} */ form) => {
     const body = { appletID: applet.appletID, eventType: form.type.trim(), handler: form.handler.trim(), autoCollectMetric: form.collect === 'on' };
     if (rule) await put(`/strategy/${rule.strategyID}`, body);
@@ -33,13 +33,13 @@ function StrategyDialog({ project, applet, rule, onClose, onDone }) {
     <label class="check"><input name="collect" type="checkbox" defaultChecked=${rule?.autoCollectMetric ?? false} />${words.collect}</label></${Form}><${AsCommand} text=${command} /></${Dialog}>`;
 }
 
-/** @param {{project: string, applet: any, again: () => void}} p */
+/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void}} p */
 export function Strategies({ project, applet, again }) {
   const [dialog, show] = useState(/** @type {{what: string, rule: any} | null} */ (null));
   const close = () => show(null);
   const rules = applet.strategies ?? [];
   const { type, handler, state } = words.strategyColumns;
-  const row = (/** @type {any} */ rule) => html`<tr key=${rule.strategyID}><td><a href=${`${to('projects', project, 'events')}?type=${encodeURIComponent(rule.eventType)}`}>${rule.eventType}</a></td><td class="mono">${rule.handler}</td>
+  const row = (/** @type {import('../../../api').StrategyReply} */ rule) => html`<tr key=${rule.strategyID}><td><a href=${`${to('projects', project, 'events')}?type=${encodeURIComponent(rule.eventType)}`}>${rule.eventType}</a></td><td class="mono">${rule.handler}</td>
     <td><${Badge} kind=${rule.dead ? 'bad' : 'good'} title=${rule.warnings?.join('\n')}>${rule.dead ? words.dead : words.works}</${Badge}></td>
     <td class="end"><span class="row-actions"><button type="button" class="ghost small" aria-label=${words.editStrategy(rule.eventType)} title=${edit} onClick=${() => show({ what: 'edit', rule })}><${Icon} name="edit" /></button>
       <button type="button" class="ghost small" aria-label=${words.deleteStrategy(rule.eventType)} title=${removeWord} onClick=${() => show({ what: 'delete', rule })}><${Icon} name="trash" /></button></span></td></tr>`;

@@ -16,7 +16,7 @@ import { actions } from '../../../words/en/common.js';
 const DIGITS = 12;
 const HANDLERS = 3;
 
-/** @param {{project: string, applet: any, number: number, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, applet: import('../../../api').AppletReply, number: number, onClose: () => void, onDone: () => void}} p */
 function RollBack({ project, applet, number, onClose, onDone }) {
   const work = async () => {
     await put(`/applet/data/${applet.appletID}/versions/${number}`);
@@ -37,7 +37,7 @@ function Row({ one, back }) {
       <button type="button" class="ghost small" aria-label=${words.download(one.version)} title=${words.download(one.version)} onClick=${save}><${Icon} name="download" /></button></span></td></tr>`;
 }
 
-/** @param {{project: string, applet: any, again: () => void}} p */
+/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void}} p */
 export function Versions({ project, applet, again }) {
   const [number, back] = useState(0);
   const loaded = useLoad((signal) => get(`/applet/data/${applet.appletID}/versions`, {}, { signal }), [applet.appletID, applet.version, applet.updatedAt]);
@@ -46,6 +46,6 @@ export function Versions({ project, applet, again }) {
     loaded.again();
     again();
   };
-  return html`<${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => html`<${Table} label=${`${words.versions}, ${applet.name}`} columns=${[[version], [module], [digest], [bytes, 'num'], [handlers], [author], [time], [actions, 'hidden']]}>${data.map((/** @type {any} */ one) => html`<${Row} key=${one.version} one=${one} back=${back} />`)}</${Table}>`}</${Show}>
+  return html`<${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => html`<${Table} label=${`${words.versions}, ${applet.name}`} columns=${[[version], [module], [digest], [bytes, 'num'], [handlers], [author], [time], [actions, 'hidden']]}>${data.map((/** @type {import('../../../api').VersionReply} */ one) => html`<${Row} key=${one.version} one=${one} back=${back} />`)}</${Table}>`}</${Show}>
     ${number > 0 && html`<${RollBack} project=${project} applet=${applet} number=${number} onClose=${() => back(0)} onDone=${done} />`}`;
 }

@@ -25,13 +25,13 @@ function Payload({ draft, change, send }) {
     <small id="payload-check" class=${check.ok ? '' : 'error'}>${check.note}</small></div>`;
 }
 
-/** @param {{draft: Draft, change: (changes: Partial<Draft>) => void, publishers: any[], types: string[]}} p */
+/** @param {{draft: Draft, change: (changes: Partial<Draft>) => void, publishers: import('../../../api').PublisherReply[], types: string[]}} p */
 const Head = ({ draft, change, publishers, types }) => html`<div class="fields">
   ${draft.way !== 'dry' && html`<${Field} label=${words.publisher}><select onChange=${(/** @type {any} */ e) => change({ publisherID: e.target.value })}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select></${Field}>`}
   <${Field} label=${words.eventType}><input list="console-types" value=${draft.type} spellcheck=${false} autocapitalize="none" onInput=${(/** @type {any} */ e) => change({ type: e.target.value })} /></${Field}><datalist id="console-types">${types.map((one) => html`<option value=${one} />`)}</datalist></div>`;
 
 /**
- * @param {{project: string, applets: any[], publishers: any[], types: string[], draft: Draft, change: (changes: Partial<Draft>) => void,
+ * @param {{project: string, applets: import('../../../api').AppletReply[], publishers: import('../../../api').PublisherReply[], types: string[], draft: Draft, change: (changes: Partial<Draft>) => void,
  *   onSent: (entry: import('./kept.js').Entry) => void}} p
  */
 export function Editor({ project, applets, publishers, types, draft, change, onSent }) {

@@ -15,7 +15,7 @@ export function Outcome({ entry }) {
   return html`<${Badge} kind=${went === null ? 'warn' : went ? 'good' : 'bad'}>${text}</${Badge}>`;
 }
 
-/** @param {{project: string, publishers: any[], entry: import('./kept.js').Entry | undefined}} p */
+/** @param {{project: string, publishers: import('../../../api').PublisherReply[], entry: import('./kept.js').Entry | undefined}} p */
 export function Result({ project, publishers, entry }) {
   if (!entry) return html`<${Card} title=${words.result}><${Empty} title=${words.none} icon="send">${words.noneHint}</${Empty}></${Card}>`;
   const took = duration(entry.ms);

@@ -12,14 +12,14 @@ import * as words from '../../../words/en/console.js';
 
 /** Applet, version and handler of a dry run. @typedef {{appletID: string, handler: string, version: number, withState: boolean}} What */
 
-/** @param {{applets: any[], type: string, what: What | null, choose: (what: What) => void}} p */
+/** @param {{applets: import('../../../api').AppletReply[], type: string, what: What | null, choose: (what: What) => void}} p */
 export function DryRun({ applets, type, what, choose }) {
-  const applet = applets.find((one) => one.appletID === what?.appletID) ?? applets.find((one) => one.strategies.some((/** @type {any} */ rule) => rule.eventType === type)) ?? applets[0];
+  const applet = applets.find((one) => one.appletID === what?.appletID) ?? applets.find((one) => one.strategies.some((rule) => rule.eventType === type)) ?? applets[0];
   const versions = useLoad(async (signal) => (applet ? (await get(`/applet/data/${applet.appletID}/versions`, {}, { signal })).data : []), [applet?.appletID, applet?.version]);
-  const version = versions.data?.find((/** @type {any} */ one) => one.version === what?.version) ?? versions.data?.find((/** @type {any} */ one) => one.current);
-  const named = applet?.strategies.find((/** @type {any} */ rule) => rule.eventType === type) ?? applet?.strategies[0];
+  const version = versions.data?.find((one) => one.version === what?.version) ?? versions.data?.find((one) => one.current);
+  const named = applet?.strategies.find((rule) => rule.eventType === type) ?? applet?.strategies[0];
   const handlers = version?.handlers ?? [];
-  const handler = handlers.includes(what?.handler) ? what?.handler : handlers.includes(named?.handler) ? named.handler : handlers[0];
+  const handler = what && handlers.includes(what.handler) ? what.handler : named && handlers.includes(named.handler) ? named.handler : handlers[0];
   useEffect(() => {
     if (applet && version && handler) choose({ appletID: applet.appletID, version: version.version, handler, withState: what?.withState ?? true });
   }, [applet?.appletID, version?.version, handler]);
@@ -27,19 +27,19 @@ export function DryRun({ applets, type, what, choose }) {
   const pick = (/** @type {Partial<What>} */ change) => choose({ appletID: applet.appletID, version: version?.version ?? 0, handler: handler ?? '', withState: what?.withState ?? true, ...change });
   return html`<p class="hint">${words.dryText}</p><div class="fields">
     <${Field} label=${words.applet}><select onChange=${(/** @type {any} */ e) => pick({ appletID: e.target.value, version: 0 })}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select></${Field}>
-    <${Field} label=${words.version}><select onChange=${(/** @type {any} */ e) => pick({ version: Number(e.target.value) })}>${versions.data?.map((/** @type {any} */ one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
+    <${Field} label=${words.version}><select onChange=${(/** @type {any} */ e) => pick({ version: Number(e.target.value) })}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
     <${Field} label=${words.handler}><select onChange=${(/** @type {any} */ e) => pick({ handler: e.target.value })}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div>
     <label class="check"><input type="checkbox" checked=${what?.withState ?? true} onChange=${(/** @type {any} */ e) => pick({ withState: e.target.checked })} />${words.withState}</label>`;
 }
 
-/** @param {{project: string, applets: any[], what: What, draft: import('./kept.js').Draft}} p */
+/** @param {{project: string, applets: import('../../../api').AppletReply[], what: What, draft: import('./kept.js').Draft}} p */
 export function DryCommand({ project, applets, what, draft }) {
   const name = applets.find((one) => one.appletID === what.appletID)?.name ?? '';
   const state = what.withState ? '' : ' --without-state';
   return html`<${AsCommand} text=${`fieldbrook applet dry-run ${quoted(project)} ${quoted(name)} --handler ${quoted(what.handler)} --type ${quoted(draft.type || 'DEFAULT')} --payload ${quoted(draft.text)}${state}`} />`;
 }
 
-/** @param {{project: string, publisher: any, draft: import('./kept.js').Draft}} p */
+/** @param {{project: string, publisher: import('../../../api').PublisherReply, draft: import('./kept.js').Draft}} p */
 export function Commands({ project, publisher, draft }) {
   const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal }), []);
   if (!boot.data || !publisher) return null;

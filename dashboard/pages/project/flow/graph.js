@@ -31,6 +31,16 @@ const DENSE = 4; // quiet sources are joined to all types as long as there are n
  *
  * @typedef {{from: string, to: string, rate: number, recent: number, failed: number}} Line `from` and `to` are ids of nodes or rows
  * @typedef {{columns: Node[][], lines: Line[], events: number, failed: number}} Graph
+ *
+ * @typedef {import('../../../api').StrategyReply} Strategy
+ * @typedef {Partial<import('../../../api').ContractLogReply & import('../../../api').ChainTxReply & import('../../../api').ChainHeightReply> & {kind: string, eventType: string, chainID: number}} Monitor
+ * @typedef {object} Data what the graph is made of
+ * @property {import('../../../api').PublisherReply[]} publishers
+ * @property {import('../../../api').CronJobReply[]} crons
+ * @property {Monitor[]} monitors
+ * @property {import('../../../api').AppletReply[]} applets
+ * @property {number} letters
+ * @property {import('../../../api').FlowReply} flow
  */
 
 const sum = (/** @type {any[]} */ list, /** @type {string} */ name) => list.reduce((all, one) => all + (one[name] ?? 0), 0);
@@ -43,61 +53,61 @@ function grouped(list, limit, join) {
   const shown = list.slice(0, limit - 1);
   const rest = list.slice(limit - 1);
   const group = { ...join(rest), ...figures(rest), members: rest };
-  return { shown: [...shown, group], groupOf: new Map(rest.map((/** @type {any} */ one) => [one.id, group.id])) };
+  return { shown: [...shown, group], groupOf: new Map(rest.map((one) => [one.id, group.id])) };
 }
 
-/** What sends events: publishers, cron jobs, monitors, and whatever else has sent some. @param {any} data */
+/** What sends events: publishers, cron jobs, monitors, and whatever else has sent some. @param {Data} data */
 function sourcesOf({ publishers, crons, monitors, flow }) {
   const seen = flow.sources;
-  const of = (/** @type {(one: any) => boolean} */ test) => {
+  const of = (/** @type {(one: import('../../../api').SourceFlow) => boolean} */ test) => {
     const own = seen.filter(test);
-    return { ...figures(own.map((/** @type {any} */ one) => ({ rate: one.perSecond, recent: one.events }))), own };
+    return { ...figures(own.map((one) => ({ rate: one.perSecond, recent: one.events }))), own };
   };
-  const known = new Set(publishers.map((/** @type {any} */ one) => one.publisherID));
-  const fromPublishers = publishers.map((/** @type {any} */ one) => {
+  const known = new Set(publishers.map((one) => one.publisherID));
+  const fromPublishers = publishers.map((one) => {
     const found = of(({ publisherID }) => publisherID === one.publisherID);
-    const last = found.own.reduce((/** @type {string} */ at, /** @type {any} */ s) => (s.lastAt > at ? s.lastAt : at), one.lastSeen ?? '');
+    const last = found.own.reduce((at, s) => (s.lastAt && s.lastAt > at ? s.lastAt : at), '');
     return { id: `p${one.publisherID}`, icon: 'send', text: one.name || one.key, hint: last ? words.lastSeen(last) : words.noEvents, to: ['publishers'], types: [], any: true, brief: true, ...found };
   });
-  const fromCrons = crons.map((/** @type {any} */ one) => ({ id: `c${one.cronJobID}`, icon: 'clock', text: one.cronExpressions, hint: words.cron, to: ['triggers'], types: [one.eventType], ...of(({ source, eventType }) => source === 'cron' && eventType === one.eventType) }));
-  const fromMonitors = monitors.map((/** @type {any} */ one) => ({ id: `m${one.contractlogID ?? one.chaintxID ?? one.chainHeightID}`, icon: 'chain', text: one.contractAddress ?? one.txAddress ?? one.height ?? words.monitors[one.kind], hint: words.monitor(one.kind, one.chainID), to: ['triggers'], types: [one.eventType], ...of(({ source, eventType }) => source === 'chain' && eventType === one.eventType) }));
-  const explained = (/** @type {any} */ s) => known.has(s.publisherID) || [...fromCrons, ...fromMonitors].some(({ own }) => own.includes(s));
-  const others = Object.groupBy(seen.filter((/** @type {any} */ s) => !explained(s)), (/** @type {any} */ s) => s.source || 'http');
+  const fromCrons = crons.map((one) => ({ id: `c${one.cronJobID}`, icon: 'clock', text: one.cronExpressions, hint: words.cron, to: ['triggers'], types: [one.eventType], ...of(({ source, eventType }) => source === 'cron' && eventType === one.eventType) }));
+  const fromMonitors = monitors.map((one) => ({ id: `m${one.contractlogID ?? one.chaintxID ?? one.chainHeightID}`, icon: 'chain', text: one.contractAddress ?? one.txAddress ?? one.height ?? words.monitors[one.kind], hint: words.monitor(one.kind, one.chainID), to: ['triggers'], types: [one.eventType], ...of(({ source, eventType }) => source === 'chain' && eventType === one.eventType) }));
+  const explained = (/** @type {import('../../../api').SourceFlow} */ s) => known.has(s.publisherID) || [...fromCrons, ...fromMonitors].some(({ own }) => own.includes(s));
+  const others = Object.groupBy(seen.filter((s) => !explained(s)), (s) => s.source || 'http');
   const fromOthers = Object.keys(others).map((source) => ({ id: `s${source}`, icon: 'spark', text: words.otherSources[source] ?? source, hint: source === 'api' ? words.api : source === 'http' ? words.command : words.removed, to: ['events'], types: [], ...of((s) => !explained(s) && (s.source || 'http') === source) }));
   return [...fromPublishers, ...fromCrons, ...fromMonitors, ...fromOthers].sort(busiest);
 }
 
-/** Event types: those of strategies and sources, and those that came in. @param {any} data @param {any[]} sources @param {any[]} strategies */
+/** Event types: those of strategies and sources, and those that came in. @param {Data} data @param {any[]} sources @param {Strategy[]} strategies */
 function typesOf({ flow }, sources, strategies) {
-  const names = new Set([...strategies.map(({ eventType }) => eventType), ...sources.flatMap(({ types }) => types), ...flow.types.map((/** @type {any} */ one) => one.eventType)]);
+  const names = new Set([...strategies.map(({ eventType }) => eventType), ...sources.flatMap(({ types }) => types), ...flow.types.map((one) => one.eventType)]);
   return [...names].map((name) => {
-    const found = flow.types.find((/** @type {any} */ one) => one.eventType === name);
+    const found = flow.types.find((one) => one.eventType === name);
     const own = strategies.filter(({ eventType }) => eventType === name);
     return { id: `t${name}`, icon: 'tag', text: name, hint: own.length ? words.handlers(own.length) : words.unhandled, to: ['events'], mark: { type: name }, loose: !own.length, rate: found?.perSecond ?? 0, recent: found?.events ?? 0, failed: found?.failed ?? 0 };
   }).sort(busiest);
 }
 
-/** Applets with a row for each handler. @param {any} data @param {any[]} strategies @param {any[]} types */
+/** Applets with a row for each handler. @param {Data} data @param {Strategy[]} strategies @param {any[]} types */
 function appletsOf({ applets, flow }, strategies, types) {
   const ofType = new Map(types.map((one) => [one.text, one]));
-  return applets.map((/** @type {any} */ applet) => {
+  return applets.map((applet) => {
     const own = strategies.filter(({ appletID }) => appletID === applet.appletID);
-    const rows = Object.values(Object.groupBy(own, ({ handler }) => handler)).map((/** @type {any} */ group) => {
-      const into = group.map((/** @type {any} */ one) => ofType.get(one.eventType)).filter(Boolean);
-      const ids = new Set(group.map((/** @type {any} */ one) => one.strategyID));
-      const failed = sum(flow.handlers.filter((/** @type {any} */ one) => ids.has(one.strategyID)), 'failed');
-      return { id: `h${applet.appletID}.${group[0].handler}`, text: group[0].handler, dead: group.some((/** @type {any} */ one) => one.dead), ...figures(into), failed };
+    const rows = Object.values(Object.groupBy(own, ({ handler }) => handler)).map((group = []) => {
+      const into = group.map((one) => ofType.get(one.eventType)).filter(Boolean);
+      const ids = new Set(group.map((one) => one.strategyID));
+      const failed = sum(flow.handlers.filter((one) => ids.has(one.strategyID)), 'failed');
+      return { id: `h${applet.appletID}.${group[0].handler}`, text: group[0].handler, dead: group.some((one) => one.dead), ...figures(into), failed };
     });
     const state = applet.instance?.state ?? 'none';
     return { id: `a${applet.appletID}`, icon: 'box', text: applet.name, hint: words.version(applet.version, state), to: ['applets'], stopped: state !== 'STARTED', rows: rows.sort(busiest), ...figures(rows) };
   }).sort(busiest);
 }
 
-/** What handlers cause, and their failures. @param {any} data @param {any[]} applets */
+/** What handlers cause, and their failures. @param {Data} data @param {any[]} applets */
 function effectsOf({ flow, letters }, applets) {
-  const kinds = new Set(flow.applets.flatMap((/** @type {any} */ one) => one.effects));
+  const kinds = new Set(flow.applets.flatMap((one) => one.effects));
   const nodes = Object.entries(words.effects).filter(([kind]) => kinds.has(kind)).map(([kind, [text, hint]]) => {
-    const sent = flow.sends.find((/** @type {any} */ one) => one.kind === kind);
+    const sent = flow.sends.find((one) => one.kind === kind);
     const page = { kv: 'data', sql: 'data', chain: 'transactions', log: 'logs' }[kind] ?? 'events';
     const told = sent && (sent.delivered || sent.waiting || sent.refused) ? (sent.refused ? words.refusedSends(sent.refused) : words.sent(sent.delivered, sent.waiting)) : hint;
     return { id: `e${kind}`, icon: { kv: 'key', sql: 'list', mqtt: 'send', chain: 'chain', api: 'leave', metrics: 'pulse', log: 'terminal' }[kind], text, hint: told, to: [page], rate: 0, recent: 0, failed: sent?.refused ?? 0 };
@@ -113,14 +123,13 @@ function untangled(list, joined) {
     const at = joined(one).filter((n) => n >= 0);
     return [one, at.length ? at.reduce((a, b) => a + b, 0) / at.length : list.length + i];
   }));
-  const isRest = (/** @type {any} */ one) => Number(one.id.endsWith('+')); // what is grouped comes last
+  const isRest = (/** @type {{id: string}} */ one) => Number(one.id.endsWith('+')); // what is grouped comes last
   return list.toSorted((a, b) => isRest(a) - isRest(b) || (place.get(a) ?? 0) - (place.get(b) ?? 0));
 }
 
 /**
  * The graph of a project.
- * @param {{publishers: any[], crons: any[], monitors: any[], applets: any[], letters: number, flow: any}} data `flow` as
- *   `GET /event_log/P/flow` answers it @returns {Graph}
+ * @param {Data} data @returns {Graph}
  */
 export function graphOf(data) {
   const strategies = data.applets.flatMap((applet) => applet.strategies ?? []);
@@ -144,20 +153,20 @@ export function graphOf(data) {
     const from = sourceGroup.get(source.id) ?? source.id;
     for (const one of source.own) join(from, type(one.eventType), { rate: one.perSecond, recent: one.events });
     for (const name of source.types) join(from, type(name), {});
-    if (source.any && !source.own.length && allTypes.length <= DENSE) for (const one of someTypes) join(from, one.id, {});
+    if ('any' in source && !source.own.length && allTypes.length <= DENSE) for (const one of someTypes) join(from, one.id, {});
   }
-  const failures = new Map(data.flow.handlers.map((/** @type {any} */ one) => [one.strategyID, one.failed]));
+  const failures = new Map(data.flow.handlers.map((one) => [one.strategyID, one.failed]));
   for (const strategy of strategies) {
     const found = allTypes.find(({ text }) => text === strategy.eventType);
     join(type(strategy.eventType), rowOf(strategy), { ...found, failed: failures.get(strategy.strategyID) ?? 0 });
   }
   for (const applet of allApplets) {
-    const known = data.flow.applets.find((/** @type {any} */ one) => `a${one.appletID}` === applet.id);
+    const known = data.flow.applets.find((one) => `a${one.appletID}` === applet.id);
     for (const kind of known?.effects ?? []) join(nodeOf(applet), `e${kind}`, { rate: applet.rate, recent: applet.recent });
     if (applet.failed) join(nodeOf(applet), 'eletters', { recent: applet.failed, failed: applet.failed });
   }
   const all = [...lines.values()];
-  const rowsAt = new Map(applets.flatMap(({ rows }) => rows).map((/** @type {any} */ row, /** @type {number} */ i) => [row.id, i]));
+  const rowsAt = new Map(applets.flatMap(({ rows }) => rows).map((row, /** @type {number} */ i) => [row.id, i]));
   const types = untangled(someTypes, (one) => all.filter(({ from }) => from === one.id).map(({ to }) => rowsAt.get(to) ?? -1));
   const typeAt = new Map(types.map((one, i) => [one.id, i]));
   const sources = untangled(someSources, (one) => all.filter(({ from }) => from === one.id).map(({ to }) => typeAt.get(to) ?? -1));
@@ -176,10 +185,10 @@ function shownApplets(all) {
     return { ...applet, rows };
   });
   const rowOf = (/** @type {any} */ { appletID, handler }) => (groupOf.has(`a${appletID}`) ? 'h+' : (group.get(`h${appletID}.${handler}`) ?? `h${appletID}.${handler}`));
-  return { applets, rowOf, nodeOf: (/** @type {any} */ applet) => groupOf.get(applet.id) ?? applet.id };
+  return { applets, rowOf, nodeOf: (/** @type {{id: string}} */ applet) => groupOf.get(applet.id) ?? applet.id };
 }
 
-/** Empty columns say what to do first. @param {any[][]} columns @param {any} data @returns {Node[][]} */
+/** Empty columns say what to do first. @param {any[][]} columns @param {Data} data @returns {Node[][]} */
 function withGhosts([sources, types, applets, effects], data) {
   const ghost = (/** @type {string} */ id, /** @type {string[]} */ [text, hint], /** @type {string} */ page) => [{ id, icon: 'plus', text, hint, to: [page], ghost: true, rate: 0, recent: 0, failed: 0 }];
   return [

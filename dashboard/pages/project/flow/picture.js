@@ -22,13 +22,13 @@ function Second({ node }) {
 /** @param {any} node */
 const kindOf = (node) => [node.ghost && 'ghost', node.failed && 'bad', (node.loose || node.stopped) && 'loose', !node.recent && !node.ghost && !node.id.startsWith('e') && 'idle', node.rows && 'applet'].filter(Boolean).join(' ');
 
-/** @param {{node: any, box: Box, href: string, on: boolean, point: (id: string) => void, query: string}} p */
+/** @param {{node: import('./graph.js').Node, box: Box, href: string, on: boolean, point: (id: string) => void, query: string}} p */
 function Part({ node, box, href, on, point, query }) {
   const place = { left: `${box.x}px`, top: `${box.y}px`, width: `${box.wide}px`, height: `${box.tall}px` };
   const pointing = (/** @type {string} */ id) => ({ onMouseEnter: () => point(id), onMouseLeave: () => point(''), onFocus: () => point(id), onBlur: () => point('') });
   return html`<div class=${`node ${kindOf(node)} ${on ? 'on' : ''}`} style=${place}>
     <a href=${href + query} ...${pointing(node.id)}><span class="mark"><${Icon} name=${node.icon} /></span><span class="what"><span class="name" title=${node.text}>${node.text}</span><${Second} node=${node} /></span></a>
-    ${node.rows?.map((/** @type {any} */ row) => html`<div key=${row.id} class=${`handler ${row.failed ? 'bad' : ''}`} onMouseEnter=${() => point(row.id)} onMouseLeave=${() => point('')}><span class="name mono" title=${row.text}>${row.text}</span>
+    ${node.rows?.map((/** @type {import('./graph.js').Row} */ row) => html`<div key=${row.id} class=${`handler ${row.failed ? 'bad' : ''}`} onMouseEnter=${() => point(row.id)} onMouseLeave=${() => point('')}><span class="name mono" title=${row.text}>${row.text}</span>
       ${row.dead ? html`<small class="failed">${words.dead}</small>` : row.failed ? html`<small class="failed">${words.failed(row.failed)}</small>` : html`<b>${busy(row)}</b>`}</div>`)}</div>`;
 }
 

@@ -9,21 +9,21 @@ import * as words from '../../../words/en/flow.js';
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.table.type], [words.table.handler], [words.table.events, 'num'], [words.table.failed, 'num'], [words.table.recent, 'num'], [words.table.applet], [words.table.from]]);
 const SHOWN = 3; // sources that are named
 
-/** Who sends a type. @param {any} flow @param {string} type @param {Map<string, string>} names */
+/** Who sends a type. @param {import('../../../api').FlowReply} flow @param {string} type @param {Map<string, string>} names */
 function from(flow, type, names) {
-  const found = flow.sources.filter((/** @type {any} */ one) => one.eventType === type).map((/** @type {any} */ one) => names.get(one.publisherID) ?? words.otherSources[one.source] ?? one.source);
+  const found = flow.sources.filter((one) => one.eventType === type).map((one) => names.get(one.publisherID) ?? words.otherSources[one.source] ?? one.source);
   const unique = [...new Set(found)];
   return [...unique.slice(0, SHOWN), ...(unique.length > SHOWN ? [words.morePublishers(unique.length - SHOWN)] : [])].join(', ') || words.nothing;
 }
 
-/** @param {{name: string, applets: any[], publishers: any[], flow: any, summary: string}} p */
+/** @param {{name: string, applets: import('../../../api').AppletReply[], publishers: import('../../../api').PublisherReply[], flow: import('../../../api').FlowReply, summary: string}} p */
 export function Routes({ name, applets, publishers, flow, summary }) {
-  const strategies = applets.flatMap((applet) => (applet.strategies ?? []).map((/** @type {any} */ one) => ({ ...one, applet })));
-  const types = [...new Set([...strategies.map(({ eventType }) => eventType), ...flow.types.map((/** @type {any} */ one) => one.eventType)])].sort();
+  const strategies = applets.flatMap((applet) => (applet.strategies ?? []).map((one) => ({ ...one, applet })));
+  const types = [...new Set([...strategies.map(({ eventType }) => eventType), ...flow.types.map((one) => one.eventType)])].sort();
   const senders = new Map(publishers.map((one) => [one.publisherID, one.name || one.key]));
-  const row = (/** @type {string} */ type, /** @type {any} */ strategy) => {
-    const seen = flow.types.find((/** @type {any} */ one) => one.eventType === type);
-    const failed = strategy ? flow.handlers.find((/** @type {any} */ one) => one.strategyID === strategy.strategyID)?.failed : 0;
+  const row = (/** @type {string} */ type, /** @type {typeof strategies[number] | null} */ strategy) => {
+    const seen = flow.types.find((one) => one.eventType === type);
+    const failed = strategy ? flow.handlers.find((one) => one.strategyID === strategy.strategyID)?.failed : 0;
     return html`<tr key=${`${type}.${strategy?.strategyID}`}><td><a href=${`${to('projects', name, 'events')}?${new URLSearchParams({ type })}`}>${type}</a></td>
       <td class="nowrap">${strategy ? html`<span class="mono">${strategy.handler}</span> ${strategy.dead && html`<${Badge} kind="bad">${words.dead}</${Badge}>`}` : html`<${Badge} kind="warn">${words.unhandled}</${Badge}>`}</td>
       <td class="num">${seen?.perSecond ? words.perSecond(seen.perSecond) : words.nothing}</td>

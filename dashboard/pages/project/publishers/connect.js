@@ -31,7 +31,7 @@ function QrCode({ text }) {
   }}</${Show}>`;
 }
 
-/** @param {{to: import('./snippets.js').Target, publisher: any}} p */
+/** @param {{to: import('./snippets.js').Target, publisher: import('../../../api').PublisherReply}} p */
 function Ways({ to, publisher }) {
   const [way, choose] = useState(/** @type {keyof typeof WAYS} */ ('http'));
   const [shown, show] = useState(false);

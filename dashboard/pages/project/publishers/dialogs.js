@@ -32,7 +32,7 @@ export function AddPublisher({ project, onClose, onDone }) {
     <${AsCommand} text=${`fieldbrook publisher add ${quoted(project)} ${quoted(key || 'KEY')}`} /></${Dialog}>`;
 }
 
-/** @param {{project: string, publisher: any, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, publisher: import('../../../api').PublisherReply, onClose: () => void, onDone: () => void}} p */
 export function EditPublisher({ project, publisher, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     await put(`/publisher/x/${encodeURIComponent(project)}/${publisher.publisherID}`, { key: form.key, name: form.name || form.key, eventTypes: lines(form.types) });
@@ -46,7 +46,7 @@ export function EditPublisher({ project, publisher, onClose, onDone }) {
     <${AsCommand} text=${`fieldbrook publisher allow ${quoted(project)} ${quoted(publisher.key)} TYPE…`} /></${Dialog}>`;
 }
 
-/** @param {{project: string, publisher: any, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, publisher: import('../../../api').PublisherReply, onClose: () => void, onDone: () => void}} p */
 export function NewToken({ project, publisher, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ { days }) => {
     await post(`/publisher/data/${publisher.publisherID}/token`, { expirationDays: Number(days) || 0 });

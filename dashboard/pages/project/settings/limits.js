@@ -14,7 +14,7 @@ import { actions, edit, remove as removeWord, save } from '../../../words/en/com
 
 const KINDS = /** @type {(keyof typeof words.kinds)[]} */ (Object.keys(words.kinds));
 
-/** @param {{path: string, limit: any, free: (keyof typeof words.kinds)[], onClose: () => void, onDone: () => void}} p */
+/** @param {{path: `/traffic/x/${string}`, limit: import('../../../api').TrafficLimitReply | null, free: (keyof typeof words.kinds)[], onClose: () => void, onDone: () => void}} p */
 function LimitDialog({ path, limit, free, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     const body = { threshold: Number(form.threshold), duration: form.duration.trim(), publisherThreshold: Number(form.share) || 0 };
@@ -31,7 +31,7 @@ function LimitDialog({ path, limit, free, onClose, onDone }) {
     <${Field} label=${words.share} hint=${words.shareHint}><input name="share" type="number" min="0" defaultValue=${limit?.publisherThreshold || ''} /></${Field}></${Form}></${Dialog}>`;
 }
 
-/** @param {{list: any[], open: (what: string, limit: any) => void}} p */
+/** @param {{list: import('../../../api').TrafficLimitReply[], open: (what: string, limit: import('../../../api').TrafficLimitReply) => void}} p */
 const List = ({ list, open }) => {
   const { kind, threshold, each, since } = words.columns;
   return html`<${Table} label=${words.title} columns=${[[kind], [threshold], [each], [since], ...(isAdmin() ? [[actions, 'hidden']] : [])]}>
@@ -45,15 +45,20 @@ const List = ({ list, open }) => {
  * @param {{project: string, kind?: keyof typeof words.kinds}} p kind: only limits of this kind
  */
 export function Limits({ project, kind }) {
-  const [dialog, show] = useState(/** @type {{what: string, limit: any} | null} */ (null));
-  const path = `/traffic/x/${encodeURIComponent(project)}`;
+  const [dialog, show] = useState(/** @type {{what: string, limit: import('../../../api').TrafficLimitReply | null} | null} */ (null));
+  const path = /** @type {const} */ (`/traffic/x/${encodeURIComponent(project)}`);
   const loaded = useLoad((signal) => get(`${path}/datalist`, { size: 10, apiType: kind }, { signal }), [project, kind]);
-  const known = (loaded.data?.data ?? []).map((/** @type {any} */ one) => one.apiType);
+  const known = (loaded.data?.data ?? []).map((one) => one.apiType);
   const free = KINDS.filter((one) => !known.includes(one) && (!kind || kind === one));
   const close = () => show(null);
+  const drop = async (/** @type {import('../../../api').TrafficLimitReply} */ limit) => {
+    await remove(`${path}/data/${limit.trafficLimitID}`);
+    say(words.removed);
+    loaded.again();
+  };
   return html`<${Card} title=${words.title} controls=${isAdmin() && free.length > 0 && loaded.data && html`<button type="button" onClick=${() => show({ what: 'add', limit: null })}><${Icon} name="plus" />${words.add}</button>`}>
-    <${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} open=${(/** @type {string} */ what, /** @type {any} */ limit) => show({ what, limit })} />` : html`<p class="note">${words.none}${!isAdmin() && ` ${words.byAdministrators}`}</p>`)}</${Show}>
+    <${Show} of=${loaded} rows=${2}>${(/** @type {import('../../../api').TrafficLimitPage} */ { data }) => (data.length ? html`<${List} list=${data} open=${(/** @type {string} */ what, /** @type {import('../../../api').TrafficLimitReply} */ limit) => show({ what, limit })} />` : html`<p class="note">${words.none}${!isAdmin() && ` ${words.byAdministrators}`}</p>`)}</${Show}>
     ${known.length > 0 && html`<p class="note">${words.over}</p>`}
     ${dialog && dialog.what !== 'delete' && html`<${LimitDialog} path=${path} limit=${dialog.limit} free=${free} onClose=${close} onDone=${loaded.again} />`}
-    ${dialog?.what === 'delete' && html`<${Confirm} title=${words.deleteTitle} text=${words.deleteText} submit=${removeWord} onClose=${close} work=${async () => { await remove(`${path}/data/${dialog.limit.trafficLimitID}`); say(words.removed); loaded.again(); }} />`}</${Card}>`;
+    ${dialog?.limit && dialog.what === 'delete' && html`<${Confirm} title=${words.deleteTitle} text=${words.deleteText} submit=${removeWord} onClose=${close} work=${drop.bind(null, dialog.limit)} />`}</${Card}>`;
 }

@@ -29,11 +29,12 @@ async function load(name, id, signal) {
   return { used, known: known.data, wei: sending.weiPerDay ?? '', chains: boot.chains };
 }
 
-/** @param {{name: string, id: string, used: any, known: any[], again: () => void}} p */
+/** @param {{name: string, id: string, used: import('../../../api').OperatorReply, known: import('../../../api').OperatorReply[], again: () => void}} p */
 function Choice({ name, id, used, known, again }) {
   const foreign = !known.some((one) => one.operatorID === used.operatorID); // of another account, for administrators
   const choose = (/** @type {any} */ event) => attempt(async () => {
     const chosen = known.find((one) => one.operatorID === event.target.value);
+    if (!chosen) return;
     if (chosen.name === DEFAULT) await remove(`/project_operator/${id}`);
     else await post(`/project_operator/${id}/${chosen.operatorID}`);
     again();

@@ -17,10 +17,10 @@ import * as words from '../../../words/en/transactions.js';
 const EVERY_MS = 4000;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.attemptColumns.hash], [words.attemptColumns.max, 'num'], [words.attemptColumns.tip, 'num'], [words.attemptColumns.signed], [words.attemptColumns.why]]);
 
-/** @param {{row: any}} p */
+/** @param {{row: import('../../../api').TransactionReply}} p */
 export const State = ({ row }) => html`<span class="line"><${Badge} kind=${row.stuck ? 'bad' : words.kinds[row.state]} title=${words.hints[row.state]}>${words.states[row.state] ?? row.state}</${Badge}>${row.stuck && html`<${Badge} kind="bad">${words.stuck}</${Badge}>`}</span>`;
 
-/** @param {{name: string, row: any, chain: any}} p */
+/** @param {{name: string, row: import('../../../api').WholeTransaction, chain?: import('../../../api').ChainReply}} p */
 function Facts({ name, row, chain }) {
   const deep = row.blockNumber != null && chain ? Math.max(0, chain.head - row.blockNumber + 1) : null;
   const long = (/** @type {string} */ text) => text && html`<span class="mono">${text}</span><${Copy} text=${text} />`;
@@ -28,30 +28,30 @@ function Facts({ name, row, chain }) {
     [words.facts.hash, long(row.hash), 'whole'], [words.facts.from, long(row.from), 'whole'], [words.facts.to, row.to ? long(row.to) : words.create, 'whole'],
     [words.facts.value, html`<span title=${`${row.value} wei`}>${amount(row.value)}</span>`], [words.facts.nonce, row.nonce], [words.facts.operator, row.operatorName],
     [words.facts.event, row.eventID && html`<a class="mono" href=${to('projects', name, 'events', row.eventID)}>${row.eventID}</a>`], [words.facts.outcome, row.eventType && html`<${Badge}>${row.eventType}</${Badge}>`],
-    [words.facts.block, row.blockNumber != null && count(row.blockNumber)], [words.facts.confirmations, deep != null && words.confirmationsOf(Math.min(deep, 9999), chain.confirmations)],
+    [words.facts.block, row.blockNumber != null && count(row.blockNumber)], [words.facts.confirmations, chain && deep != null && words.confirmationsOf(Math.min(deep, 9999), chain.confirmations)],
     [words.facts.gas, words.gasOf(row.gasUsed, row.gas)], [words.facts.fee, row.feeWei && html`<span title=${`${row.feeWei} wei`}>${amount(row.feeWei)}</span>`],
     [words.facts.created, html`<${Ago} at=${row.createdAt} />`], [words.facts.sent, row.sentAt && html`<${Ago} at=${row.sentAt} />`],
   ].filter(([, value]) => value || value === 0);
   return html`<dl class="facts">${facts.map(([key, value, kind = '']) => html`<div class=${kind}><dt>${key}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-/** @param {{list: any[]}} p */
+/** @param {{list: import('../../../api').AttemptReply[]}} p */
 const Attempts = ({ list }) => html`<${Table} label=${words.attempts} columns=${COLUMNS}>${list.map((one) => html`<tr key=${one.hash}><td class="mono nowrap">${one.hash.slice(0, 10)}…<${Copy} text=${one.hash} /></td><td class="num">${amount(one.maxFeePerGas)}</td><td class="num">${amount(one.maxPriorityFeePerGas)}</td>
   <td class="dim nowrap"><${Ago} at=${one.signedAt} /></td><td>${one.cancels && html`<${Badge} kind="warn">${words.cancels}</${Badge}> `}<span class="dim">${one.why ?? ''}</span></td></tr>`)}</${Table}>`;
 
 /** @param {{name: string, id: string, onClose: () => void, again: () => void}} p */
 export function TransactionPanel({ name, id, onClose, again }) {
-  const path = `/tx/${encodeURIComponent(name)}/${encodeURIComponent(id)}`;
+  const path = /** @type {const} */ (`/tx/${encodeURIComponent(name)}/${encodeURIComponent(id)}`);
   const loaded = useLoad((signal) => get(path, {}, { signal }), [name, id], EVERY_MS);
   const chain = useLoad((signal) => get(`/chain/${id.split('-')[0]}`, {}, { signal }), [id], EVERY_MS);
-  const [asked, ask] = useState('');
-  const command = (/** @type {string} */ what) => async () => {
+  const [asked, ask] = useState(/** @type {'' | 'retry' | 'cancel'} */ (''));
+  const command = (/** @type {'retry' | 'cancel'} */ what) => async () => {
     await post(`${path}/${what}`);
     say(what === 'retry' ? words.retried : words.cancelledToast);
     loaded.again();
     again();
   };
-  const content = (/** @type {any} */ row) => {
+  const content = (/** @type {import('../../../api').WholeTransaction} */ row) => {
     const open = ['INIT', 'PENDING'].includes(row.state);
     return html`<div class="line"><${State} row=${row} /><span class="dim">${words.hints[row.state]}</span></div>
       ${row.reason && html`<p class="error">${words.reason}: ${row.reason}</p>`}

@@ -22,14 +22,14 @@ function Limit({ name, limit, onClose, again }) {
     <${AsCommand} text=${`fieldbrook tx limit ${quoted(name)} WEI`} /></${Dialog}>`;
 }
 
-/** @param {{name: string, state: any, chains: Map<number, any>, again: () => void}} p state: as `GET /tx/P/state` answers it */
+/** @param {{name: string, state: import('../../../api').TransactionState, chains: Map<number, import('../../../api').ChainReply>, again: () => void}} p state: as `GET /tx/P/state` answers it */
 export function Spending({ name, state, chains, again }) {
   const [open, set] = useState(false);
   const limit = state.weiPerDay;
-  const spent = state.data.reduce((/** @type {bigint} */ all, /** @type {any} */ one) => all + BigInt(one.spentTodayWei), 0n);
+  const spent = state.data.reduce((/** @type {bigint} */ all, one) => all + BigInt(one.spentTodayWei), 0n);
   const share = limit && BigInt(limit) > 0n ? Math.min(1, Number((spent * 1000n) / BigInt(limit)) / 1000) : 0;
   return html`<${Card} title=${words.spending} controls=${html`<button type="button" class="small" onClick=${() => set(true)}>${words.setLimit}</button>`}>
     <dl class="facts"><div><dt>${words.spentToday}</dt><dd><strong title=${`${spent} wei`}>${amount(String(spent))}</strong> <span class="dim">${limit == null ? words.noLimit : words.ofLimit(amount(limit))}</span>${limit != null && html`<div><span class=${`meter ${share >= 1 ? 'bad' : ''}`}><i style=${{ width: `${share * 100}%` }}></i></span></div>`}</dd></div>
-      ${state.data.map((/** @type {any} */ one) => html`<div key=${one.chainID}><dt>${chains.get(one.chainID)?.name ?? one.chainID}</dt><dd>${words.counted(one)}<small class="dim">${words.spentEver}: ${amount(one.feesWei)}</small></dd></div>`)}</dl>
+      ${state.data.map((one) => html`<div key=${one.chainID}><dt>${chains.get(one.chainID)?.name ?? one.chainID}</dt><dd>${words.counted(one)}<small class="dim">${words.spentEver}: ${amount(one.feesWei)}</small></dd></div>`)}</dl>
     ${open && html`<${Limit} name=${name} limit=${limit} again=${again} onClose=${() => set(false)} />`}</${Card}>`;
 }

@@ -28,7 +28,7 @@ export function abiIn(text) {
   return abi;
 }
 
-/** @param {{path: string, project: string, onClose: () => void, onDone: () => void}} p */
+/** @param {{path: `/contract_abi/${string}`, project: string, onClose: () => void, onDone: () => void}} p */
 function AddAbi({ path, project, onClose, onDone }) {
   const text = useRef(/** @type {any} */ (null));
   const name = useRef(/** @type {any} */ (null));
@@ -48,24 +48,24 @@ function AddAbi({ path, project, onClose, onDone }) {
     <${AsCommand} text=${`fieldbrook abi add ${quoted(project)} NAME FILE`} /></${Dialog}>`;
 }
 
-/** @param {{path: string, name: string, onClose: () => void}} p */
+/** @param {{path: `/contract_abi/${string}`, name: string, onClose: () => void}} p */
 function ShowAbi({ path, name, onClose }) {
   const loaded = useLoad((signal) => get(`${path}/${encodeURIComponent(name)}`, {}, { signal }), [name]);
-  return html`<${Dialog} side title=${name} onClose=${onClose}>${loaded.error ? html`<${Problem} error=${loaded.error} again=${loaded.again} />` : html`<${Show} of=${loaded}>${(/** @type {any} */ { abi }) => html`<${Code} label=${words.abi} text=${JSON.stringify(abi, null, 2)} />`}</${Show}>`}</${Dialog}>`;
+  return html`<${Dialog} side title=${name} onClose=${onClose}>${loaded.error ? html`<${Problem} error=${loaded.error} again=${loaded.again} />` : html`<${Show} of=${loaded}>${(/** @type {import('../../../api').WholeContractAbiReply} */ { abi }) => html`<${Code} label=${words.abi} text=${JSON.stringify(abi, null, 2)} />`}</${Show}>`}</${Dialog}>`;
 }
 
 /** @param {{project: string}} p */
 export function Abis({ project }) {
   const [dialog, show] = useState(/** @type {{what: string, name: string} | null} */ (null));
-  const path = `/contract_abi/${encodeURIComponent(project)}`;
+  const path = /** @type {const} */ (`/contract_abi/${encodeURIComponent(project)}`);
   const loaded = useLoad((signal) => get(path, { size: 100 }, { signal }), [project]);
   const close = () => show(null);
   const name = dialog?.name ?? '';
   const { name: title, events, size: bytes, added } = words.abiColumns;
-  const row = (/** @type {any} */ one) => html`<tr key=${one.abiID}><td><button type="button" class="link" aria-label=${words.showAbi(one.name)} onClick=${() => show({ what: 'show', name: one.name })}>${one.name}</button></td>
+  const row = (/** @type {import('../../../api').ContractAbiReply} */ one) => html`<tr key=${one.abiID}><td><button type="button" class="link" aria-label=${words.showAbi(one.name)} onClick=${() => show({ what: 'show', name: one.name })}>${one.name}</button></td>
     <td><span class="line">${one.events.slice(0, SHOWN).map((/** @type {string} */ event) => html`<code>${event}</code>`)}${one.events.length > SHOWN && html`<span class="dim">${words.moreEvents(one.events.length - SHOWN)}</span>`}</span></td><td class="num">${size(one.sizeBytes)}</td><td class="dim"><${Ago} at=${one.createdAt} /></td>
     <td class="end"><button type="button" class="ghost small" aria-label=${words.deleteAbi(one.name)} title=${removeWord} onClick=${() => show({ what: 'delete', name: one.name })}><${Icon} name="trash" /></button></td></tr>`;
-  const content = (/** @type {any} */ { data }) => (data.length ? html`<${Table} label=${words.abis} columns=${[[title], [events], [bytes, 'num'], [added], [actions, 'hidden']]}>${data.map(row)}</${Table}>` : html`<${Empty} title=${words.abisNone}>${words.abisNoneHint}</${Empty}>`);
+  const content = (/** @type {import('../../../api').ContractAbiPage} */ { data }) => (data.length ? html`<${Table} label=${words.abis} columns=${[[title], [events], [bytes, 'num'], [added], [actions, 'hidden']]}>${data.map(row)}</${Table}>` : html`<${Empty} title=${words.abisNone}>${words.abisNoneHint}</${Empty}>`);
   return html`<${Card} title=${words.abis} controls=${html`<button type="button" onClick=${() => show({ what: 'add', name: '' })}><${Icon} name="plus" />${words.addAbi}</button>`}><${Show} of=${loaded} rows=${2}>${content}</${Show}>
     ${dialog?.what === 'add' && html`<${AddAbi} path=${path} project=${project} onClose=${close} onDone=${loaded.again} />`}
     ${dialog?.what === 'show' && html`<${ShowAbi} path=${path} name=${name} onClose=${close} />`}

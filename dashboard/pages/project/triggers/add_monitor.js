@@ -28,8 +28,8 @@ export function bodyOf(kind, form) {
 /** @param {{abis: any[]}} p */
 const LogFields = ({ abis }) => html`<${Field} label=${words.contract}><input name="address" required pattern="(0x)?[0-9a-fA-F]{40}" placeholder="0x…" ...${hex} /></${Field}>
   <div class="fields"><${Field} label=${words.from}><input name="from" type="number" min="1" required defaultValue="1" /></${Field}><${Field} label=${words.to} hint=${words.toHint}><input name="to" type="number" min="0" /></${Field}></div>
-  <${Field} label=${words.abi} hint=${words.abiHint}><select name="abi"><option value="">${words.noAbi}</option>${abis.map((/** @type {any} */ one) => html`<option value=${one.name}>${one.name}</option>`)}</select></${Field}>
-  <${Field} label=${words.event} hint=${words.eventHint}><input name="event" list="contract-events" spellcheck=${false} autocomplete="off" /></${Field}><datalist id="contract-events">${[...new Set(abis.flatMap((/** @type {any} */ one) => one.events))].map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
+  <${Field} label=${words.abi} hint=${words.abiHint}><select name="abi"><option value="">${words.noAbi}</option>${abis.map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></${Field}>
+  <${Field} label=${words.event} hint=${words.eventHint}><input name="event" list="contract-events" spellcheck=${false} autocomplete="off" /></${Field}><datalist id="contract-events">${[...new Set(abis.flatMap((one) => one.events))].map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
   <details class="command"><summary>${words.topics}</summary><div class="stack">${TOPICS.map((n) => html`<${Field} label=${words.topic(n)}><input name=${`topic${n}`} pattern="(0x)?[0-9a-fA-F]{64}" ...${hex} /></${Field}>`)}<small class="dim">${words.topicsHint}</small></div></details>`;
 
 /** @param {{kind: Kind, abis: any[]}} p */

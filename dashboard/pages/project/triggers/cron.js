@@ -72,7 +72,7 @@ export function CronJobs({ project, id }) {
     loaded.again();
   };
   const add = html`<button type="button" onClick=${() => show({})}><${Icon} name="plus" />${words.addCron}</button>`;
-  return html`<${Card} title=${words.cron} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} drop=${(/** @type {any} */ one) => show({ job: one })} />` : html`<${Empty} title=${words.cronNone}>${words.cronNoneHint}</${Empty}>`)}</${Show}>
+  return html`<${Card} title=${words.cron} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} drop=${(/** @type {import('../../../api').CronJobReply} */ one) => show({ job: one })} />` : html`<${Empty} title=${words.cronNone}>${words.cronNoneHint}</${Empty}>`)}</${Show}>
     ${dialog && !job && html`<${AddCron} project=${project} id=${id} onClose=${close} onDone=${loaded.again} />`}
     ${job && html`<${Confirm} title=${words.deleteCron(job.cronExpressions)} text=${words.deleteCronText} submit=${removeWord} onClose=${close} work=${drop} />`}</${Card}>`;
 }

@@ -18,29 +18,31 @@ const ENDS = 6;
 
 /** @typedef {keyof typeof words.kinds} Kind */
 
+/** @typedef {Partial<import('../../../api').ContractLogReply & import('../../../api').ChainTxReply & import('../../../api').ChainHeightReply> & Pick<import('../../../api').ContractLogReply, keyof import('../../../api').ChainTxReply & keyof import('../../../api').ContractLogReply> & {kind: Kind, id: string}} Monitor */
+
 /** The routes of one kind of monitor. @param {string} project @param {Kind} kind */
-export const pathOf = (project, kind) => `/monitor/x/${encodeURIComponent(project)}/${kind}`;
+export const pathOf = (project, kind) => /** @type {const} */ (`/monitor/x/${encodeURIComponent(project)}/${kind}`);
 
 /** All monitors of a project, each with its `kind` and `id`. @param {string} project @param {AbortSignal} signal */
 async function load(project, signal) {
   const kinds = /** @type {Kind[]} */ (Object.keys(words.kinds));
   const lists = await Promise.all(kinds.map((kind) => get(`${pathOf(project, kind)}/datalist`, { size: 1000 }, { signal })));
-  return lists.flatMap(({ data }, i) => data.map((/** @type {any} */ one) => ({ ...one, kind: kinds[i], id: one.contractlogID ?? one.chaintxID ?? one.chainHeightID })));
+  return lists.flatMap(({ data }, i) => data.map((one) => ({ ...one, kind: kinds[i], id: 'contractlogID' in one ? one.contractlogID : 'chaintxID' in one ? one.chaintxID : one.chainHeightID })));
 }
 
 /** @param {string} hex */
 const short = (hex) => (hex.length > 2 * ENDS + 4 ? `${hex.slice(0, ENDS + 2)}…${hex.slice(-ENDS)}` : hex);
 
-/** What a monitor looks for, in few characters. @param {any} one */
-export const whatOf = (one) => (one.kind === 'contract_log' ? short(one.contractAddress) : one.kind === 'chain_tx' ? short(one.txAddress) : words.block(String(one.height)));
+/** What a monitor looks for, in few characters. @param {Monitor} one */
+export const whatOf = (one) => (one.kind === 'contract_log' ? short(one.contractAddress ?? '') : one.kind === 'chain_tx' ? short(one.txAddress ?? '') : words.block(String(one.height)));
 
-/** @param {{one: any}} p */
+/** @param {{one: Monitor}} p */
 function State({ one }) {
   const [text, kind] = words.states[/** @type {keyof typeof words.states} */ (one.state)] ?? [one.state, ''];
   return html`<${Badge} kind=${/** @type {any} */ (kind)} title=${one.lastError}>${text}</${Badge}>`;
 }
 
-/** @param {{one: any, project: string, chains: any[], act: (what: string, one: any) => void}} p */
+/** @param {{one: Monitor, project: string, chains: import('../../../api').ChainName[], act: (what: string, one: Monitor) => void}} p */
 function Row({ one, project, chains, act }) {
   const what = whatOf(one);
   const logs = one.kind === 'contract_log';
@@ -54,34 +56,34 @@ function Row({ one, project, chains, act }) {
       <button type="button" class="ghost small" aria-label=${words.deleteOf(what)} title=${removeWord} onClick=${() => act('delete', one)}><${Icon} name="trash" /></button></span></td></tr>`;
 }
 
-/** @param {{list: any[], project: string, chains: any[], act: (what: string, one: any) => void}} p */
+/** @param {{list: Monitor[], project: string, chains: import('../../../api').ChainName[], act: (what: string, one: Monitor) => void}} p */
 const List = ({ list, project, chains, act }) => {
   const { kind, chain, what, type, state, at, lag, events } = words.monitorColumns;
   return html`<${Table} label=${words.monitors} columns=${[[kind], [chain], [what], [type], [state], [at, 'num'], [lag, 'num'], [events, 'num'], [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.id} one=${one} project=${project} chains=${chains} act=${act} />`)}</${Table}>`;
 };
 
-/** @param {{project: string, chains: any[]}} p chains: those of the node, `{id, name}` */
+/** @param {{project: string, chains: import('../../../api').ChainName[]}} p chains: those of the node, `{id, name}` */
 export function Monitors({ project, chains }) {
-  const [dialog, show] = useState(/** @type {{what: string, one?: any} | null} */ (null));
+  const [dialog, show] = useState(/** @type {{what: string, one?: Monitor} | null} */ (null));
   const loaded = useLoad((signal) => load(project, signal), [project], EVERY_MS);
   const close = () => show(null);
   const one = dialog?.one;
-  const act = (/** @type {string} */ what, /** @type {any} */ which) => {
+  const act = (/** @type {string} */ what, /** @type {Monitor} */ which) => {
     if (what !== 'toggle') return show({ what, one: which });
     return attempt(async () => {
       await put(`${pathOf(project, which.kind)}/${which.paused ? 'START' : 'PAUSE'}`, { ids: [which.id] });
       loaded.again();
     });
   };
-  const drop = async () => {
-    await remove(`${pathOf(project, one.kind)}/${one.id}`);
+  const drop = async (/** @type {Monitor} */ gone) => {
+    await remove(`${pathOf(project, gone.kind)}/${gone.id}`);
     say(words.monitorDeleted);
     loaded.again();
   };
   const add = chains.length > 0 && html`<button type="button" onClick=${() => show({ what: 'add' })}><${Icon} name="plus" />${words.addMonitor}</button>`;
   const none = html`<${Empty} title=${words.monitorsNone} icon="chain">${words.monitorsNoneHint}${!chains.length && html`<p>${words.noChains} <a href="/docs/reference/chains/" target="_blank" rel="noopener">${words.chainsHelp}</a></p>`}</${Empty}>`;
-  return html`<${Card} title=${words.monitors} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any[]} */ list) => (list.length ? html`<${List} list=${list} project=${project} chains=${chains} act=${act} />` : none)}</${Show}>
+  return html`<${Card} title=${words.monitors} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {Monitor[]} */ list) => (list.length ? html`<${List} list=${list} project=${project} chains=${chains} act=${act} />` : none)}</${Show}>
     ${dialog?.what === 'add' && html`<${AddMonitor} project=${project} chains=${chains} onClose=${close} onDone=${loaded.again} />`}
     ${dialog?.what === 'rewind' && html`<${Rewind} project=${project} monitor=${one} onClose=${close} onDone=${loaded.again} />`}
-    ${dialog?.what === 'delete' && html`<${Confirm} title=${words.deleteMonitor(whatOf(one))} text=${words.deleteMonitorText} submit=${removeWord} onClose=${close} work=${drop} />`}</${Card}>`;
+    ${one && dialog?.what === 'delete' && html`<${Confirm} title=${words.deleteMonitor(whatOf(one))} text=${words.deleteMonitorText} submit=${removeWord} onClose=${close} work=${() => drop(one)} />`}</${Card}>`;
 }

@@ -10,7 +10,7 @@ import { say } from '../../../parts/toast.js';
 import { pathOf, whatOf } from './monitors.js';
 import * as words from '../../../words/en/triggers.js';
 
-/** @param {{project: string, monitor: any, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, monitor: import('./monitors.js').Monitor, onClose: () => void, onDone: () => void}} p */
 export function Rewind({ project, monitor, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     const block = Number(form.block);

@@ -45,6 +45,9 @@ export type AccountPage = { data: AccountReply[]; total: number };
 /** An account. `password` is present once, when the node has generated it; `projects` counts its projects where an administrator asks. */
 export type AccountReply = { accountID: string; username: string; role: string; state: string; avatar?: string; createdAt: string; updatedAt: string; password?: string; projects?: number };
 
+/** A publisher with its activity since the node started. `events` counts its answered events. `lastSeen` is when the last one was answered, to the second; it is absent when there was none. Both are kept in memory, for the latest 50,000 publishers of each gateway process. */
+export type ActivePublisher = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string; lastSeen?: string; events: number };
+
 /** `info` of a changed applet; `strategies` replace the existing ones. */
 export type AppletChange = { appletName?: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE" | null; reuseEvents?: number | null };
 
@@ -446,7 +449,7 @@ export type ProjectRow = { projectID: string; projectName: string; applets: Appl
 export type ProjectRows = { data: ProjectRow[]; total: number };
 
 /** A page of publishers; `total` counts all matching ones. */
-export type PublisherPage = { data: PublisherReply[]; total: number };
+export type PublisherPage = { data: ActivePublisher[]; total: number };
 
 /** A publisher with its token, for the project's owner. */
 export type PublisherReply = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
@@ -1575,7 +1578,7 @@ export interface Routes {
     body: CreatePublisher;
     answer: PublisherReply;
   };
-  /** The publishers of a project. */
+  /** The publishers of a project, with what each has sent since the node started. */
   "GET /publisher/x/{projectName}": {
     query: { size?: number; offset?: number; publisherIDs?: string[]; key?: string[]; name?: string; lname?: string; rname?: string; find?: string };
     body: undefined;

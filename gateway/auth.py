@@ -27,12 +27,14 @@ _SCHEME = "Bearer"
 class Caller(NamedTuple):
     """The calling account, and the access key or the login of the request's token.
 
-    `login` is None for an access key and for tokens of fieldbrook 0.1.
+    `login` is None for an access key and for tokens of fieldbrook 0.1. `expires_at_s` is when the
+    token expires, in Unix seconds; 0 for an access key, whose record tells it.
     """
 
     account: Account
     key: AccessKey | None = None
     login: Login | None = None
+    expires_at_s: int = 0
 
 
 def strip_scheme(text: str) -> str:
@@ -75,7 +77,7 @@ def caller_from_token(
     ended = read.login is not None and reader.has_ended(read.login)
     if ended or read.generation != account.token_generation:
         raise InvalidTokenError(reason="this login has been ended: log in again")
-    return Caller(account, login=read.login)
+    return Caller(account, login=read.login, expires_at_s=read.expires_at_s)
 
 
 def valid_access_key(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:

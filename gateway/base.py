@@ -30,7 +30,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.project_client import ProjectClients
-from fieldbrook.observability import metrics, metrics_table
+from fieldbrook.observability import metrics, metrics_table, publisher_counts
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
@@ -191,8 +191,10 @@ class GatewayActor(NodeActor, abc.ABC):
             self.measure()
 
     def measure(self) -> None:
-        """Update the queue metrics; called in the loop about once a second."""
+        """Update the queue metrics and the counts of publishers; called in the loop about once a
+        second."""
         self.projects.measure()
+        publisher_counts.here.fold()
 
     def _begin_drain(self) -> None:
         self._drain_task = self.loop.create_task(self._drain())

@@ -20,8 +20,10 @@ log = logging.getLogger(__name__)
 
 _LIMIT_S = 3.0
 
-Answers = Mapping[str, Callable[[Any], Awaitable[Any]]]
-"""By the name of a question: a function of its argument. Both must be msgpack values."""
+Answer = Callable[[Any], Awaitable[Any]]
+"""Answers a question by its argument; both are msgpack values."""
+Answers = Mapping[str, Answer]
+"""By the names of the questions."""
 
 
 def peer_socket(run_dir: Path, part: str) -> Path:
@@ -46,14 +48,16 @@ async def serve_peers(run_dir: Path, part: str, answers: Answers) -> asyncio.Ser
     return await asyncio.start_unix_server(serve, str(peer_socket(run_dir, part)))
 
 
-async def ask_peer(run_dir: Path, part: str, question: str, argument: Any) -> Any:
+async def ask_peer(
+    run_dir: Path, part: str, question: str, argument: Any, limit_s: float = _LIMIT_S
+) -> Any:
     """Ask one gateway process.
 
     Raises:
-        UnavailableError: the process does not run, or does not answer within 3 s.
+        UnavailableError: the process does not run, or does not answer within the limit.
     """
     try:
-        async with asyncio.timeout(_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             path = peer_socket(run_dir, part)
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:

@@ -53,12 +53,13 @@ def last_expiry_s(login: Login, lifetime_s: int) -> int:
 class AccountToken(NamedTuple):
     """The content of an account's token: the account's id, the generation of its logins, its login.
 
-    `login` is None for a token of fieldbrook 0.1, which had none.
+    `login` is None for a token of fieldbrook 0.1, which had none. `expires_at_s` is Unix seconds.
     """
 
     account_id: int
     generation: int
     login: Login | None
+    expires_at_s: int
 
 
 def issue_account_token(
@@ -128,7 +129,10 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
     generation = claims.get("gen", 0)
     if not isinstance(generation, int):
         raise InvalidTokenError(reason="token has no valid generation")
-    return AccountToken(_id_in(claims), generation, _login_in(claims))
+    expires_at_s = claims.get("exp")
+    if not isinstance(expires_at_s, int):
+        raise InvalidTokenError(reason="token has no valid time of expiry")
+    return AccountToken(_id_in(claims), generation, _login_in(claims), expires_at_s)
 
 
 def _claims(key: bytes, token: str) -> dict[str, Any]:

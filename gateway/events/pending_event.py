@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fieldbrook.actors.wire import NODE_COMMAND, REPEATED, RESUME, EventResult, WireEvent, pack
 from fieldbrook.core.errors import NodeError, from_wire
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, publisher_counts
 
 log = logging.getLogger(__name__)
 
@@ -81,20 +81,26 @@ def resume_command() -> PendingEvent:
 
 
 def count_settled(settled: list[tuple[PendingEvent, EventResult]], latest_deadline: float) -> None:
-    """Count acknowledged events in the metrics, with the time since each was accepted.
+    """Count acknowledged events in the metrics, with the time since each was accepted, and those
+    of each publisher.
 
     Commands, refused events and events settled by their deadline are not counted.
     `latest_deadline` is the deadline of an event that was accepted just now.
     """
     seconds = []
     unmatched = 0
+    of_publishers = publisher_counts.here.fresh
     for pending, result in settled:
-        if pending.settle is None or pending.event[1] == NODE_COMMAND:
+        publisher_id = pending.event[1]
+        if pending.settle is None or publisher_id == NODE_COMMAND:
             continue
         if not result:
             unmatched += 1
         elif not isinstance(result[0], str) or result[0] == REPEATED:
             seconds.append(latest_deadline - pending.deadline)
+        else:
+            continue
+        of_publishers[publisher_id] += 1
     if seconds:
         metrics.here.row[metrics.EVENTS_ACKNOWLEDGED] += len(seconds)
         metrics.EVENT_SECONDS.observe_all(seconds)

@@ -12,14 +12,18 @@ import gzip
 import hashlib
 import logging
 import re
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
+
+from tornado import httputil, routing
 
 import fieldbrook
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.http.static_files import FILE_TYPES, StaticHandler
+from fieldbrook.gateway.management.route_table import PREFIXES
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,7 @@ _OTHER_HOST = (
     b"the dashboard has another name: use localhost or an address of this node, or add the name "
     b"to the setting dashboard_hosts\n"
 )
+_STREAMS = frozenset(f"{prefix}/stream" for prefix in PREFIXES)
 _PREFIX = "/ui/"
 _WITH_MORE = "|".join(f"{re.escape(prefix)}.*" for prefix in (*PAGE_FOLDERS, _PREFIX))
 DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
@@ -134,6 +139,32 @@ def is_served(folder: Path, name: str) -> bool:
 def _served(name: str, body: bytes) -> ServedFile:
     kind = FILE_TYPES[PurePosixPath(name).suffix]
     return ServedFile(kind, body, gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest())
+
+
+class FromOtherHost(routing.Matcher):
+    """Matches requests for the dashboard's stream whose `Host` may not be used for the dashboard.
+
+    Only the dashboard port refuses them: programs follow at other ports, by any name.
+    """
+
+    def __init__(self, is_dashboard_host: Callable[[str], bool]) -> None:
+        self._is_dashboard_host = is_dashboard_host
+
+    def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
+        """See `routing.Matcher`."""
+        # Routes are found by the decoded path.
+        path = urllib.parse.unquote(request.path, errors="replace")
+        if path not in _STREAMS or self._is_dashboard_host(request.headers.get("Host", "")):
+            return None
+        return {}
+
+
+class OtherHostHandler(StaticHandler):
+    """Answers 421 to a host that may be another's name for this node."""
+
+    def prepare(self) -> None:
+        """Called by Tornado before the method."""
+        self.send(421, replies.TEXT_TYPE, _OTHER_HOST)
 
 
 class DashboardHandler(StaticHandler):

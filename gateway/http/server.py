@@ -29,7 +29,13 @@ from fieldbrook.gateway.http.connections import (
     Connections,
     connections_limit,
 )
-from fieldbrook.gateway.http.dashboard import DASHBOARD_PATHS, Dashboard, DashboardHandler
+from fieldbrook.gateway.http.dashboard import (
+    DASHBOARD_PATHS,
+    Dashboard,
+    DashboardHandler,
+    FromOtherHost,
+    OtherHostHandler,
+)
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.event_handler import EventHandler
 from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports, bind
@@ -42,10 +48,16 @@ from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallet
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.collectors import Collector
+from fieldbrook.gateway.metrics.publisher_activity import (
+    PUBLISHERS,
+    NodeActivity,
+    answer_publishers,
+    gateway_parts,
+)
 from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
-from fieldbrook.gateway.peers import serve_peers
+from fieldbrook.gateway.peers import Answer, serve_peers
 from fieldbrook.gateway.pending_rows import flush_pending_rows, trace_state
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.request_target import TargetApplication
@@ -95,7 +107,7 @@ class HttpGateway(GatewayActor):
         if removed := remove_leftovers(settings.data / "uploads", self.part, every):
             log.info("removed %d uploads of requests that a killed gateway left", removed)
         memory_budget = request_budget(settings.upload_limit_bytes + MULTIPART_SLACK)
-        await self._start_series()
+        await self._start_peers()
         context = self._context(registry, token_key, memory_budget)
         application = self._application(events, context)
         self._identity = tls.identity_of(settings)
@@ -124,14 +136,16 @@ class HttpGateway(GatewayActor):
             self._connections.announce()
         self._sweeper = self.loop.create_task(self._sweep())
 
-    async def _start_series(self) -> None:
-        """Sample the metrics in `SAMPLER`, and answer the other processes' questions there."""
+    async def _start_peers(self) -> None:
+        """Sample the metrics in `SAMPLER`, and answer the other processes' questions."""
         self._series: SeriesReader = RemoteSeries(self.run_dir)
+        answers: dict[str, Answer] = {PUBLISHERS: answer_publishers}
         if self.part == SAMPLER:
             series = node_series(self.settings.data)
             self._sampling = start_sampling(series)
             self._series = local = LocalSeries(series)
-            self._peers = await serve_peers(self.run_dir, self.part, {SERIES: local.answer})
+            answers[SERIES] = local.answer
+        self._peers = await serve_peers(self.run_dir, self.part, answers)
 
     def registry_reader(self) -> RegistryReader:
         """See `GatewayActor`."""
@@ -208,7 +222,6 @@ class HttpGateway(GatewayActor):
             wallets=wallet_policy(settings),
             contract_wallets=ContractWallets(self.run_dir, settings.contract_wallet_chain),
             is_own_host=self._is_own_host,
-            is_dashboard_host=self._is_dashboard_host,
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             quotas=settings.quotas,
@@ -223,6 +236,9 @@ class HttpGateway(GatewayActor):
             collect_metrics=Collector(settings, self._reader, self._chain_reader),
             settings=settings,
             series=self._series,
+            publisher_activity=NodeActivity(
+                self.run_dir, self.part, gateway_parts(settings.http_processes)
+            ).read,
         )
 
     def _application(
@@ -341,6 +357,7 @@ def with_pages(
     rules: list[Any] = [
         (r"/docs(?:/(.*))?", DocumentationHandler, {"site": Site(PACKAGED)}),
         (DASHBOARD_PATHS, DashboardHandler, dashboard),
+        (FromOtherHost(is_dashboard_host), OtherHostHandler),
         (r".*", application),
     ]
     return TargetApplication(rules, log_function=log_request)

@@ -53,14 +53,13 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
         handler.finish()
     elif isinstance(result, Download):
         try:
-            with workers.downloads.hold(result.account_id):
+            with workers.downloads.hold_for(result.account):
                 await _send_file(handler, result)
         finally:
             if result.temporary:
                 result.path.unlink(missing_ok=True)
     elif isinstance(result, Stream):
-        owner, administrator = result.account_id, result.administrator
-        with workers.followers.hold(owner, administrator=administrator):
+        with workers.followers.hold_for(result.account):
             await _send_events(handler, result)
     elif isinstance(result, PlainText):
         handler.answer(200, replies.TEXT_TYPE, result.text.encode())

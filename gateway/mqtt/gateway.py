@@ -34,6 +34,7 @@ from fieldbrook.gateway.events.pending_event import Settle
 from fieldbrook.gateway.events.protobuf import decode_event
 from fieldbrook.gateway.events.refusals import TEMPORARY, Refusals
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName, Meta
+from fieldbrook.gateway.metrics.publisher_activity import PUBLISHERS, answer_publishers
 from fieldbrook.gateway.mqtt.backlog import Backlog, Pending
 from fieldbrook.gateway.mqtt.broker_bounds import BoundsWatch
 from fieldbrook.gateway.mqtt.broker_watch import BrokerWatch
@@ -45,6 +46,7 @@ from fieldbrook.gateway.mqtt.sources import (
     make_source,
     masked,
 )
+from fieldbrook.gateway.peers import serve_peers
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
@@ -173,6 +175,8 @@ class MqttGateway(GatewayActor):
             bounds_watch = BoundsWatch(self._source.read_usage, self.health)
             self._bounds_watch = self.loop.create_task(bounds_watch.run())
         self._registry_watch = self.loop.create_task(self._watch_registry())
+        answers = {PUBLISHERS: answer_publishers}
+        self._peers = await serve_peers(self.run_dir, self.part, answers)
 
     def measure(self) -> None:
         """See `GatewayActor`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import Answer, RunningNode
+from tests.support.nodes import PREFIX, Answer, RunningNode
 from tests.support.tls import TlsNode
 from tests.support.tools import LIMIT_S
 
@@ -34,6 +34,7 @@ def ask(
     host: str | None = None,
     name: str = "127.0.0.1",
     ca: Path | None = None,
+    headers: dict[str, str] | None = None,
 ) -> Answer:
     """One request, over TLS if an authority is given; its path sent as it stands."""
     connection = http.client.HTTPConnection(name, port, timeout=LIMIT_S)
@@ -44,6 +45,8 @@ def ask(
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or f"{name}:{port}")
         connection.putheader("Content-Length", "0")
+        for header, value in (headers or {}).items():
+            connection.putheader(header, value)
         connection.endheaders()
         reply = connection.getresponse()
         return Answer(reply.status, dict(reply.getheaders()), reply.read())
@@ -141,6 +144,22 @@ def test_a_foreign_name_for_the_node_shows_no_page(node: RunningNode, path: str)
         assert own.status in (200, 404)
         assert foreign.status == 421
         assert b"dashboard_hosts" in foreign.body
+
+
+@pytest.mark.parametrize("path", [f"{PREFIX}/stream", f"{PREFIX}/str%65am"])
+def test_a_foreign_name_opens_no_stream_of_the_dashboard(node: RunningNode, path: str) -> None:
+    for headers in ({}, {"Upgrade": "websocket", "Connection": "Upgrade"}):
+        query = f"{path}?topic=health&authorization={node.token}"
+        foreign = ask(node.dashboard_port, query, host="evil.example:3000", headers=headers)
+        assert foreign.status == 421
+        assert b"dashboard_hosts" in foreign.body
+        # Programs reach the other port by any name.
+        assert (
+            ask(node.http_port, f"{path}?topic=none", host="evil.example", headers=headers).status
+            != 421
+        )
+        own = ask(node.dashboard_port, f"{path}?topic=none", host="localhost:3000", headers=headers)
+        assert own.status in (400, 401, 426)
 
 
 def test_names_of_the_setting_and_addresses_show_the_page(tmp_path: Path) -> None:

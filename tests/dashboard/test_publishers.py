@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.dashboard.conftest import Open
 from tests.support.nodes import RunningNode, until
-from tests.support.tools import require_tool
+from tests.support.tools import LIMIT_S, require_tool
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -107,6 +109,12 @@ def test_what_the_page_tells_a_device_to_run_sends_events(
         ("SO-MANY ¿?", "http"),
     ]
     assert {row["size"] for row in rows} == {len('{"temperature": 21.5}')}
+
+    row = page.get_by_role("region", name="Publishers").get_by_role("row").filter(has_text="p 1")
+    row.get_by_role("link", name="3", exact=True).wait_for()
+    (listed,) = node.call("GET", "/publisher/x/snippets").json["data"]
+    assert listed["events"] == 3
+    assert -1 <= time.time() - datetime.fromisoformat(listed["lastSeen"]).timestamp() < LIMIT_S
 
     panel.get_by_role("button", name="Show the QR code").click()
     panel.get_by_role("img", name="QR code").wait_for()

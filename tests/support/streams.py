@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -15,9 +16,14 @@ from websockets.sync.client import connect
 from fieldbrook.gateway.management.route_table import PREFIXES
 from tests.support.tools import LIMIT_S
 
+_NARROW_BYTES = 4_096
+
 
 class StreamClient:
-    """One stream; `token` is sent first unless it is ""."""
+    """One stream; `token` is sent first unless it is "".
+
+    A `slow` client buffers next to nothing beyond the messages that a test takes.
+    """
 
     def __init__(
         self,
@@ -27,12 +33,16 @@ class StreamClient:
         origin: str | None = None,
         tls: ssl.SSLContext | None = None,
         host: str = "127.0.0.1",
+        slow: bool = False,
     ) -> None:
         scheme = "ws" if tls is None else "wss"
         address = f"{scheme}://{host}:{port}{PREFIXES[0]}/stream"
         self._kept: list[Any] = []
         self._open = ExitStack()
-        opening: Any = connect(address, origin=origin, ssl=tls, proxy=None, compression=None)  # type: ignore[arg-type]
+        more: dict[str, Any] = {"ssl": tls, "origin": origin}
+        if slow:
+            more |= {"sock": _narrow(host, port), "max_queue": 1, "ping_interval": None}
+        opening: Any = connect(address, proxy=None, compression=None, **more)
         self.socket = self._open.enter_context(opening)
         if token:
             self.send(token=token)
@@ -80,3 +90,13 @@ class StreamClient:
 
     def close(self) -> None:
         self._open.close()
+
+
+def _narrow(host: str, port: int) -> socket.socket:
+    """A connection whose kernel takes few bytes that nobody has read yet."""
+    opened = socket.socket()
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW_BYTES)
+    opened.settimeout(LIMIT_S)
+    opened.connect((host, port))
+    opened.settimeout(None)
+    return opened

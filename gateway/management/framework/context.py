@@ -22,6 +22,7 @@ from fieldbrook.gateway.management.sign_in.contract_wallet import (
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.prometheus import Collected
+from fieldbrook.gateway.metrics.publisher_activity import ReadActivity, nobody_seen
 from fieldbrook.gateway.metrics.series_client import NoSeries, SeriesAnswer, SeriesQuery
 from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
 from fieldbrook.observability.health import NodeHealth
@@ -202,8 +203,6 @@ class ManagementContext:
         database_reader: reads a project's SQL database, given the project's configuration of it.
         dry_runner: runs handlers without effect.
         contract_wallets: asks a chain whether a contract accepts a signature.
-        is_dashboard_host: whether a browser may use a `Host` for the dashboard; for what only its
-            pages ask, such as the stream.
         is_own_host: whether a host name can be this node, by the names in its certificate.
         clock: the time in Unix milliseconds.
         broker: the embedded broker, if there is one.
@@ -212,6 +211,7 @@ class ManagementContext:
         memory_budget: the memory budget for partially received requests.
         settings: the settings of the node.
         series: the figures of the node and its projects over time.
+        publisher_activity: what publishers have sent since the node started.
     """
 
     reader: RegistryReader
@@ -247,7 +247,6 @@ class ManagementContext:
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     contract_wallets: ContractSignatureCheck = no_contract
-    is_dashboard_host: Callable[[str], bool] = lambda _host: True
     is_own_host: Callable[[str], bool] = lambda _host: True
     clock: Clock = now_ms
     broker: BrokerState | None = None
@@ -256,6 +255,7 @@ class ManagementContext:
     memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))
     settings: Settings = field(default_factory=Settings)
     series: SeriesReader = field(default_factory=NoSeries)
+    publisher_activity: ReadActivity = nobody_seen
 
     async def flushed_store(self, project_id: int) -> ProjectStoreReader | None:
         """A project's store, after the pending rows of all answered events were written to it.

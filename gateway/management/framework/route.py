@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from fieldbrook.core.errors import NodeError, NotFoundError
 from fieldbrook.core.model import AccessKey, Account
+from fieldbrook.gateway.auth import Caller
 from fieldbrook.gateway.management.framework.audit_trail import AuditTrail
 from fieldbrook.gateway.management.framework.binding import path_id
 from fieldbrook.gateway.management.framework.context import ManagementContext
@@ -50,12 +51,13 @@ class Form:
 class Download:
     """An answer that is a file; a `temporary` file is removed as soon as it has been opened.
 
-    Each account may have a bounded number of open downloads.
+    Each account may have a bounded number of open downloads; some of all places are reserved for
+    administrators.
     """
 
     path: Path
     filename: str
-    account_id: int
+    account: Account
     temporary: bool = False
 
 
@@ -69,8 +71,7 @@ class Stream:
     """
 
     chunks: AsyncGenerator[bytes, None]
-    account_id: int
-    administrator: bool
+    account: Account
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class NoContent:
 class Call(Generic[B, Q]):
     """One authenticated request with its bound values: the argument of a route's function.
 
-    `account` is the caller; routes that are open to anybody have none. `key` is the access key
-    and `login` the login of the request's token, if it has one; `peer` is the client's address and
-    `host` the header `Host`. `trail` holds the data for the audit log. `channels` is what pages
-    follow. `form` is filled on upload routes, `body` and `query` where the route declares them.
+    `caller` is the account with the access key or the login of the request's token; routes that
+    are open to anybody have none. `peer` is the client's address and `host` the header `Host`.
+    `trail` holds the data for the audit log. `channels` is what pages follow. `form` is filled on
+    upload routes, `body` and `query` where the route declares them.
     """
 
     context: ManagementContext
@@ -103,11 +104,9 @@ class Call(Generic[B, Q]):
     body: B
     query: Q
     form: Form
-    caller: Account | None
+    caller: Caller | None
     throttle: SignInThrottle
     trail: AuditTrail
-    key: AccessKey | None = None
-    login: Login | None = None
     peer: str = ""
     host: str = ""
     last_event_id: str = ""
@@ -115,9 +114,19 @@ class Call(Generic[B, Q]):
 
     @property
     def account(self) -> Account:
-        """The caller of a route that needs one."""
+        """The account of the caller of a route that needs one."""
         assert self.caller is not None
-        return self.caller
+        return self.caller.account
+
+    @property
+    def key(self) -> AccessKey | None:
+        """The access key of the request, if that is its token."""
+        return self.caller and self.caller.key
+
+    @property
+    def login(self) -> Login | None:
+        """The login of the request's token, if it has one."""
+        return self.caller and self.caller.login
 
     def id(self, name: str) -> int:
         """The id in the path.

@@ -10,12 +10,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import argon2
 
 from fieldbrook.core.errors import TooManyRequestsError
+from fieldbrook.core.model import ADMIN, Account
 
 _T = TypeVar("_T")
 
@@ -32,7 +33,7 @@ FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
 # WebSockets of pages; each may have 8 messages waiting, of about 20 KiB.
 PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
 # Each has a file open, and an exported project takes space on the disk until it has been read.
-DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE = 64, 8
+DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
 
 _hasher = argon2.PasswordHasher()
 
@@ -137,6 +138,10 @@ class ConcurrencyLimit:
             if not self._taken[owner]:
                 del self._taken[owner]
 
+    def hold_for(self, account: Account) -> AbstractContextManager[None]:
+        """Hold one slot for an account; see `hold`."""
+        return self.hold(account.account_id, administrator=account.role == ADMIN)
+
 
 class Workers:
     """The pools of one gateway."""
@@ -148,7 +153,9 @@ class Workers:
             "followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE
         )
         self.pages = ConcurrencyLimit("streams", PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE)
-        self.downloads = ConcurrencyLimit("downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE)
+        self.downloads = ConcurrencyLimit(
+            "downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE
+        )
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
         self.queries = SharedPool("queries", _QUERIES_LIMIT, _QUERIES_OF_ONE)
         self.dry_runs = SharedPool("dry runs", _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,12 +22,17 @@ from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.live.channels import Channel, Channels
 from fieldbrook.gateway.management.live.messages import Follow, Prepared
-from fieldbrook.gateway.management.live.standing import current_account, may_read_project
+from fieldbrook.gateway.management.live.standing import (
+    current_account,
+    may_read_project,
+    time_left_s,
+)
 from fieldbrook.gateway.management.live.topics import source_of
 
 TOPICS_LIMIT = 8
 WAITING_LIMIT = 8
 SILENCE_S = 15.0
+_LOOK_S = 1.0  # how long a client may keep what it has lost the right to, in silence
 
 
 class Following:
@@ -73,17 +79,19 @@ class Page:
         self.renew(caller)
 
     def renew(self, caller: Caller) -> None:
-        """Use another token of the same account, from which the time of the stream counts anew.
+        """Use another token of the same account with the same rights; the stream ends with it.
 
         Raises:
-            InvalidTokenError: the token belongs to another account.
+            InvalidTokenError: the token belongs to another account, or has other rights.
         """
         known: Caller | None = getattr(self, "_caller", None)
         if known is not None and known.account.account_id != caller.account.account_id:
             raise InvalidTokenError(reason="the token is of another account than the stream")
+        if known is not None and _rights(known) != _rights(caller):
+            raise InvalidTokenError(reason="the token has other rights than that of the stream")
         self._caller = caller
         self._version = self._context.reader.version()
-        self._until = self._monotonic() + self._context.token_lifetime_s
+        self._until = self._monotonic() + time_left_s(self._context, caller)
 
     def follow(self, request: Follow) -> None:
         """Begin to follow a topic.
@@ -152,21 +160,17 @@ class Page:
             if self._waiting:
                 following, message = self._waiting.popleft()
                 return message.addressed(following.number)
-            left = min(silent, self._until) - self._monotonic()
+            now = self._monotonic()
+            if now >= silent:
+                return b""
             self._news.clear()
-            try:
-                async with asyncio.timeout(max(0.0, left)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(silent, self._until, now + _LOOK_S) - now):
                     await self._news.wait()
-            except TimeoutError:
-                if self._monotonic() < self._until:
-                    return b"" if self._still_allowed() else None
 
     def _still_allowed(self) -> bool:
         """Look at the rights again when the registry has changed; topics may end by that."""
         if self._monotonic() >= self._until:
-            return False
-        key = self._caller.key
-        if key is not None and 0 < key.expires_at <= self._context.clock():
             return False
         version = self._context.reader.version()
         if version == self._version:
@@ -185,3 +189,8 @@ class Page:
         """Follow nothing any more."""
         for number in list(self._followings):
             self.drop(number)
+
+
+def _rights(caller: Caller) -> dict[str, str] | None:
+    """What an access key may do; None for a login, which may do all that its account may."""
+    return None if caller.key is None else caller.key.privileges

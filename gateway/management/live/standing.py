@@ -26,6 +26,20 @@ def current_account(context: ManagementContext, caller: Caller) -> Account | Non
     return None if 0 < key.expires_at <= context.clock() else account
 
 
+def time_left_s(context: ManagementContext, caller: Caller) -> float:
+    """How long an answer to a caller may last, in seconds: until its token expires.
+
+    It is at most `token_lifetime_s`, also for an access key, which may never expire.
+    """
+    now_s, lifetime_s = context.clock() / 1000, context.token_lifetime_s
+    ends = [now_s + lifetime_s]
+    if caller.key is None:
+        ends.append(caller.expires_at_s)
+    elif caller.key.expires_at:
+        ends.append(caller.key.expires_at / 1000)
+    return min(ends) - now_s
+
+
 def may_read_project(context: ManagementContext, account: Account, project_id: int) -> bool:
     """Whether an account owns a project or is an administrator."""
     project = context.reader.project(project_id)

@@ -23,7 +23,6 @@ from fieldbrook.core.errors import (
     NodeError,
     TooManyRequestsError,
 )
-from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.auth import strip_scheme
 from fieldbrook.gateway.management.base_handler import BaseHandler, Services
@@ -128,8 +127,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         if self._page is not None:
             self._page.renew(caller)
             return
-        owner, administrator = caller.account.account_id, caller.account.role == ADMIN
-        self._held.enter_context(services.workers.pages.hold(owner, administrator=administrator))
+        self._held.enter_context(services.workers.pages.hold_for(caller.account))
         self._known()
         self._page = Page(self.context, services.workers, services.channels, caller)
         self._sending = asyncio.get_running_loop().create_task(self._send(self._page))

@@ -68,7 +68,7 @@ def test_a_token_is_found_as_clients_send_it(
 def test_an_account_is_known_by_its_token(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
     token = tokens.issue_account_token(KEY, account.account_id, NOW_S + 60, LOGIN)
-    assert caller(writer, token) == Caller(account, login=LOGIN)
+    assert caller(writer, token) == Caller(account, login=LOGIN, expires_at_s=NOW_S + 60)
 
 
 def test_a_login_that_was_ended_is_refused_and_others_of_the_account_are_not(
@@ -100,9 +100,10 @@ def test_a_long_token_is_refused_when_its_login_can_be_forgotten_after_the_lifet
 
 def test_a_token_of_a_version_without_logins_is_accepted(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
-    claims = {"Payload": str(account.account_id), "iss": tokens.ISSUER, "exp": now_ms()}
+    expires_at_s = now_ms()  # far in the future, in seconds
+    claims = {"Payload": str(account.account_id), "iss": tokens.ISSUER, "exp": expires_at_s}
     token = jwt.encode(claims, KEY, tokens.ALGORITHM)
-    assert caller(writer, token) == Caller(account)
+    assert caller(writer, token) == Caller(account, expires_at_s=expires_at_s)
 
 
 def test_a_token_of_nobody_is_refused(writer: RegistryWriter) -> None:

@@ -11,14 +11,16 @@ import msgspec
 
 from fieldbrook.core.clock import rfc3339, unix_ms
 from fieldbrook.core.errors import BadRequestError, FieldError
-from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.auth import Caller
 from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text, Timestamp
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
-from fieldbrook.gateway.management.live.standing import current_account, may_read_project
+from fieldbrook.gateway.management.live.standing import (
+    current_account,
+    may_read_project,
+    time_left_s,
+)
 from fieldbrook.gateway.management.routes.events.log_lines import (
     LEVELS,
     Level,
@@ -83,7 +85,7 @@ async def read_log(call: Call[None, SearchLog]) -> LogPart | Stream:
         if query.before is not None:
             raise BadRequestError(FieldError("before", "cannot be given with follow", "query"))
         chunks = _follow(call, project.project_id, _start_sequence(call), wanted)
-        return Stream(chunks, call.account.account_id, call.account.role == ADMIN)
+        return Stream(chunks, call.account)
     store = await call.context.flushed_store(project.project_id)
     if store is None:
         page = LogPage([], max(query.after, 0) if query.before is None else 0)
@@ -163,16 +165,16 @@ def _start_sequence(call: Call[None, SearchLog]) -> int:
 async def _follow(
     call: Call[None, SearchLog], project_id: int, after: int, wanted: LogFilter
 ) -> AsyncGenerator[bytes, None]:
-    """Yield new rows until the caller loses access, or the lifetime of a login has passed.
+    """Yield new rows until the caller loses access, or its token expires; see `time_left_s`.
 
     The time limit makes a long-running client reconnect and authenticate again.
     """
     reader = call.context.reader
     version = reader.version()
-    started = heard = time.monotonic()
-    while time.monotonic() < started + call.context.token_lifetime_s:
-        if call.key is not None and 0 < call.key.expires_at <= call.context.clock():
-            return
+    assert call.caller is not None
+    heard = time.monotonic()
+    until = heard + time_left_s(call.context, call.caller)
+    while time.monotonic() < until:
         if reader.version() != version:
             version = reader.version()
             if not _still_allowed(call, project_id):
@@ -195,8 +197,7 @@ async def _follow(
 
 
 def _still_allowed(call: Call[Any, Any], project_id: int) -> bool:
-    caller = Caller(call.account, call.key, call.login)
-    account = current_account(call.context, caller)
+    account = call.caller and current_account(call.context, call.caller)
     return account is not None and may_read_project(call.context, account, project_id)
 
 

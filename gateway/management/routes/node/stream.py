@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.core.model import ADMIN
-from fieldbrook.gateway.auth import Caller
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
 from fieldbrook.gateway.management.live.messages import Follow, Topic
 from fieldbrook.gateway.management.live.page import SILENCE_S, Page
@@ -60,10 +58,10 @@ async def follow_topic(call: Call[None, FollowTopic]) -> Stream:
         filter=filters,
         after=call.last_event_id or query.after,
     )
-    caller = Caller(call.account, call.key, call.login)
-    source_of(call.context, call.workers, caller, request)  # refused before the answer begins
-    page = Page(call.context, call.workers, call.channels, caller)
-    return Stream(_chunks(page, request), call.account.account_id, call.account.role == ADMIN)
+    assert call.caller is not None
+    source_of(call.context, call.workers, call.caller, request)  # refused before the answer begins
+    page = Page(call.context, call.workers, call.channels, call.caller)
+    return Stream(_chunks(page, request), call.account)
 
 
 async def _chunks(page: Page, request: Follow) -> AsyncGenerator[bytes, None]:

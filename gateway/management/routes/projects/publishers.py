@@ -25,6 +25,7 @@ from fieldbrook.gateway.management.routes.projects.replies.publishers import (
     PublisherReply,
     PublisherRows,
     TokenReply,
+    active_publisher,
     publisher_reply,
     publisher_row,
     token_reply,
@@ -174,10 +175,12 @@ async def create_anonymous_publisher(
 async def page_publishers(
     call: Call[None, FilterPublishers],
 ) -> PublisherPage:
-    """The publishers of a project."""
+    """The publishers of a project, with what each has sent since the node started."""
     found = _found(call, own_project(call), call.query)
     rows = page(found, call.query)
-    return PublisherPage([publisher_reply(row) for row in rows], len(found))
+    activity = await call.context.publisher_activity([row.publisher_id for row in rows])
+    shown = [active_publisher(row, activity.get(row.publisher_id)) for row in rows]
+    return PublisherPage(shown, len(found))
 
 
 async def get_publisher(call: Call[None, None]) -> PublisherReply:

@@ -75,7 +75,7 @@ async def download_resource(call: Call[None, None]) -> Download:
     path = call.context.modules_dir / f"{resource.sha256}.wasm"
     if not path.exists():
         raise ResourceNotFoundError(resource=resource.resource_id)
-    return Download(path, resource.filename, call.account.account_id)
+    return Download(path, resource.filename, call.account)
 
 
 async def get_resource_url(call: Call[None, None]) -> None:

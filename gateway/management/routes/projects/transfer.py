@@ -82,11 +82,10 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
             raise UploadFileFailedError(reason=str(error.strerror)) from error
         export(exported, context.modules_dir, copy, target)
 
-    account_id = call.account.account_id
     # Refuse a download above the limit before its file is written.
-    with call.workers.downloads.hold(account_id):
-        await call.workers.uploads.run(account_id, write)
-    return Download(target, f"{project.name}.fieldbrook", account_id, temporary=True)
+    with call.workers.downloads.hold_for(call.account):
+        await call.workers.uploads.run(call.account.account_id, write)
+    return Download(target, f"{project.name}.fieldbrook", call.account, temporary=True)
 
 
 async def import_project(call: Call[ImportProject, None]) -> ImportedProjectReply:

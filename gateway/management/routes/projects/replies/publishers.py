@@ -14,6 +14,7 @@ from fieldbrook.gateway.management.routes.accounts.access_keys import (
     PrivilegeReply,
     privilege_replies,
 )
+from fieldbrook.observability.publisher_counts import Seen
 from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, is_access_key, publisher_key_name
 
 
@@ -29,7 +30,19 @@ class PublisherReply(Timed, frozen=True):
     expired_at: str | UnsetType = UNSET
 
 
-class PublisherPage(Page[PublisherReply], frozen=True):
+class ActivePublisher(PublisherReply, frozen=True, kw_only=True):
+    """A publisher with its activity since the node started.
+
+    `events` counts its answered events. `lastSeen` is when the last one was answered, to the
+    second; it is absent when there was none. Both are kept in memory, for the latest 50,000
+    publishers of each gateway process.
+    """
+
+    last_seen: str | UnsetType = UNSET
+    events: int
+
+
+class PublisherPage(Page[ActivePublisher], frozen=True):
     """A page of publishers; `total` counts all matching ones."""
 
 
@@ -61,6 +74,15 @@ class TokenReply(Timed, frozen=True):
 def publisher_reply(publisher: Publisher) -> PublisherReply:
     """One publisher."""
     return PublisherReply(**_fields(publisher))
+
+
+def active_publisher(publisher: Publisher, seen: Seen | None) -> ActivePublisher:
+    """One publisher with what it has sent."""
+    return ActivePublisher(
+        **_fields(publisher),
+        last_seen=UNSET if seen is None else rfc3339(seen.last_s * 1000),
+        events=0 if seen is None else seen.events,
+    )
 
 
 def publisher_row(publisher: Publisher, project: Project) -> PublisherRow:

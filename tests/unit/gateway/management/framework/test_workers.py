@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from fieldbrook.core.errors import TooManyRequestsError
+from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway.management.framework.workers import (
+    DOWNLOADS_LIMIT,
+    DOWNLOADS_OF_ONE,
+    DOWNLOADS_RESERVE,
     FOLLOWERS_LIMIT,
     FOLLOWERS_OF_ONE,
     FOLLOWERS_RESERVE,
@@ -17,6 +22,7 @@ from fieldbrook.gateway.management.framework.workers import (
     SharedPool,
     Workers,
 )
+from tests.support.management import started
 
 
 def test_a_seat_is_free_again_when_its_block_ends_however_it_does() -> None:
@@ -52,6 +58,21 @@ def test_ordinary_accounts_leave_places_for_followers_of_administrators() -> Non
             pytest.fail("the rest is for administrators")
         with limit.hold(99, administrator=True):
             assert True
+
+
+def test_ordinary_accounts_leave_places_for_downloads_of_administrators(tmp_path: Path) -> None:
+    server, _ = started(tmp_path)
+    administrator = server.account("root", ADMIN).account
+    limit, ordinary = Workers().downloads, DOWNLOADS_LIMIT - DOWNLOADS_RESERVE
+    with ExitStack() as held:
+        for number in range(ordinary):
+            held.enter_context(limit.hold(number // DOWNLOADS_OF_ONE))
+        refused = pytest.raises(TooManyRequestsError, match="places are for administrators")
+        with refused, limit.hold_for(server.account("bob").account):
+            pytest.fail("the rest is for administrators")
+        with limit.hold_for(administrator):
+            assert limit.count(administrator.account_id) == 1
+    server.writer.close()
 
 
 def test_an_account_with_many_followers_leaves_room_for_those_of_others() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import BadRequestError, InvalidTokenError
+from fieldbrook.core.model import AccessKey, Account
 from fieldbrook.gateway.auth import Caller
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
@@ -52,11 +54,15 @@ def in_loop(
     account = server.account("ada").account
 
     async def run() -> None:
-        page = Page(context, Workers(), Channels(), Caller(account))
+        page = Page(context, Workers(), Channels(), of_login(account))
         await test(page, server, context)
 
     asyncio.run(run())
     server.writer.close()
+
+
+def of_login(account: Account, life_s: float = 600) -> Caller:
+    return Caller(account, expires_at_s=int(time.time() + life_s))
 
 
 async def taken(page: Page) -> list[Any]:
@@ -105,14 +111,46 @@ def test_a_page_ends_with_its_login_its_account_and_its_time(tmp_path: Path) -> 
         account = server.writer.reader().account_named("ada")
         assert account is not None
         now = [0.0]
-        timed = Page(context, Workers(), Channels(), Caller(account), lambda: now[0])
-        now[0] = context.token_lifetime_s + 1
-        assert await timed.next(0) is None
-        timed.renew(Caller(account))
+        timed = Page(context, Workers(), Channels(), of_login(account, 60), lambda: now[0])
+        now[0] = 58
         assert await timed.next(0) == b""
-        with pytest.raises(InvalidTokenError):
-            timed.renew(Caller(server.account("bob").account))
+        now[0] = 61
+        assert await timed.next(0) is None
+        timed.renew(of_login(account, 2 * context.token_lifetime_s))
+        now[0] = 60 + context.token_lifetime_s
+        assert await timed.next(0) == b""
+        now[0] = 62 + context.token_lifetime_s
+        assert await timed.next(0) is None
+        timed.renew(of_login(account))
+        assert await timed.next(0) == b""
+        with pytest.raises(InvalidTokenError, match="another account"):
+            timed.renew(of_login(server.account("bob").account))
         server.writer.set_account_state(account.account_id, "DISABLED")
+        assert await page.next(0) is None
+
+    in_loop(tmp_path, test)
+
+
+def test_a_stream_with_an_access_key_ends_with_it_and_takes_no_token_with_other_rights(
+    tmp_path: Path,
+) -> None:
+    def key(event: str, expires_at: int) -> AccessKey:
+        times = {"created_at": 1, "updated_at": 1, "issued_at_s": 1}
+        owner = {"account_id": 1, "identity_id": 1, "identity_type": "ACCOUNT"}
+        kept = {"access_key_id": 2, "name": "ci", "digest": b"", "privileges": {"Event": event}}
+        return AccessKey(**times, **owner, **kept, expires_at=expires_at)  # type: ignore[arg-type]
+
+    async def test(_: Page, server: Server, context: ManagementContext) -> None:
+        account = server.account("eve").account
+        now = [0.0]
+        soon = int(time.time() * 1000) + 60_000
+        caller = Caller(account, key("READONLY", soon))
+        page = Page(context, Workers(), Channels(), caller, lambda: now[0])
+        for other in (Caller(account, key("READ_WRITE", 0)), of_login(account)):
+            with pytest.raises(InvalidTokenError, match="other rights"):
+                page.renew(other)
+        assert await page.next(0) == b""
+        now[0] = 61
         assert await page.next(0) is None
 
     in_loop(tmp_path, test)

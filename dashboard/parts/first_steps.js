@@ -18,7 +18,8 @@ export function FirstSteps({ projects }) {
     { done: hasApplet, text: words.steps.applet, href: name && to('projects', name, 'applets') },
     { done: hasApplet && hasEvents, text: words.steps.event, href: name && to('projects', name, 'console') },
   ];
+  const next = steps.findIndex(({ done }) => !done);
   return html`<section class="steps" aria-label=${words.firstSteps}>${steps.map(({ done, text: [title, hint], href }, i) => html`<div class=${`step card ${done ? 'done' : ''}`}>
     <div class="line"><span class="number" aria-hidden="true">${i + 1}</span><h2>${title}</h2>${done && html`<${Badge} kind="good">${words.done}</${Badge}>`}</div><p class="hint">${hint}</p>
-    ${!done && href && html`<div><a class="button primary" href=${href}>${words.open}</a></div>`}</div>`)}</section>`;
+    ${i === next && href && html`<div><a class="button primary" href=${href}>${words.open}</a></div>`}</div>`)}</section>`;
 }

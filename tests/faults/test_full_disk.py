@@ -189,7 +189,7 @@ class Gateway:
     """The link of a gateway to a project, byte by byte."""
 
     def __init__(self, node: RunningNode) -> None:
-        [path] = [p for p in (node.data / "run").glob("p*") if p.is_socket()]
+        [path] = [p for p in (node.data / "run").glob("p[0-9a-f]*.*") if p.is_socket()]
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_LIMIT_S)
         self._socket.connect(str(path))

@@ -400,7 +400,7 @@ def node(start_module_node: StartNode) -> RunningNode:
 @pytest.mark.parametrize(
     ("name", "last_lines"),
     [
-        ("counter", ["== how many events it has counted", "3"]),
+        ("counter", ["== the number of counted events", "3"]),
         ("checksum", []),
         ("thermostat", ["== the highest one, after a reset", "22.25"]),
         ("device-proof", []),

@@ -54,10 +54,14 @@ export function Page({ name, tab, more, changed }) {
     };
   }, [tab]);
   const events = rates.value[name]?.events ?? 0;
+  const again = () => {
+    loaded.again();
+    changed(); // the list of projects names applets, too
+  };
   const content = (/** @type {Awaited<ReturnType<typeof load>>} */ data) => {
     if (part.error) return html`<${Problem} error=${part.error} again=${() => location.reload()} />`;
     if (part.tab !== tab || !part.Part) return html`<${Waiting} />`;
-    return html`<${part.Part} key=${tab} ...${data} name=${name} more=${more} again=${loaded.again} changed=${changed} />`;
+    return html`<${part.Part} key=${tab} ...${data} name=${name} more=${more} again=${again} changed=${changed} />`;
   };
   return html`<div class="page"><${Heading} title=${name} text=${events ? words.eventsPerSecond(rate(events)) : words.noEvents}>
       ${tab !== 'console' && html`<a class="button" href=${to('projects', name, 'console')}><${Icon} name="send" />${words.send}</a>`}</${Heading}>

@@ -297,9 +297,14 @@ def _add_json(content: Json, schema: Json) -> None:
         content["application/json"]["schema"] = {"oneOf": [*forms, schema]}
 
 
+# One event of a stream, by the names of its fields (HTML, 9.2.6); `data` is JSON.
+_SERVER_SENT: Json = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
 _CONTENT: dict[Any, Json] = {
     Download: {"text/plain": {}},
-    Stream: {"text/event-stream": {"schema": {"type": "string"}}},
+    Stream: {"text/event-stream": {"schema": _SERVER_SENT}},
     PlainText: {"text/plain": {"schema": {"type": "string"}}},
 }
 

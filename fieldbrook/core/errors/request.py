@@ -77,27 +77,27 @@ class InvalidCronExpressionsError(NodeError):
 class InvalidMonitorIDsError(NodeError):
     """Some ids are not monitors of that kind in the project, or there are too many ids."""
 
-    key = NodeError.key  # the classes below have their own
-    msg = NodeError.msg
-    status = 400
     template = "{reason}; nothing was changed"
 
 
 class InvalidContractLogIDsError(InvalidMonitorIDsError):
     """Some ids are not monitors of contract logs in the project, or there are more than 100."""
 
+    status = 400
     number = 9
 
 
 class InvalidChainTxIDsError(InvalidMonitorIDsError):
     """Some ids are not monitors of transactions in the project, or there are more than 100."""
 
+    status = 400
     number = 10
 
 
 class InvalidChainHeightIDsError(InvalidMonitorIDsError):
     """Some ids are not monitors of chain heights in the project, or there are more than 100."""
 
+    status = 400
     number = 11
 
 

@@ -265,7 +265,7 @@ export type EndpointReply = { endpoint: string; head: number; failures: number; 
 export type Environment = { env: [string, string][] };
 
 /** The variables of a project: names with their values. */
-export type EnvironmentReply = { env: [string, string][] };
+export type EnvironmentReply = { env: string[][] };
 
 /** A failure. Programs should compare `key`; the texts may change. */
 export type Error = { key: string; code: number; msg: string; desc: string; canBeTalk: boolean; id: string; sources: string[]; fields: ({ field: string; msg: string; in: "path" | "query" | "header" | "body" })[] | null };

@@ -12,7 +12,7 @@ export const pairsOf = (form) => Object.keys(form).filter((name) => name.startsW
 
 /** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
 export function Variables({ name, project, again }) {
-  const [rows, set] = useState(() => project.envs.env.map((/** @type {[string, string]} */ [key, value], /** @type {number} */ id) => ({ id, key, value })));
+  const [rows, set] = useState(() => project.envs.env.map(([key, value], id) => ({ id, key, value })));
   const add = () => set([...rows, { id: (rows.at(-1)?.id ?? -1) + 1, key: '', value: '' }]);
   const work = async (/** @type {Record<string, any>} */ form) => {
     await post(`/project_config/x/${encodeURIComponent(name)}/PROJECT_ENV`, { env: pairsOf(form) });

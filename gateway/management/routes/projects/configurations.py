@@ -327,7 +327,7 @@ class ConfigReply(Timed, frozen=True):
 class EnvironmentReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """The variables of a project: names with their values."""
 
-    env: Pairs
+    env: list[list[str]]
 
 
 class SpendingReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):

@@ -21,7 +21,7 @@ from fieldbrook.actors.wire import FrameServer, Request, unpack
 from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import metrics, metrics_table
+from fieldbrook.observability import metrics, metrics_table, node_log
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.security.node_secrets import load_or_create_key
 from fieldbrook.storage.lmdb.condition import client_error
@@ -75,6 +75,7 @@ class RegistryActor(NodeActor):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process("fb-registry")
+        node_log.name(start.part)
         metrics_table.attach(start.slot)
         self._supervisor = sender
         generation = start.generation

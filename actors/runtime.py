@@ -51,6 +51,7 @@ from thespian.actors import (
     WatchMessage,
 )
 
+from fieldbrook.observability import node_log
 from fieldbrook.system.process import FATAL_SIGNALS, adopt_orphans, die_with_parent, name_process
 
 log = logging.getLogger(__name__)
@@ -225,8 +226,10 @@ def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
                 while os.getppid() != node_pid and time.monotonic() < limit:
                     time.sleep(0.001)
                 name_process("fb-admin")
+                node_log.name("admin")
             else:
                 name_process("fb-actor")  # until the actor sets its own name
+                node_log.name("actor")
             die_with_parent()
             if assigned is None and os.getppid() in (1, node_pid):
                 os._exit(75)  # the parent died before `die_with_parent` took effect

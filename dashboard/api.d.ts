@@ -403,6 +403,12 @@ export type NewValue = { value?: string | null; encoding?: "base64" | "text" };
 /** The expression without needless blanks, and its next five times, RFC 3339. */
 export type NextTimesReply = { cronExpressions: string; next: string[] };
 
+/** A line of the node's log; `text` of a failure has a traceback in lines of its own. */
+export type NodeLogLine = { sequence: string; time: string; level: string; logger: string; process: string; text: string };
+
+/** A part of the node's log. `next` is the `after` of the following request, or its `before` if the request had one; it is empty when nothing older is left. */
+export type NodeLogPart = { data: NodeLogLine[]; next: string };
+
 /** The node's ports. `event` is absent without one, `mqtt` with an external broker. */
 export type NodePorts = { http: number; mqtt?: number; event?: number };
 
@@ -534,6 +540,12 @@ export type SentTransaction = { transactionID: string; chainID: number; state: s
 
 /** The names, and as many columns and one more: the times in Unix seconds come first. A value is null where nothing was measured. `projects` has the latest rates of the caller's projects by name, for those that have figures of their own. */
 export type SeriesReply = { step: number; names: string[]; columns: ((number | null)[])[]; projects: Record<string, ProjectRates> };
+
+/** All settings of the node, in the order of the documentation. */
+export type SettingList = { data: SettingRow[]; total: number };
+
+/** A setting. `value` and `default` are absent when there is none. The value of a secret is `set`, of a URL that may hold a key its scheme and host. `needsRestart`: a changed value is used after a restart of the node. */
+export type SettingRow = { name: string; value?: string | number | boolean; default?: string | number | boolean; source: "default" | "environment" | "file" | "option"; needsRestart: boolean; description: string };
 
 /** The sink of a flow. */
 export type Sink = { sinkType: "BLOCKCHAIN" | "RMDB"; sinkInfo?: SinkInfo };
@@ -1362,6 +1374,12 @@ export interface Routes {
     body: undefined;
     answer: ClearedBroker;
   };
+  /** A part of the last 5,000 lines (2 MiB at most) that the processes of the node have logged; `next` is the `after` of the following request, or its `before` if there was one. Lines of processes that have died are there, too. */
+  "GET /node_log": {
+    query: { after?: number; before?: string | null; limit?: number; level?: "CRITICAL" | "DEBUG" | "ERROR" | "INFO" | "WARNING" | null; contains?: string; process?: string };
+    body: undefined;
+    answer: NodeLogPart;
+  };
   /** Create an operator from a private key, which the node keeps encrypted. */
   "POST /operator": {
     query: undefined;
@@ -1685,6 +1703,12 @@ export interface Routes {
     query: { name?: string[]; step?: "0" | "1" | "10" | "60"; begin?: string | null; end?: string | null; project?: string | null };
     body: undefined;
     answer: SeriesReply;
+  };
+  /** Every setting with its value, default and source. Secrets are `set` or absent. */
+  "GET /setting": {
+    query: undefined;
+    body: undefined;
+    answer: SettingList;
   };
   /** The SQL tables of a project with their columns and numbers of rows. */
   "GET /sql/{projectName}": {

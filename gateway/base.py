@@ -30,7 +30,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.project_client import ProjectClients
-from fieldbrook.observability import metrics, metrics_table, publisher_counts
+from fieldbrook.observability import metrics, metrics_table, node_log, publisher_counts
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
@@ -150,6 +150,7 @@ class GatewayActor(NodeActor, abc.ABC):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process(f"fb-{start.part}")
+        node_log.name(start.part)
         metrics_table.attach(start.slot)
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir

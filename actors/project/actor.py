@@ -22,7 +22,7 @@ from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.wire import FrameServer, project_socket
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import metrics_table
+from fieldbrook.observability import metrics_table, node_log
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
@@ -56,6 +56,7 @@ class ProjectActor(NodeActor):
         match message:
             case m.Prepare(settings=settings):
                 name_process("fb-spare")
+                node_log.name("spare")
                 self._pool = _make_pool(settings)
             case m.Start():
                 self._start(message, sender)
@@ -83,6 +84,7 @@ class ProjectActor(NodeActor):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process("fb-project")
+        node_log.name(start.part)
         metrics_table.attach(start.slot)
         self._part = start.part
         self._supervisor = sender

@@ -34,7 +34,7 @@ from fieldbrook.actors.project.speculation import (
 from fieldbrook.actors.wire import FrameReader, frame
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import Applet
-from fieldbrook.observability import logs
+from fieldbrook.observability import logs, node_log
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.reader import ProjectSnapshot
 from fieldbrook.storage.registry.reader import RegistryReader
@@ -229,6 +229,7 @@ def serve(connection: socket.socket) -> None:
             if shard is None:
                 setup = msgspec.msgpack.decode(body, type=Setup)
                 logs.configure(setup.log_level, setup.log_format)
+                node_log.join(f"shard:{Path(setup.store).name}")
                 shard = Shard(setup, send)
                 send(pack((READY,)))
             else:

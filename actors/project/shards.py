@@ -11,6 +11,7 @@ shards.
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import subprocess
@@ -28,7 +29,7 @@ from fieldbrook.actors.supervisor.restarts import STEADY_S, Restarts
 from fieldbrook.actors.wire import FRAME_BYTES, FrameReader, WireEvent, frame
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import Applet
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, node_log
 from fieldbrook.system.process import module_command
 from fieldbrook.wasm.run import Run
 
@@ -68,12 +69,14 @@ class ShardConnection:
             OSError: no process or no socket could be created.
         """
         self._socket, theirs = socket.socketpair()
+        log_variable, log_descriptors = node_log.passed_on()
         with theirs:
             try:
                 self.process = subprocess.Popen(
                     module_command("fieldbrook.actors.project.shard", str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), *log_descriptors],
+                    env={**os.environ, **log_variable},
                 )
             except BaseException:
                 self._socket.close()

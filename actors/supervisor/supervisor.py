@@ -24,7 +24,7 @@ from fieldbrook.actors.supervisor.node_checks import NodeChecks
 from fieldbrook.actors.supervisor.projects import MQTT_PART, RETIRE_LIMIT_S, Projects
 from fieldbrook.core import clock
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import health
+from fieldbrook.observability import health, node_log
 from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.system.process import name_process
 from fieldbrook.system.process_tree import has_ended
@@ -143,6 +143,7 @@ class Supervisor(NodeActor):
 
     def _boot(self, boot: m.Boot, sender: Address) -> None:
         name_process("fb-root")
+        node_log.name("supervisor")
         self.settings: Settings = boot.settings
         self.child_metrics.create(boot.settings.metrics_projects)
         self._checks = NodeChecks(boot.settings, self.board, self.child_metrics.table)

@@ -53,6 +53,8 @@ from fieldbrook.cli.remote.events.send import send
 from fieldbrook.cli.remote.events.traffic_limits import limit
 from fieldbrook.cli.remote.node.broker import mqtt
 from fieldbrook.cli.remote.node.health import health, status
+from fieldbrook.cli.remote.node.node_log import node_log
+from fieldbrook.cli.remote.node.settings import settings
 from fieldbrook.cli.remote.projects.applets import applet
 from fieldbrook.cli.remote.projects.projects import project
 from fieldbrook.cli.remote.projects.publishers import publisher
@@ -215,7 +217,7 @@ def completion(shell: str) -> None:
 
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Run a node": (up, node, status, health, mqtt, cert),
+    "Run a node": (up, node, status, health, settings, node_log, mqtt, cert),
     "Keep its data": (backup, restore, verify, outbox),
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),
@@ -275,8 +277,10 @@ def _settings(context: click.Context, config: Path | None, given: dict[str, str 
     from fieldbrook.core.errors import SettingsError
     from fieldbrook.core.settings import load
 
-    root_data = context.find_root().params.get("data")
-    given["data"] = given["data"] or (None if root_data is None else str(root_data))
+    root = context.find_root()
+    # A variable is left to `load`, which then knows that the value comes from the environment.
+    if root.get_parameter_source("data") is click.core.ParameterSource.COMMANDLINE:
+        given["data"] = given["data"] or str(root.params["data"])
     try:
         return load(config=config, **given)
     except SettingsError as error:

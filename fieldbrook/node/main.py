@@ -19,7 +19,7 @@ from fieldbrook import __version__
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.node.first_page import announce, in_child
-from fieldbrook.observability import fault_points, logs
+from fieldbrook.observability import fault_points, logs, node_log
 from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage import data_lock
 from fieldbrook.system import process_tree
@@ -47,6 +47,7 @@ def run(settings: Settings) -> int:
     settings = settings.model_copy(update={"data": settings.data.absolute()})
     stop = _StopFlag()
     logs.configure(settings.log_level, settings.log_format)
+    node_log.start("node")
     for warning in settings.warnings:
         log.warning("%s", warning)
     if not settings.core_dumps:

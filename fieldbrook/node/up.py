@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ from fieldbrook.core.settings import (
     secrets_of,
 )
 from fieldbrook.gateway.mqtt import embedded_broker
-from fieldbrook.observability import logs
+from fieldbrook.observability import logs, node_log
 from fieldbrook.security import tls
 from fieldbrook.storage import data_lock
 from fieldbrook.system.process import die_with_parent, keep_memory_private, module_command
@@ -49,6 +50,7 @@ class Program:
     lock: int
     cannot_start: int = CANNOT_START
     secrets: bytes = b""
+    descriptors: Sequence[int] = ()
     process: subprocess.Popen[bytes] | None = None
     restarts: Restarts = field(default_factory=Restarts)
     started: float = 0.0
@@ -68,7 +70,7 @@ class Program:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=[*passed, self.lock],
+                pass_fds=[*passed, *self.descriptors, self.lock],
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
             )
         finally:
@@ -163,6 +165,7 @@ def run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     logs.configure(settings.log_level, settings.log_format)
+    node_log.start("up")
     for warning in settings.warnings:
         log.warning("%s", warning)
     if not settings.core_dumps:
@@ -192,7 +195,12 @@ def run(settings: Settings) -> int:
 
 
 def _programs(settings: Settings, lock: int) -> list[Program]:
-    environment = {**as_environment(settings), data_lock.LOCK_VARIABLE: str(lock)}
+    log_variable, log_descriptors = node_log.passed_on()
+    environment = {
+        **as_environment(settings),
+        **log_variable,
+        data_lock.LOCK_VARIABLE: str(lock),
+    }
     node = Program(
         "the node",
         module_command("fieldbrook", "node"),
@@ -200,6 +208,7 @@ def _programs(settings: Settings, lock: int) -> list[Program]:
         _NODE_STOP_S,
         lock,
         secrets=secrets_of(settings),
+        descriptors=log_descriptors,
     )
     if settings.mqtt_broker is not None:
         return [node]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from http import HTTPStatus
 from typing import Any
 
 from tornado import web
@@ -63,11 +64,14 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
 def log_request(handler: web.RequestHandler) -> None:
     """Log and count one answer, for Tornado's setting `log_function`.
 
-    Every status is logged at INFO: an answer of 4xx is the client's error, not a warning.
+    Every status is logged at INFO: an answer of 4xx is the client's error, not a warning. Only
+    answers with the log itself are logged at DEBUG: a page that follows it would show little else.
     """
     request = handler.request
     metrics.add(metrics.HTTP_RESPONSES[f"{handler.get_status() // 100}xx"])
-    log.info(
+    shows_log = request.path.endswith("/node_log") and handler.get_status() == HTTPStatus.OK
+    log.log(
+        logging.DEBUG if shows_log else logging.INFO,
         "%s %s %s %.1f ms",
         request.method,
         request.path,

@@ -28,7 +28,15 @@ from fieldbrook.gateway.management.routes.events import (
 )
 from fieldbrook.gateway.management.routes.modules import dry_runs, traces
 from fieldbrook.gateway.management.routes.modules import inspection as module_inspection
-from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series, stream
+from fieldbrook.gateway.management.routes.node import (
+    broker,
+    chains,
+    configuration,
+    node_log,
+    series,
+    settings,
+    stream,
+)
 from fieldbrook.gateway.management.routes.node import health as health_routes
 from fieldbrook.gateway.management.routes.projects import (
     applets,
@@ -75,6 +83,8 @@ ROUTES: tuple[Route, ...] = (
     *module_inspection.ROUTES,
     *dry_runs.ROUTES,
     *health_routes.ROUTES,
+    *settings.ROUTES,
+    *node_log.ROUTES,
     *broker.ROUTES,
     *event_flow.ROUTES,
     *event_history.ROUTES,

@@ -1,6 +1,9 @@
-"""The pages of the node: health, accounts, access keys, audit log, refused events."""
+"""The pages of the node: health, accounts, access keys, audit log, refused events, and more."""
 
 from __future__ import annotations
+
+import os
+import signal
 
 import pytest
 
@@ -136,3 +139,53 @@ def test_chains_can_be_absent_and_an_operator_is_made_and_deleted(
     ask.get_by_label("Type payer to confirm").fill("payer")
     ask.get_by_role("button", name="Delete").click()
     row.wait_for(state="detached")
+
+
+def test_settings_show_where_each_value_came_from_and_are_filtered_in_the_address(
+    node: RunningNode, signed_in: Open
+) -> None:
+    page = signed_in(node, "/node/settings").page
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="http_port", exact=True))
+    row.get_by_text(str(node.http_port), exact=True).wait_for()
+    row.get_by_text("8888", exact=True).wait_for()
+    row.get_by_text("option", exact=True).wait_for()
+    page.get_by_role("link", name="deadline_ms", exact=True).wait_for()
+    page.get_by_label("Only changed").check()
+    page.get_by_role("link", name="deadline_ms", exact=True).wait_for(state="detached")
+    page.get_by_label("Filter by name, value or text").fill("http port")
+    page.wait_for_url("**/node/settings?changed=1&name=http+port")
+    row.wait_for()
+    page.get_by_text("As a command").click()
+    page.get_by_text("fieldbrook settings --changed 'http port'").wait_for()
+    page.get_by_label("Filter by name, value or text").fill("no such word")
+    page.get_by_text("No setting matches").wait_for()
+
+
+def test_the_log_of_all_processes_is_filtered_and_followed(
+    node: RunningNode, signed_in: Open
+) -> None:
+    page = signed_in(node, "/node/log").page
+    table = page.get_by_role("region", name="Node log")
+    ready = table.get_by_role("row").filter(has_text=f"listen on :{node.http_port}")
+    ready.get_by_role("button", name="node", exact=True).click()
+    page.wait_for_url("**/node/log?process=node")
+    table.get_by_role("button", name="registry", exact=True).first.wait_for(state="detached")
+    page.get_by_label("Part of the text").fill("LISTEN on")
+    page.get_by_label("Part of the text").press("Enter")
+    page.wait_for_url("**/node/log?process=node&contains=LISTEN+on")
+    ready.wait_for()
+    page.get_by_text("As a command").click()
+    page.get_by_text(
+        "fieldbrook node-log --contains 'LISTEN on' --process node --follow"
+    ).wait_for()
+    page.get_by_label("Level").select_option("Errors")
+    page.get_by_text("No lines").wait_for()
+
+    # A process that dies: its end appears while the page is open.
+    page.goto(page.url.split("?")[0] + "?process=supervisor&contains=SIGKILL")
+    page.get_by_text("No lines").wait_for()
+    (mqtt,) = (
+        row for row in node.call("GET", "/health").json["processes"] if row["part"] == "mqtt:0"
+    )
+    os.kill(mqtt["pid"], signal.SIGKILL)
+    table.get_by_role("row").filter(has_text="mqtt:0").first.wait_for()

@@ -2,9 +2,10 @@
 /** The node's own log: the last lines of all processes, followed. */
 import { html, useEffect, useState } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
-import { clock, utc } from '../../core/format.js';
+import { moment, quoted, utc } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
 import { Badge, Card, Empty, Heading, Icon, Problem, Table, Waiting } from '../../parts/basics.js';
+import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_log.js';
 
 const KEPT = 5000;
@@ -13,8 +14,10 @@ const PAGE = 1000;
 const EVERY_MS = 1500;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.time], [words.columns.level], [words.columns.process], [words.columns.text]]);
 
-/** The last lines, and newer ones while it is followed. @param {string} level @param {boolean} following */
-function useLines(level, following) {
+/** @typedef {{level: string, contains: string, process: string}} Filters as the route takes them */
+
+/** The last lines, and newer ones while it is followed. @param {Filters} wanted @param {boolean} following */
+function useLines(wanted, following) {
   const [state, set] = useState(/** @type {{lines: any[] | null, next: string, error?: any}} */ ({ lines: null, next: '' }));
   const [round, again] = useState(0);
   useEffect(() => {
@@ -24,8 +27,7 @@ function useLines(level, following) {
     let lines = /** @type {any[]} */ ([]);
     const load = async () => {
       try {
-        // @ts-expect-error The route is not there yet: remove this line when it is.
-        const answer = /** @type {any} */ (await get('/node_log', { level, limit: PAGE, after: next || -PAGE }, { signal: end.signal }));
+        const answer = await get('/node_log', { ...wanted, limit: PAGE, after: next || -PAGE }, { signal: end.signal });
         lines = [...lines, ...answer.data].slice(-KEPT);
         next = answer.next;
         set({ lines, next });
@@ -40,25 +42,29 @@ function useLines(level, following) {
       clearTimeout(timer);
       end.abort();
     };
-  }, [level, following, round]);
+  }, [JSON.stringify(wanted), following, round]);
   return { ...state, again: () => again((n) => n + 1) };
 }
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr><td class="mono dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${clock(row.time)}</time></td><td><${Badge} kind=${words.kinds[row.level] ?? ''}>${row.level.toLowerCase()}</${Badge}></td>
-  <td class="dim nowrap">${row.process}</td><td class="wrap"><pre class="log-text">${row.text}</pre></td></tr>`;
+const Row = ({ row }) => html`<tr class="log-line"><td class="mono dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td><td><${Badge} kind=${words.kinds[row.level] ?? ''}>${row.level.toLowerCase()}</${Badge}></td>
+  <td class="nowrap"><button type="button" class="link" onClick=${() => filter({ process: row.process })}>${row.process}</button></td><td class="wrap"><pre class="log-text" title=${row.logger}>${row.text}</pre></td></tr>`;
+
+/** What the page shows, as a command. @param {Filters} wanted @param {boolean} following */
+const command = ({ level, contains, process }, following) => ['fieldbrook node-log', level && `--level ${level}`, contains && `--contains ${quoted(contains)}`, process && `--process ${quoted(process)}`, following && '--follow'].filter(Boolean).join(' ');
 
 export function Page() {
-  const { level = '', find = '', pause = '' } = query.value;
-  const { lines, error, again } = useLines(level, !pause);
-  const wanted = find.toLowerCase().split(' ').filter(Boolean);
-  const found = (lines ?? []).filter((row) => wanted.every((word) => `${row.process} ${row.text}`.toLowerCase().includes(word))).reverse();
+  const { level = '', contains = '', process = '', pause = '' } = query.value;
+  const wanted = { level, contains, process };
+  const { lines, error, again } = useLines(wanted, !pause);
+  const found = [...(lines ?? [])].reverse();
+  const text = (/** @type {'contains' | 'process'} */ name, /** @type {string} */ label) => html`<input type="search" class="find" key=${name + wanted[name]} aria-label=${label} placeholder=${label} defaultValue=${wanted[name]} onChange=${(/** @type {any} */ e) => filter({ [name]: e.target.value })} />`;
   const content = () => {
     if (!lines) return error ? html`<${Problem} error=${error} again=${again} />` : html`<${Waiting} rows=${8} />`;
     return found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}</${Empty}>`;
   };
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" aria-pressed=${!pause} onClick=${() => filter({ pause: !pause })}><${Icon} name=${pause ? 'play' : 'pause'} />${pause ? words.follow : words.pause}</button></${Heading}>
-    <${Card}><div class="filters"><input type="search" class="find" aria-label=${words.find} placeholder=${words.find} defaultValue=${find} onInput=${(/** @type {any} */ e) => filter({ find: e.target.value })} />
+    <${Card}><div class="filters">${text('contains', words.contains)}${text('process', words.ofProcess)}
       <select aria-label=${words.level} value=${level} onChange=${(/** @type {any} */ e) => filter({ level: e.target.value })}>${Object.entries(words.levels).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>
-      <span class="grow"></span><span class="hint">${lines && words.lines(found.length)}</span></div>${content()}</${Card}></div>`;
+      <span class="grow"></span><span class="hint">${lines && words.lines(found.length, SHOWN)}</span></div>${content()}</${Card}><${AsCommand} text=${command(wanted, !pause)} /></div>`;
 }

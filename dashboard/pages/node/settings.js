@@ -3,30 +3,34 @@
 import { html } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
+import { quoted } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
 import { Badge, Card, Empty, Heading, Icon, Show, Table } from '../../parts/basics.js';
+import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_settings.js';
 
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.name], [words.columns.value], [words.columns.standard], [words.columns.from]]);
 
 /** A value as text; secrets are told as `set`. @param {any} value */
-const shown = (value) => (value == null || value === '' ? html`<span class="dim">${words.empty}</span>` : html`<span class="mono">${typeof value === 'object' ? JSON.stringify(value) : String(value)}</span>`);
+const shown = (value) => (value == null || value === '' ? html`<span class="dim">${words.empty}</span>` : html`<span class="mono">${String(value)}</span>`);
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr><td><a class="mono" href=${`/docs/reference/settings/#${row.name}`} target="_blank" rel="noopener" title=${words.aboutIt(row.name)}>${row.name}</a>${row.text && html`<small class="dim about">${row.text}</small>`}</td>
-  <td class="wrap">${shown(row.value)}</td><td class="dim wrap">${shown(row.default)}</td><td><${Badge} kind=${row.from === 'default' ? '' : 'info'}>${words.sources[row.from] ?? row.from}</${Badge}></td></tr>`;
+const Row = ({ row }) => html`<tr><td><a class="mono" href=${`/docs/reference/settings/#${row.name}`} target="_blank" rel="noopener" title=${words.aboutIt(row.name)}>${row.name}</a><small class="dim about">${row.description}</small></td>
+  <td class="wrap">${shown(row.value)}</td><td class="dim wrap">${shown(row.default)}</td><td><${Badge} kind=${row.source === 'default' ? '' : 'info'}>${words.sources[row.source] ?? row.source}</${Badge}></td></tr>`;
+
+/** What the page shows, as a command. @param {string} name @param {string} changed */
+const command = (name, changed) => ['fieldbrook settings', changed && '--changed', name && quoted(name)].filter(Boolean).join(' ');
 
 export function Page() {
-  // @ts-expect-error The route is not there yet: remove this line when it is.
   const settings = useLoad((signal) => get('/setting', {}, { signal }), []);
   const { name = '', changed = '' } = query.value;
   const wanted = name.toLowerCase().split(' ').filter(Boolean);
-  const fits = (/** @type {any} */ row) => (!changed || row.from !== 'default') && wanted.every((word) => `${row.name} ${JSON.stringify(row.value)} ${row.text ?? ''}`.toLowerCase().includes(word));
+  const fits = (/** @type {any} */ row) => (!changed || row.source !== 'default') && wanted.every((word) => `${row.name} ${row.value ?? ''} ${row.description}`.toLowerCase().includes(word));
   const list = (/** @type {any} */ { data }) => {
     const rows = data.filter(fits);
     return rows.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((/** @type {any} */ row) => html`<${Row} key=${row.name} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="gear" />`;
   };
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><a class="button" href="/docs/reference/settings/" target="_blank" rel="noopener"><${Icon} name="book" />${words.howTo}</a></${Heading}>
     <${Card}><div class="filters"><input type="search" class="find" aria-label=${words.find} placeholder=${words.find} defaultValue=${name} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />
-      <label class="check"><input type="checkbox" checked=${!!changed} onChange=${(/** @type {any} */ e) => filter({ changed: e.target.checked })} />${words.changedOnly}</label></div><${Show} of=${settings} rows=${8}>${list}</${Show}></${Card}></div>`;
+      <label class="check"><input type="checkbox" checked=${!!changed} onChange=${(/** @type {any} */ e) => filter({ changed: e.target.checked })} />${words.changedOnly}</label></div><${Show} of=${settings} rows=${8}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, changed)} /></div>`;
 }

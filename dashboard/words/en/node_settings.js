@@ -8,7 +8,7 @@ export const find = 'Filter by name, value or text';
 export const changedOnly = 'Only changed';
 export const changed = 'changed';
 /** @type {Record<string, string>} */
-export const sources = { default: 'default', file: 'settings file', environment: 'environment', option: 'option', flag: 'option' };
+export const sources = { default: 'default', file: 'settings file', environment: 'environment', option: 'option' };
 export const none = 'No setting matches';
 export const empty = 'empty';
 export const isSet = 'set';

@@ -9,10 +9,11 @@ Importing this costs 0.1 s, so the command line does it only in commands that ru
 
 from fieldbrook.core.settings.chain import Chain
 from fieldbrook.core.settings.renamed import RENAMED
-from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings
+from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, URLS, Settings, Source
 from fieldbrook.core.settings.sources import (
     CONFIG_VARIABLE,
     SECRETS_VARIABLE,
+    SOURCES_VARIABLE,
     allowed,
     as_environment,
     clean_environment,
@@ -30,8 +31,11 @@ __all__ = [
     "RENAMED",
     "SECRETS",
     "SECRETS_VARIABLE",
+    "SOURCES_VARIABLE",
+    "URLS",
     "Chain",
     "Settings",
+    "Source",
     "allowed",
     "as_environment",
     "clean_environment",

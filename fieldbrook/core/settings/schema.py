@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,6 +30,12 @@ from fieldbrook.core.settings.values import (
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
 """Settings that are never shown, and that have no flag, because all users see command lines."""
+
+URLS = frozenset({"prover_url"})
+"""Settings with a URL whose user, path or query may hold a key; only its host is ever shown."""
+
+Source = Literal["default", "file", "environment", "option"]
+"""Where the value of a setting comes from."""
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _MOST = 1 << 50
@@ -81,6 +88,7 @@ class Settings(BaseSettings):
         env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, validate_default=True
     )
     _warnings: tuple[str, ...] = PrivateAttr(())
+    _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)
 
     data: Annotated[Path, BeforeValidator(_not_empty)] = Field(
         Path("data"), description="Folder of all data that the node stores."
@@ -429,6 +437,11 @@ class Settings(BaseSettings):
     def warnings(self) -> tuple[str, ...]:
         """Warnings of `load` for the operator, to be logged once logging is configured."""
         return self._warnings
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Where `load` found the values of settings; the others have their default."""
+        return self._sources
 
     @property
     def plain_dashboard(self) -> Literal["serve", "redirect", "refuse"]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
@@ -16,11 +17,13 @@ from pydantic_settings import SettingsError as SourceError
 
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings.renamed import RENAMED, use_new_names, values_of_old_variables
-from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings
+from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings, Source
 
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
 # Holds the number of an open file descriptor; this process reads its secrets from it, once.
 SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
+# The sources of the values in this environment, as JSON, when another process of the node made it.
+SOURCES_VARIABLE = "FIELDBROOK_SOURCES"
 _CHAINS_FORM = (
     'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
 )
@@ -37,7 +40,8 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
         given: values from the command line; None means not given.
 
     Returns:
-        The settings; `warnings` names the old names of renamed settings that were used.
+        The settings; `warnings` names the old names of renamed settings that were used, and
+        `sources` says where the values come from.
 
     Raises:
         SettingsError: the file cannot be read or has an unknown key, or a value is not
@@ -65,6 +69,11 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
         )
         raise SettingsError(reason="; ".join(reasons)) from None
     settings._warnings = tuple(warnings)
+    settings._sources = _read_sources() or {
+        **dict.fromkeys(file, "file"),
+        **dict.fromkeys(environment, "environment"),
+        **dict.fromkeys(flags, "option"),
+    }
     return settings
 
 
@@ -90,9 +99,9 @@ def variable_of(name: str) -> str:
 def as_environment(settings: Settings) -> dict[str, str]:
     """The environment variables from which `load` in another process makes the same settings.
 
-    `data` becomes absolute. Settings without a value become empty variables, so that
-    neither an inherited variable nor a file can fill them. Secrets are also left empty: the
-    other process gets them through `secrets_of`.
+    The other process also knows the sources of the values. `data` becomes absolute. Settings
+    without a value become empty variables, so that neither an inherited variable nor a file can
+    fill them. Secrets are also left empty: the other process gets them through `secrets_of`.
     """
     values: Mapping[str, object] = {
         **settings.model_dump(),
@@ -100,9 +109,10 @@ def as_environment(settings: Settings) -> dict[str, str]:
         **dict.fromkeys(SECRETS),
         "chains": "[]",
     }
-    return {
+    variables = {
         variable_of(name): "" if value is None else str(value) for name, value in values.items()
     }
+    return {**variables, SOURCES_VARIABLE: json.dumps(dict(settings.sources))}
 
 
 def secrets_of(settings: Settings) -> bytes:
@@ -142,6 +152,19 @@ def _read_secrets() -> dict[str, Any]:
             reason=f"{SECRETS_VARIABLE} is set by the node for its own processes; unset it"
         ) from None
     return {name: value for name, value in secrets.items() if name in SECRETS}
+
+
+def _read_sources() -> dict[str, Source] | None:
+    """The sources that another process of the node has passed on."""
+    given = os.environ.pop(SOURCES_VARIABLE, None)
+    if given is None:
+        return None
+    try:
+        return msgspec.json.decode(given, type=dict[str, Source])
+    except msgspec.DecodeError:
+        raise SettingsError(
+            reason=f"{SOURCES_VARIABLE} is set by the node for its own processes; unset it"
+        ) from None
 
 
 def _config_from_environment() -> Path | None:

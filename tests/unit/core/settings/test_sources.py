@@ -228,3 +228,36 @@ def test_an_address_is_split_into_host_and_port(address: str, parts: tuple[str, 
 def test_what_is_not_host_and_port_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         settings.split_address(address)
+
+
+def test_each_value_knows_its_source_also_in_another_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("http_port = 1001\nmqtt_port = 1002\nidle_s = 60\n")
+    monkeypatch.setenv("FIELDBROOK_MQTT_PORT", "2002")
+    monkeypatch.setenv("FIELDBROOK_MQTT_PASSWORD", "hunter22")
+    first = settings.load(config=file, dashboard_port="3003", data=None)
+    expected = {
+        "http_port": "file",
+        "project_idle_s": "file",
+        "mqtt_port": "environment",
+        "mqtt_password": "environment",
+        "dashboard_port": "option",
+    }
+    assert first.sources == expected
+    for name, value in settings.as_environment(first).items():
+        monkeypatch.setenv(name, value)
+    second = settings.load()
+    assert second.sources == expected
+    assert pickle.loads(pickle.dumps(second)).sources == expected  # noqa: S301 - our own bytes
+    assert settings.SOURCES_VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("value", ["", "[]", '{"http_port": "sky"}', "{"])
+def test_sources_that_the_node_did_not_pass_on_are_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(settings.SOURCES_VARIABLE, value)
+    with pytest.raises(SettingsError, match="unset it"):
+        settings.load()

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the dashboard: one node, one browser, a context for each test."""
+"""Fixtures of the tests of the dashboard: a node, browsers, and a context for each test."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    # Playwright keeps an event loop running, which other tests of the process must not meet.
     with chromium() as launched:
         yield launched
 

@@ -532,6 +532,12 @@ export type RuleDraft = { eventType: string; handler: string };
 /** A named group of tables. */
 export type Schema = { schema?: string; tables?: Table[] };
 
+/** At most 20 results, 5 of a kind: first those that are equal to the text, then those that begin with it, then the others. */
+export type SearchReply = { data: SearchResult[] };
+
+/** Something that was found. `name` is the name of a project, an applet or a publisher, the id of an event, the hash of a transaction, the address of an operator, or the address that a monitor watches. `id` is that of the row; for an event it is the event's. `project` is the name of the project it belongs to; for an operator that of a project for which it signs, if there is one. */
+export type SearchResult = { kind: "applet" | "event" | "monitor" | "operator" | "project" | "publisher" | "transaction"; name: string; project?: string; id: string };
+
 /** What handlers have sent: `kind` is `mqtt`, `api` or `chain`. */
 export type SendFlow = { kind: string; delivered: number; refused: number; waiting: number };
 
@@ -1697,6 +1703,12 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: null;
+  };
+  /** Find projects, applets, publishers, events, transactions and addresses by a text. */
+  "GET /search": {
+    query: { q: string };
+    body: undefined;
+    answer: SearchReply;
   };
   /** Figures over time by column: of the node for administrators, of the projects for others. */
   "GET /series": {

@@ -25,12 +25,18 @@ function pages(projects, text) {
   return known.filter((one) => wanted.every((word) => one.text.toLowerCase().includes(word)));
 }
 
-/** The page of what the node found. @param {any} one @returns {Found} */
+/** @typedef {'project' | 'applet' | 'publisher' | 'event' | 'transaction' | 'operator' | 'monitor'} Kind */
+
+const TABS = { project: 'flow', applet: 'applets', publisher: 'publishers', event: 'events', transaction: 'transactions', operator: 'transactions', monitor: 'triggers' };
+const FILTERED = new Set(['publisher', 'transaction', 'operator']); // their pages have a filter by name
+
+/** The page of what the node found. @param {{kind: Kind, name: string, project?: string, id: string}} one @returns {Found} */
 function pageOf({ kind, name, project, id }) {
-  const tabs = /** @type {Record<string, string>} */ ({ applet: 'applets', publisher: 'publishers', event: 'events', transaction: 'transactions', address: 'transactions', project: 'flow' });
+  const hint = words.kinds[kind];
+  if (!project) return { text: name, hint, href: '/node/chains' }; // an operator without projects
   const rest = kind === 'event' ? [id] : [];
-  const mark = kind === 'transaction' || kind === 'address' ? `?find=${encodeURIComponent(name)}` : '';
-  return { text: kind === 'project' ? name : `${project} · ${name}`, hint: kind, href: to('projects', project ?? name, tabs[kind], ...rest) + mark };
+  const mark = FILTERED.has(kind) ? `?find=${encodeURIComponent(name)}` : '';
+  return { text: kind === 'project' ? name : `${project} · ${name}`, hint, href: to('projects', project, TABS[kind], ...rest) + mark };
 }
 
 /** @param {{projects: import('./api').ProjectRow[], onClose: () => void}} p */
@@ -43,7 +49,6 @@ export function Search({ projects, onClose: close }) {
     if (text.trim().length < 2) return undefined;
     const end = new AbortController();
     const timer = setTimeout(() => {
-      // @ts-expect-error The route is not there yet: remove this line when it is.
       get('/search', { q: text.trim() }, { signal: end.signal }).then((/** @type {any} */ { data }) => set(data.map(pageOf)), () => undefined); // pages are found without the node
     }, PAUSE_MS);
     return () => {

@@ -8,7 +8,8 @@ nonce. Every change is one synced transaction of the store. Only the chain's pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +32,7 @@ FINISHED = frozenset({CONFIRMED, FAILED})
 
 ROWS_LIMIT = 100_000
 _SLACK = 1_000
+_HASHES_FOUND = 5
 
 _ROWS, _CALLS, _PROJECTS = b"tx", b"tx_calls", b"tx_projects"
 _SPENDING, _META, _OPEN = b"tx_spending", b"tx_meta", b"tx_open"
@@ -212,6 +214,31 @@ class TransactionReader:
                     return TransactionPage(rows, rows[-1].transaction_id)
                 rows.append(row)
         return TransactionPage(rows, 0)
+
+    def with_hash(
+        self, start: str, project_ids: Container[int], look: int, until: float
+    ) -> list[tuple[Transaction, str]]:
+        """Find transactions of projects with an attempt whose hash begins with `start`.
+
+        Args:
+            start: lower case, with `0x`.
+            project_ids: the projects.
+            look: how many of the newest transactions to look at.
+            until: when to stop, in seconds of `time.monotonic`.
+
+        Returns:
+            The newest five, and the hash of each that matches.
+        """
+        found: list[tuple[Transaction, str]] = []
+        with store_errors(), self._environment.begin() as txn:
+            for row in islice(self._backwards(txn, 0, None), look):
+                if len(found) == _HASHES_FOUND or time.monotonic() >= until:
+                    break
+                if row.state == LEASED or row.project_id not in project_ids:
+                    continue
+                hashes = [tried.hash for tried in row.attempts if tried.hash.startswith(start)]
+                found += [(row, tx_hash) for tx_hash in hashes[-1:]]
+        return found
 
     def read_unfinished(self) -> list[Transaction]:
         """Return leases and transactions that are unfinished or whose outcome is unreported."""

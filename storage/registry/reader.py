@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -96,13 +97,15 @@ class RegistryQueries(abc.ABC):
     def _find_text(self, table: OpenTable[R], index: str, owner_id: int, text: str) -> R | None:
         return self._find(table, index, to_key(owner_id) + text_key(text))
 
-    def _all(self, table: OpenTable[R]) -> list[R]:
+    def _all(self, table: OpenTable[R], limit: int | None = None) -> list[R]:
         with self._reading() as txn:
-            return list(table.all(txn))
+            return list(islice(table.all(txn), limit))
 
-    def _scan(self, table: OpenTable[R], index: str, prefix: bytes) -> list[R]:
+    def _scan(
+        self, table: OpenTable[R], index: str, prefix: bytes, limit: int | None = None
+    ) -> list[R]:
         with self._reading() as txn:
-            return list(table.scan(txn, index, prefix))
+            return list(islice(table.scan(txn, index, prefix), limit))
 
     def account(self, account_id: int) -> Account | None:
         """The account with this id."""
@@ -145,11 +148,11 @@ class RegistryQueries(abc.ABC):
         """The project with exactly this name; names are unique in the node."""
         return self._find(self._tables.projects, "project_names", text_key(name))
 
-    def projects(self, account_id: int | None = None) -> list[Project]:
-        """All projects, or those of one account, in creation order."""
+    def projects(self, account_id: int | None = None, limit: int | None = None) -> list[Project]:
+        """All projects, or those of one account, in creation order, `limit` at most."""
         if account_id is None:
-            return self._all(self._tables.projects)
-        return self._scan(self._tables.projects, "account_projects", to_key(account_id))
+            return self._all(self._tables.projects, limit)
+        return self._scan(self._tables.projects, "account_projects", to_key(account_id), limit)
 
     def config(self, project_id: int, kind: str) -> Config | None:
         """A project's configuration of a kind."""
@@ -193,9 +196,9 @@ class RegistryQueries(abc.ABC):
         """The publisher that has this current token."""
         return self._find(self._tables.publishers, "publisher_tokens", text_key(token))
 
-    def publishers(self, project_id: int) -> list[Publisher]:
-        """The publishers of a project in creation order."""
-        return self._scan(self._tables.publishers, "project_publishers", to_key(project_id))
+    def publishers(self, project_id: int, limit: int | None = None) -> list[Publisher]:
+        """The publishers of a project in creation order, `limit` at most."""
+        return self._scan(self._tables.publishers, "project_publishers", to_key(project_id), limit)
 
     def applet(self, applet_id: int) -> Applet | None:
         """The applet with this id."""
@@ -208,9 +211,9 @@ class RegistryQueries(abc.ABC):
         applet = self._find(self._tables.applets, "instances", to_key(instance_id))
         return None if applet is None or applet.state == REMOVED else applet
 
-    def applets(self, project_id: int) -> list[Applet]:
-        """The applets of a project in creation order."""
-        return self._scan(self._tables.applets, "project_applets", to_key(project_id))
+    def applets(self, project_id: int, limit: int | None = None) -> list[Applet]:
+        """The applets of a project in creation order, `limit` at most."""
+        return self._scan(self._tables.applets, "project_applets", to_key(project_id), limit)
 
     def applet_versions(self, applet_id: int) -> list[AppletVersion]:
         """The versions of an applet that are kept, oldest first."""
@@ -249,9 +252,9 @@ class RegistryQueries(abc.ABC):
         """The monitor with this id."""
         return self._get(self._tables.monitors, monitor_id)
 
-    def monitors(self, project_id: int) -> list[Monitor]:
-        """The monitors of a project in creation order."""
-        return self._scan(self._tables.monitors, "project_monitors", to_key(project_id))
+    def monitors(self, project_id: int, limit: int | None = None) -> list[Monitor]:
+        """The monitors of a project in creation order, `limit` at most."""
+        return self._scan(self._tables.monitors, "project_monitors", to_key(project_id), limit)
 
     def monitors_of_chain(self, chain_id: int) -> list[Monitor]:
         """The monitors of a chain in creation order, of all projects."""
@@ -312,9 +315,9 @@ class RegistryQueries(abc.ABC):
         """The operator of an account with exactly this name."""
         return self._find_text(self._tables.operators, "operator_names", account_id, name)
 
-    def operators(self, account_id: int) -> list[Operator]:
-        """The operators of an account in creation order."""
-        return self._scan(self._tables.operators, "account_operators", to_key(account_id))
+    def operators(self, account_id: int, limit: int | None = None) -> list[Operator]:
+        """The operators of an account in creation order, `limit` at most."""
+        return self._scan(self._tables.operators, "account_operators", to_key(account_id), limit)
 
     def project_operator(self, project_id: int) -> ProjectOperator | None:
         """The binding of a project to an operator; None when it uses its account's default."""

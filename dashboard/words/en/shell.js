@@ -35,4 +35,5 @@ export const searchHint = 'Project, page, applet, publisher, event id, transacti
 export const searchResults = 'Results';
 export const nothingFound = 'Nothing found';
 export const page = 'page';
+export const kinds = { project: 'project', applet: 'applet', publisher: 'publisher', event: 'event', transaction: 'transaction', operator: 'operator', monitor: 'monitor' };
 export const keysHint = '↑ ↓ to choose, Enter to open, Escape to close';

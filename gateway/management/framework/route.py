@@ -180,6 +180,7 @@ GROUPS: dict[str, Group] = {
     "refused_event": Group.EVENT,
     "register": Group.ACCOUNT_REGISTER,
     "resource": Group.RESOURCE,
+    "search": Group.PROJECT,
     "series": Group.PROJECT,
     "setting": Group.ACCOUNT,
     "sql": Group.WASM_LOG,

@@ -32,6 +32,8 @@ _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
 # WebSockets of pages; each may have 8 messages waiting, of about 20 KiB.
 PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
+# Searches by name, of which each has one thing at a time to look for; pages make one while typing.
+LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE = 32, 8, 8
 # Each has a file open, and an exported project takes space on the disk until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
 
@@ -152,6 +154,7 @@ class Workers:
         self.followers = ConcurrencyLimit(
             "followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE
         )
+        self.lookups = ConcurrencyLimit("searches", LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE)
         self.pages = ConcurrencyLimit("streams", PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE)
         self.downloads = ConcurrencyLimit(
             "downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE

@@ -118,3 +118,21 @@ def test_what_is_no_name_of_a_transaction_is_none(name: str) -> None:
 
 def test_a_name_is_the_chain_and_the_transaction() -> None:
     assert parse_name("31337-244027140112384") == (31337, 244027140112384)
+
+
+def test_the_newest_transactions_are_found_by_the_beginning_of_a_hash(
+    environment: lmdb.Environment,
+) -> None:
+    rows, forever = TransactionWriter(environment), float("inf")
+    made = [lease(rows, 0xA0 + number) for number in range(7)]
+    start = "0x" + "0" * 62
+    assert rows.with_hash(start, {7}, 100, forever) == [], "leases are seen by nobody"
+    rows.put(*(replace(row, state=INIT) for row in made))
+    found = [tx_hash for _, tx_hash in rows.with_hash(start, {7}, 100, forever)]
+    assert found == [f"0x{0xA0 + number:064x}" for number in (6, 5, 4, 3, 2)]
+    assert [row.event_id for row, _ in rows.with_hash(f"0x{0xA0:064x}", {7}, 100, forever)] == [
+        f"event-{0xA0}"
+    ]
+    assert rows.with_hash(f"0x{0xA0:064x}", {7}, 3, forever) == [], "only the newest are read"
+    assert rows.with_hash(start, {8}, 100, forever) == []
+    assert rows.with_hash(start, {7}, 100, 0.0) == []

@@ -25,6 +25,7 @@ HEAD_LIMIT = 16_384
 _LINGER_S = 1.0
 _LINGERING_LIMIT = 64
 _READ_BYTES = 64 << 10
+_UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
 # A complete head, or as many bytes as the limit allows. Bytes beyond the limit are not examined.
 _HEAD = re.compile(
     rb"\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
@@ -66,6 +67,7 @@ class RequestStream(iostream.IOStream):
     """Whether this is a WebSocket by now, which may be silent for as long as it likes."""
     _began = 0.0
     _abrupt = False
+    _second = _reads = 0
 
     async def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> bytes:
         """Read the next request head; Tornado uses this method for nothing else.
@@ -83,11 +85,31 @@ class RequestStream(iostream.IOStream):
         return head
 
     async def read_bytes(self, num_bytes: int, partial: bool = False) -> bytes:
-        """Read the next bytes of a body, or of a WebSocket."""
+        """Read the next bytes of a body, or of a WebSocket.
+
+        Raises:
+            StreamClosedError: the client has closed the connection, or sends too many frames.
+        """
+        if self.upgraded:
+            self._count_read()
         self.waiting_since = None if self.upgraded else self._began
         data = await super().read_bytes(num_bytes, partial)
         self.waiting_since = None
         return data
+
+    def _count_read(self) -> None:
+        """Close a WebSocket whose frames come too fast.
+
+        Tornado handles pings and pieces of messages by itself, so whoever serves the WebSocket
+        cannot count them; a flood of empty ones would take all the time of the event loop.
+        """
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._reads = second, 0
+        self._reads += 1
+        if self._reads > _UPGRADED_READS_PER_S:
+            self.evict()
+            raise iostream.StreamClosedError
 
     async def read_until(self, delimiter: bytes, max_bytes: int | None = None) -> bytes:
         """Read the next line of a chunked body."""

@@ -25,6 +25,7 @@ from fieldbrook.gateway.management.framework.audit_trail import AuditQueue, Audi
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.live.channels import Channels
+from fieldbrook.gateway.management.live.strangers import Strangers
 from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
 from fieldbrook.security.access_keys import Permission, is_access_key
 
@@ -40,7 +41,7 @@ class Services:
         self.throttle = SignInThrottle()
         self.audit_queue = AuditQueue(context.registry)
         self.channels = Channels()
-        self.strangers = 0  # WebSockets that have sent no token yet
+        self.strangers = Strangers()
         self._access_key_usage = AccessKeyUsage(context.registry)
 
     def authenticate(

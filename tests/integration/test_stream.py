@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from fieldbrook.gateway.management.live.strangers import STRANGERS_LIMIT
 from tests.support.applets import TALLY
 from tests.support.nodes import PREFIX, RunningNode, StartNode, flood, message, strategies, until
 from tests.support.streams import StreamClient
@@ -149,6 +150,47 @@ def test_a_stream_that_sends_no_token_ends_after_five_seconds(node: RunningNode)
     found, code = StreamClient(node.http_port, "").end()
     assert code == REFUSED
     assert "5 s" in found[-1]["error"]["desc"]
+
+
+def test_whoever_opens_streams_without_a_token_keeps_nobody_out(node: RunningNode) -> None:
+    with contextlib.ExitStack() as opened:
+        first = opened.enter_context(contextlib.closing(StreamClient(node.http_port, "")))
+        for _ in range(STRANGERS_LIMIT - 1):
+            opened.enter_context(contextlib.closing(StreamClient(node.http_port, "")))
+        late = opened.enter_context(contextlib.closing(StreamClient(node.http_port, node.token)))
+        late.follow(1, "health")
+        assert late.next()["id"] == 1
+        with pytest.raises(ConnectionClosed):
+            first.socket.recv(LIMIT_S)
+
+
+def test_a_flood_of_frames_that_are_no_messages_ends_the_stream(
+    node: RunningNode, client: StreamClient
+) -> None:
+    client.follow(1, "health")
+    assert client.next()["id"] == 1
+    flood = StreamClient(node.http_port, node.token)
+    # Each of them is empty, so that a limit of bytes would not stop them.
+    with pytest.raises(ConnectionClosed):
+        for _ in range(100_000):
+            flood.socket.ping()
+    flood.close()
+    client.follow(2, "health")
+    assert client.until(2, lambda found: True), "other streams go on"
+
+
+def test_a_wrong_place_ends_only_the_topic_of_who_gave_it(
+    node: RunningNode, publisher: Any, client: StreamClient
+) -> None:
+    for number, topic in enumerate(("events", "logs", "letters")):
+        client.follow(number, topic, project="room")
+        client.until(number, lambda found: "error" not in found)
+    with contextlib.closing(StreamClient(node.http_port, node.token)) as wrong:
+        for number, topic in enumerate(("events", "logs", "letters")):
+            wrong.follow(number, topic, project="room", after="never")
+            assert wrong.next()["error"]["fields"][0]["field"] == "after"
+    send(node, publisher, "FAIL")
+    assert client.until(0, lambda found: found["total"])[-1]["failed"] == 1
 
 
 def test_what_cannot_be_followed_is_refused_and_the_stream_goes_on(client: StreamClient) -> None:

@@ -20,7 +20,7 @@ from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.live.channels import Reader
-from fieldbrook.gateway.management.live.events import EventsReader
+from fieldbrook.gateway.management.live.events import EventsReader, read_place
 from fieldbrook.gateway.management.live.figures import HealthReader, SeriesReader
 from fieldbrook.gateway.management.live.letters import LettersReader
 from fieldbrook.gateway.management.live.logs import LogsReader
@@ -97,6 +97,9 @@ def source_of(
         return _series(context, account, project)
     if project is None:
         raise BadRequestError(FieldError("follow.project", "missing required field", "body"))
+    if follow.after:
+        # Refused here: an error of the reader would end the channel for all who follow it.
+        read_place(follow.after)
     store = partial(context.store_reader, project.project_id)
     key: tuple[Hashable, ...] = (topic, project.project_id)
     make: Callable[[], Reader]

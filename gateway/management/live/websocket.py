@@ -32,8 +32,6 @@ from fieldbrook.gateway.management.live.page import Page
 from fieldbrook.security.access_keys import Permission
 
 TOKEN_LIMIT_S = 5.0
-STRANGERS_LIMIT = 64
-"""Streams of a gateway process that have not sent a token yet."""
 _MESSAGES_PER_S = 32
 _PING = b'{"ping":true}'
 _UNSENT_BYTES = 64 << 10
@@ -60,7 +58,6 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         self._sending: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._held = ExitStack()
-        self._stranger = False
         self._second = self._received = 0
 
     @property
@@ -75,15 +72,9 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         own = page.netloc.lower() == self.request.headers.get("Host", "").lower()
         return own or (bool(public.netloc) and page[:2] == (public.scheme, public.netloc.lower()))
 
-    def prepare(self) -> None:
-        """Refuse a stream when too many others have not said yet whose they are."""
-        if self._services.strangers >= STRANGERS_LIMIT:
-            raise TooManyRequestsError(what="streams wait for their token")
-
     def open(self, *_: str) -> None:
         """Wait for the token."""
-        self._services.strangers += 1
-        self._stranger = True
+        self._services.strangers.add(self._evict, self.request.remote_ip or "")
         loop = asyncio.get_running_loop()
         self._late = loop.call_later(TOKEN_LIMIT_S, self._refuse_late)
         stream: Any = self.ws_connection and getattr(self.ws_connection, "stream", None)
@@ -136,9 +127,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         """The token has come, or never will."""
         if self._late is not None:
             self._late.cancel()
-        if self._stranger:
-            self._stranger = False
-            self._services.strangers -= 1
+        self._services.strangers.discard(self._evict)
 
     def _count(self) -> None:
         """Raises: TooManyRequestsError, when a client sends too many messages in a second."""
@@ -162,6 +151,12 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
 
     def _refuse_late(self) -> None:
         self._end(InvalidTokenError(reason=f"no token came within {TOKEN_LIMIT_S:.0f} s"))
+
+    def _evict(self) -> None:
+        """Close the connection at once, without an answer and without waiting for the client."""
+        stream: Any = self.ws_connection and getattr(self.ws_connection, "stream", None)
+        if stream is not None:
+            (stream.evict if hasattr(stream, "evict") else stream.close)()
 
     def _end(self, error: NodeError) -> None:
         """Tell the client why, and close the connection."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,7 @@ from fieldbrook.storage.sql.sqlite.guard import LIMITS, TABLE_FUNCTIONS, Guard
 from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_columns
 from fieldbrook.storage.sql.sqlite.statements import translate
 
-# The thread of a query takes the interpreter's lock at each step, in a process that serves others.
-_PROGRESS_STEPS = 20_000  # instructions of SQLite's virtual machine, a fraction of a millisecond
+_INTERRUPTED_AGAIN_S = 0.05  # an interrupt before the statement has begun is lost
 
 
 class SqliteReader(DatabaseReader):
@@ -53,7 +53,6 @@ class SqliteReader(DatabaseReader):
 class _SqliteSession(Session):
     def __init__(self, path: Path, schemas: frozenset[str], limits: SqlLimits) -> None:
         self._path, self._schemas, self._limits = path, schemas, limits
-        self._ends_at = 0.0
         self._functions = AppletFunctions()
         self._functions.now = stored_time(datetime.now(UTC))
         self._functions.seed = random.getrandbits(64)
@@ -89,7 +88,6 @@ class _SqliteSession(Session):
         self._guard = Guard(frozenset(self.tables), read_only=True)
         self._guard.active = True
         connection.set_authorizer(self._guard.authorize)
-        connection.set_progress_handler(self._is_overdue, _PROGRESS_STEPS)
         for limit, value in LIMITS.items():
             connection.setlimit(limit, value)
 
@@ -102,19 +100,45 @@ class _SqliteSession(Session):
         """See `Session.run`."""
         translated = translate(statement, self._schemas)
         arranged = translated.arrange(values)
-        self._guard.denied, self._ends_at = "", ends_at
-        collected = ResultRows(self._limits)
+        self._guard.denied = ""
         try:
-            cursor = self._connection.execute(translated.text, arranged)
-            try:
-                names = [str(column[0]) for column in cursor.description or ()]
-                for row in cursor:
-                    collected.add(row)
-            finally:
-                cursor.close()
+            with self._interrupted_at(ends_at):
+                return self._read(translated.text, arranged)
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
             raise self._failure(error) from error
+
+    def _read(self, text: str, values: Any) -> Result:
+        collected = ResultRows(self._limits)
+        cursor = self._connection.execute(text, values)
+        try:
+            names = [str(column[0]) for column in cursor.description or ()]
+            for row in cursor:
+                collected.add(row)
+        finally:
+            cursor.close()
         return Result(names, collected.rows)
+
+    @contextmanager
+    def _interrupted_at(self, ends_at: float) -> Iterator[None]:
+        """Interrupt what the block runs when its time is over.
+
+        SQLite looks for an interrupt in each turn of a loop. Its progress handler counts
+        instructions instead, of which one may make a megabyte.
+        """
+        over = threading.Event()
+        watch = threading.Thread(target=self._interrupt, args=(ends_at, over), daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+
+    def _interrupt(self, ends_at: float, over: threading.Event) -> None:
+        wait_s = max(0.0, ends_at - time.monotonic())
+        while not over.wait(wait_s):
+            self._connection.interrupt()
+            wait_s = _INTERRUPTED_AGAIN_S
 
     def _failure(self, error: Exception) -> Exception:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -125,6 +149,3 @@ class _SqliteSession(Session):
         if code == sqlite3.SQLITE_AUTH and self._guard.denied:
             return StatementError(f"queries may not use {self._guard.denied}")
         return StatementError(str(error))
-
-    def _is_overdue(self) -> bool:
-        return time.monotonic() > self._ends_at

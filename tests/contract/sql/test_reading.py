@@ -286,6 +286,20 @@ def test_endless_and_huge_statements_end_at_their_limits(
     assert time.monotonic() - began < 5
 
 
+def test_few_instructions_that_make_much_end_at_their_limit_too(tmp_path: Path) -> None:
+    sqlite = d.Backend()
+    database = sqlite.database(tmp_path, d.config(d.READINGS, NOTES))
+    committed(database, "a")
+    limited = reader(sqlite, tmp_path, statement_ms=300)
+    blobs = """WITH RECURSIVE x (n, b) AS (SELECT 1, randomblob(1000000)
+        UNION ALL SELECT n + 1, randomblob(1000000) FROM x LIMIT 2000)"""
+    began = time.monotonic()
+    with pytest.raises(StatementError, match="time limit"):
+        limited.query(f"{blobs} SELECT n FROM x ORDER BY b", ())
+    assert time.monotonic() - began < 5
+    database.close()
+
+
 def test_a_reader_sees_each_commit_and_none_before_it(
     backend: d.Backend, database: d.Database, tmp_path: Path
 ) -> None:

@@ -5,7 +5,8 @@ Source: interface document, 1.2, 1.3 and 1.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -77,13 +78,41 @@ _ESCAPES = (
 )
 
 
+_PIECE_BYTES = 256 << 10  # escaping so many takes some milliseconds
+
+
 def to_json(value: Any) -> bytes:
     """Encode a body as Go does: JSON with `<`, `>`, `&` and U+2028/2029 escaped, and a newline."""
+    return _escaped(_encode(value)) + b"\n"
+
+
+async def to_long_json(value: Any) -> bytes:
+    """Encode as `to_json` does; a long body is escaped in a thread, piece by piece.
+
+    Escaping 4 MiB of `<` takes half a second and makes 24 MiB. Events share the loop.
+    """
     body = _encode(value)
+    if len(body) <= _PIECE_BYTES:
+        return _escaped(body) + b"\n"
+    return await asyncio.to_thread(lambda: b"".join((*map(_escaped, _pieces(body)), b"\n")))
+
+
+def _escaped(body: bytes) -> bytes:
     for plain, escaped in _ESCAPES:
         if plain in body:
             body = body.replace(plain, escaped)
-    return body + b"\n"
+    return body
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    """Cut a body, never within a character."""
+    begin = 0
+    while begin < len(body):
+        end = begin + _PIECE_BYTES
+        while end < len(body) and body[end] & 0xC0 == 0x80:
+            end += 1
+        yield body[begin:end]
+        begin = end
 
 
 def error_json(error: NodeError, version: str) -> bytes:

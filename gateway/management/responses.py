@@ -65,7 +65,7 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
         handler.answer(200, replies.TEXT_TYPE, result.text.encode())
     else:
         status = 201 if handler.request.method == "POST" else 200
-        handler.answer(status, replies.JSON_TYPE, replies.to_json(result))
+        handler.answer(status, replies.JSON_TYPE, await replies.to_long_json(result))
 
 
 async def _send_file(handler: ManagementHandler, download: Download) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import ProjectNotFoundError
@@ -14,6 +15,7 @@ from fieldbrook.gateway.replies import (
     is_public_name,
     security_headers,
     to_json,
+    to_long_json,
     unknown_error_json,
 )
 
@@ -29,6 +31,13 @@ def test_what_is_escaped_still_means_the_same(value: object) -> None:
     assert json.loads(body) == value
     assert body.endswith(b"\n")
     assert not any(character in body.decode() for character in "<>&\u2028\u2029")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.text(st.sampled_from("<a&é\u2028\u2029😀")), st.integers(0, 8))
+def test_a_long_body_is_the_same_although_it_is_escaped_in_pieces(text: str, more: int) -> None:
+    value = {"long": ["x" * more + text] * 200 + ["\u2028<é" * 100_000]}
+    assert asyncio.run(to_long_json(value)) == to_json(value)
 
 
 def test_an_error_has_the_eight_keys_in_their_order() -> None:

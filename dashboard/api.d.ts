@@ -281,7 +281,7 @@ export type EventBatchReply = ({ projectName: string; pubID?: string; pubName?: 
 /** The host calls of an event's handlers in order; `omitted` calls after them were not kept. */
 export type EventCalls = { calls: TracedCall[]; omitted: number };
 
-/** An event with all its details. `payload` is base64, and absent when it is not kept. `trace` is there while the trace of a traced event is kept. */
+/** An event with all its details. `payload` is base64, and absent when it is not kept. `trace` is there while the trace of a traced event is kept, for access keys with READONLY on Wasm Log and on Project Config. */
 export type EventDetails = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; traced?: boolean; payload?: string; trace?: EventCalls; logs: LogLine[]; effects: Effect[]; transactions: SentTransaction[]; refusals: RefusedEvent[] };
 
 export type EventHandled = { instanceID: string; code: number; errMsg: string };

@@ -108,6 +108,14 @@ def value(call: Any, key: str) -> Any:
     return call.get("error") or (call[key]["value"] if key in call else None)
 
 
+def access_key(tracing: Tracing, name: str, privileges: dict[str, str]) -> str:
+    granted = [{"name": group, "perm": permission} for group, permission in privileges.items()]
+    answer = tracing.call("POST", "/account_access_key", {"name": name, "privileges": granted})
+    assert answer.status == 201, answer
+    key: str = answer.json["accessKey"]
+    return key
+
+
 @pytest.fixture(scope="module")
 def tracing(start_module_node: StartNode) -> Tracing:
     return Tracing(start_module_node)
@@ -258,17 +266,27 @@ def test_only_who_owns_a_project_may_trace_it_and_the_audit_log_says_who_did(
     for method in ("POST", "GET", "DELETE"):
         answer = tracing.call(method, "/event_log/t/trace", token=token)
         assert answer.status == 404, (method, answer)
-    key = tracing.call(
-        "POST",
-        "/account_access_key",
-        {"name": "reader", "privileges": [{"name": "Event", "perm": "READONLY"}]},
-    ).json["accessKey"]
+    key = access_key(tracing, "reader", {"Wasm Log": "READONLY"})
     reads = tracing.call("GET", "/event_log/t/trace", token=key)
     assert reads.status == 200
     assert tracing.call("POST", "/event_log/t/trace", token=key).status == 403
     tracing.trace()
     rows = tracing.call("GET", "/audit?operation=StartTrace").json["data"]
     assert rows[0]["account"] == "admin"
+
+
+def test_an_access_key_for_events_reads_no_stored_values_by_a_trace(tracing: Tracing) -> None:
+    sends = access_key(tracing, "sends", {"Event": "READ_WRITE"})
+    seen = dict.fromkeys(("Event", "Wasm Log", "Project Config"), "READONLY")
+    reads = access_key(tracing, "reads", seen)
+    for method in ("POST", "GET", "DELETE"):
+        assert tracing.call(method, "/event_log/t/trace", {}, token=sends).status == 403
+    tracing.trace()
+    event_id = tracing.send("KEYS")
+    place = tracing.row(event_id)["place"]
+    path = f"/event_log/t/at/{place}"
+    assert "trace" not in tracing.call("GET", path, token=sends).json
+    assert tracing.call("GET", path, token=reads).json["trace"]["calls"]
 
 
 def test_a_trace_of_a_project_without_a_process_is_off_and_starts_none(

@@ -31,7 +31,11 @@ from fieldbrook.gateway.management.routes.events.event_rows import (
 )
 from fieldbrook.gateway.management.routes.events.log_lines import LogLine, log_line
 from fieldbrook.gateway.management.routes.events.refused_events import RefusedEvent, refused_row
-from fieldbrook.gateway.management.routes.modules.traces import EventCalls, event_calls
+from fieldbrook.gateway.management.routes.modules.traces import (
+    EventCalls,
+    event_calls,
+    may_read_calls,
+)
 from fieldbrook.storage.chain.transactions import LEASED, Transaction
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, PlacedEvent, spans_of
 from fieldbrook.storage.project.outbox import TRANSACTIONS, EffectOf
@@ -88,7 +92,8 @@ class SentTransaction(msgspec.Struct, frozen=True, kw_only=True):
 
 class EventDetails(EventRow, frozen=True, kw_only=True):
     """An event with all its details. `payload` is base64, and absent when it is not kept. `trace`
-    is there while the trace of a traced event is kept."""
+    is there while the trace of a traced event is kept, for access keys with READONLY on Wasm Log
+    and on Project Config."""
 
     payload: str | msgspec.UnsetType = msgspec.UNSET
     trace: EventCalls | msgspec.UnsetType = msgspec.UNSET
@@ -206,7 +211,7 @@ async def _find_refusals(
 async def _find_trace(
     call: Call[Any, Any], store: ProjectStoreReader, event: PlacedEvent
 ) -> EventCalls | msgspec.UnsetType:
-    if not event.record.is_traced:
+    if not event.record.is_traced or not may_read_calls(call):
         return msgspec.UNSET
     trace = await call.workers.searches.run(lambda: store.trace_at(event.place))
     return msgspec.UNSET if trace is None else event_calls(trace)

@@ -5,7 +5,7 @@ Source: ours; the original interface has no such routes.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,9 +18,12 @@ from fieldbrook.gateway.management.framework.binding import Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.routes.data.encoding import Bytes, shown_bytes
+from fieldbrook.security.access_keys import Group, Permission, permission_on
 from fieldbrook.storage.project.history.traces import EventTrace
 
 Source = Literal["http", "mqtt", "cron", "api", "chain"]
+_GROUP = Group.WASM_LOG
+_SHOWN_BY_CALLS = (Group.WASM_LOG, Group.PROJECT_CONFIG)  # stored values and rows; variables
 
 
 class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +128,14 @@ async def _state(call: Call[StartTrace, None] | Call[None, None], project: Proje
     )
 
 
+def may_read_calls(call: Call[Any, Any]) -> bool:
+    """Whether the caller may see what host calls show; a login may."""
+    key = call.key
+    return key is None or all(
+        permission_on(key, group) >= Permission.READONLY for group in _SHOWN_BY_CALLS
+    )
+
+
 def event_calls(trace: EventTrace) -> EventCalls:
     """The view of a trace."""
     return EventCalls(calls=[_call(each) for each in trace.calls], omitted=trace.omitted)
@@ -143,8 +154,10 @@ def _call(call: HostCall) -> TracedCall:
     )
 
 
+_PATH = "/event_log/{projectName}/trace"
+
 ROUTES: tuple[Route, ...] = (
-    Route("POST", "/event_log/{projectName}/trace", "StartTrace", start_trace),
-    Route("GET", "/event_log/{projectName}/trace", "GetTrace", read_trace),
-    Route("DELETE", "/event_log/{projectName}/trace", "StopTrace", stop_trace),
+    Route("POST", _PATH, "StartTrace", start_trace, group=_GROUP),
+    Route("GET", _PATH, "GetTrace", read_trace, group=_GROUP),
+    Route("DELETE", _PATH, "StopTrace", stop_trace, group=_GROUP),
 )

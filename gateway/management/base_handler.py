@@ -25,8 +25,8 @@ from fieldbrook.gateway.management.framework.audit_trail import AuditQueue, Audi
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.live.channels import Channels
-from fieldbrook.gateway.management.live.strangers import Strangers
 from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
+from fieldbrook.gateway.management.strangers import Strangers
 from fieldbrook.security.access_keys import Permission, is_access_key
 
 log = logging.getLogger(__name__)

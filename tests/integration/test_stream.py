@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from fieldbrook.gateway.management.live.strangers import STRANGERS_LIMIT
+from fieldbrook.gateway.management.strangers import STRANGERS_LIMIT
 from tests.support.applets import TALLY
 from tests.support.nodes import PREFIX, RunningNode, StartNode, flood, message, strategies, until
 from tests.support.streams import StreamClient

@@ -7,11 +7,12 @@ of waiting ones is bounded.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import argon2
 
@@ -36,6 +37,8 @@ PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
 LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE = 32, 8, 8
 # Each has a file open, and an exported project takes space on the disk until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
+
+_REST = 3  # how many times longer than a piece of work the loop is left to others
 
 _hasher = argon2.PasswordHasher()
 
@@ -145,6 +148,34 @@ class ConcurrencyLimit:
         return self.hold(account.account_id, administrator=account.role == ADMIN)
 
 
+class LoopShare:
+    """A share of the event loop for work that must run in it: one piece at a time, and then a rest.
+
+    `async with` waits for the turn and begins a piece. However many wait, the work takes a quarter
+    of the loop's time at most, and what else waits for the loop waits for one piece.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._began = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._turn.acquire()
+        self._began = time.monotonic()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.rest()
+        finally:
+            self._turn.release()
+
+    async def rest(self) -> None:
+        """End a piece and begin the next one, without giving the turn away."""
+        await asyncio.sleep(_REST * (time.monotonic() - self._began))
+        self._began = time.monotonic()
+
+
 class Workers:
     """The pools of one gateway."""
 
@@ -156,6 +187,7 @@ class Workers:
         )
         self.lookups = ConcurrencyLimit("searches", LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE)
         self.pages = ConcurrencyLimit("streams", PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE)
+        self.streams = LoopShare()
         self.downloads = ConcurrencyLimit(
             "downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE
         )

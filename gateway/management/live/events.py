@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
+from fieldbrook.gateway.management.framework.workers import LoopShare
 from fieldbrook.gateway.management.live.messages import ROWS_LIMIT, TYPES_LIMIT, Rows
 from fieldbrook.gateway.management.live.picking import Picker, last_without
 from fieldbrook.gateway.management.routes.events.event_rows import EventRows
@@ -30,8 +30,10 @@ class EventsReader:
         store: Callable[[], ProjectStoreReader | None],
         registry: RegistryReader,
         wanted: EventFilter,
+        share: LoopShare,
     ) -> None:
         self._store, self._registry, self._wanted = store, registry, wanted
+        self._share = share
         self._place = 0
 
     async def begin(self) -> None:
@@ -66,15 +68,18 @@ class EventsReader:
         if store is None:
             return None
         count, place = _Count(self._wanted, after), 0
-        while chunks := store.events_after(number, _CHUNKS_AT_ONCE):
-            for chunk in chunks:
-                if _last_place(chunk) > until:
-                    return count.rows(self._registry, place) if place else None
-                number = chunk.number
-                if _last_place(chunk) > after:
-                    place = _last_place(chunk)
-                    await count.add(chunk)
-                await asyncio.sleep(0)
+        more = True
+        while more:
+            async with self._share as share:
+                chunks = store.events_after(number, _CHUNKS_AT_ONCE)
+                for chunk in chunks:
+                    if _last_place(chunk) > until:
+                        return count.rows(self._registry, place) if place else None
+                    number = chunk.number
+                    if _last_place(chunk) > after:
+                        place = _last_place(chunk)
+                        await count.add(chunk, share)
+            more = bool(chunks)
         return count.rows(self._registry, place) if place else None
 
 
@@ -102,12 +107,12 @@ class _Count:
         self._types, self._failures = Counter[str](), Counter[str]()
         self._picker: Picker[tuple[StoredChunk, int]] = Picker()
 
-    async def add(self, chunk: StoredChunk) -> None:
+    async def add(self, chunk: StoredChunk, share: LoopShare) -> None:
         """Count a chunk: by its head if all of it counts, else event by event."""
         if self._wanted == _ALL and chunk.place(0) > self._after:
             self._add_whole(chunk)
         else:
-            await self._add_matching(chunk)
+            await self._add_matching(chunk, share)
 
     def _add_whole(self, chunk: StoredChunk) -> None:
         head = chunk.head
@@ -122,10 +127,10 @@ class _Count:
         for index in last_without(reversed(chunk.indexes), head.failed, ROWS_LIMIT):
             self._picker.offer(chunk.place(index), (chunk, index), failed=False)
 
-    async def _add_matching(self, chunk: StoredChunk) -> None:
+    async def _add_matching(self, chunk: StoredChunk, share: LoopShare) -> None:
         for number, index in enumerate(self._wanted.candidates(chunk), 1):
             if number % _EVENTS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await share.rest()
             place = chunk.place(index)
             record = chunk.record(index) if place > self._after else None
             if record is None or not self._wanted.matches(record):

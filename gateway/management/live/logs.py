@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
+from fieldbrook.gateway.management.framework.workers import LoopShare
 from fieldbrook.gateway.management.live.events import read_place
 from fieldbrook.gateway.management.live.messages import Rows
 from fieldbrook.gateway.management.live.picking import Picker
@@ -21,8 +21,13 @@ _FOREVER = 1 << 63
 class LogsReader:
     """Reads the log of a project. Places are sequences; errors are shown first."""
 
-    def __init__(self, store: Callable[[], ProjectStoreReader | None], wanted: LogFilter) -> None:
-        self._store, self._wanted = store, wanted
+    def __init__(
+        self,
+        store: Callable[[], ProjectStoreReader | None],
+        wanted: LogFilter,
+        share: LoopShare,
+    ) -> None:
+        self._store, self._wanted, self._share = store, wanted, share
         self._sequence = 0
 
     async def begin(self) -> None:
@@ -51,18 +56,19 @@ class LogsReader:
         if store is None:
             return None
         picker, total, failed, place = Picker[LogRow](), 0, 0, after
-        while lines := store.logs(place, _LINES_AT_ONCE):
-            for sequence, row in ((line.sequence, line.row) for line in lines):
-                if sequence > until:
-                    break
-                place = sequence
-                if self._wanted.matches(row):
-                    is_error = row.level <= _ERROR
-                    total, failed = total + 1, failed + is_error
-                    picker.offer(sequence, row, failed=is_error)
-            if len(lines) < _LINES_AT_ONCE or place >= until:
-                break
-            await asyncio.sleep(0)
+        more = True
+        while more:
+            async with self._share:
+                lines = store.logs(place, _LINES_AT_ONCE)
+                for sequence, row in ((line.sequence, line.row) for line in lines):
+                    if sequence > until:
+                        break
+                    place = sequence
+                    if self._wanted.matches(row):
+                        is_error = row.level <= _ERROR
+                        total, failed = total + 1, failed + is_error
+                        picker.offer(sequence, row, failed=is_error)
+            more = len(lines) == _LINES_AT_ONCE and place < until
         rows = [log_line(row, sequence) for sequence, row in picker.chosen()]
         if place == after:
             return None

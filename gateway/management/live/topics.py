@@ -105,10 +105,11 @@ def source_of(
     make: Callable[[], Reader]
     if topic == "events":
         wanted = _events_filter(context, project, _bound(follow, EventsFilter))
-        key, make = (*key, wanted), partial(EventsReader, store, context.reader, wanted)
+        key = (*key, wanted)
+        make = partial(EventsReader, store, context.reader, wanted, workers.streams)
     elif topic == "logs":
         lines = _logs_filter(_bound(follow, LogsFilter))
-        key, make = (*key, lines), partial(LogsReader, store, lines)
+        key, make = (*key, lines), partial(LogsReader, store, lines, workers.streams)
     else:
         _bound(follow, NoFilter)
         make = partial(LettersReader, store, workers.searches)

@@ -65,13 +65,15 @@ def log_request(handler: web.RequestHandler) -> None:
     """Log and count one answer, for Tornado's setting `log_function`.
 
     Every status is logged at INFO: an answer of 4xx is the client's error, not a warning. Only
-    answers with the log itself are logged at DEBUG: a page that follows it would show little else.
+    answers with files of the dashboard, and with the log itself, are logged at DEBUG: a page that
+    follows the log would show little else.
     """
     request = handler.request
     metrics.add(metrics.HTTP_RESPONSES[f"{handler.get_status() // 100}xx"])
-    shows_log = request.path.endswith("/node_log") and handler.get_status() == HTTPStatus.OK
+    is_minor = request.path.startswith("/ui/") or request.path.endswith("/node_log")
+    is_minor &= handler.get_status() in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED)
     log.log(
-        logging.DEBUG if shows_log else logging.INFO,
+        logging.DEBUG if is_minor else logging.INFO,
         "%s %s %s %.1f ms",
         request.method,
         request.path,

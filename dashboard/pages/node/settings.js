@@ -15,7 +15,7 @@ const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.name], [word
 const shown = (value) => (value == null || value === '' ? html`<span class="dim">${words.empty}</span>` : html`<span class="mono">${String(value)}</span>`);
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr><td><a class="mono" href=${`/docs/reference/settings/#${row.name}`} target="_blank" rel="noopener" title=${words.aboutIt(row.name)}>${row.name}</a><small class="dim about">${row.description}</small></td>
+const Row = ({ row }) => html`<tr><td><a class="mono" href=${`/docs/reference/settings/#${row.name}`} target="_blank" rel="noopener" title=${words.aboutIt(row.name)}>${row.name}</a><small class="dim about">${row.description.replaceAll('`', '')}</small></td>
   <td class="wrap">${shown(row.value)}</td><td class="dim wrap">${shown(row.default)}</td><td><${Badge} kind=${row.source === 'default' ? '' : 'info'}>${words.sources[row.source] ?? row.source}</${Badge}></td></tr>`;
 
 /** What the page shows, as a command. @param {string} name @param {string} changed */

@@ -4,7 +4,7 @@
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clockFormat = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3 });
 // Control characters other than tab and line ends: text does not have them.
-const CONTROLS = /[\0-\x08\x0b\x0c\x0e-\x1f]/;
+const CONTROLS = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f]/;
 const dayFormat = new Intl.DateTimeFormat('en-CA', { year: 'numeric', month: '2-digit', day: '2-digit' });
 const momentFormat = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto' });
@@ -98,5 +98,14 @@ export function base64(text) {
   return btoa(binary);
 }
 
-/** Text quoted for a POSIX shell. @param {string} text */
-export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+/**
+ * Text quoted for a shell (POSIX 2024). Control characters, which a terminal would act on when the text is
+ * pasted, are written as escapes.
+ * @param {string} text
+ */
+export function quoted(text) {
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (!CONTROLS.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  const hex = (/** @type {string} */ c) => `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`;
+  return `$'${text.replace(/[\\']/g, '\\$&').replace(/[\0-\x1f\x7f]/g, hex)}'`;
+}

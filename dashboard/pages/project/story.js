@@ -77,7 +77,7 @@ function Actions({ project, row, details }) {
   const failed = row.results.some((result) => result.errMsg);
   return html`<div class="line"><button type="button" disabled=${payload == null} onClick=${run}><${Icon} name="play" />${words.runAgain}</button>
       <a class="button" href=${`${to('projects', project, 'console')}?from=${row.place ?? ''}`}>${words.tryVersion}</a>
-      ${payload != null && html`<${Copy} label=${words.asCurl} text=${`curl -d ${quoted(body)} ${location.protocol}//${location.hostname}:8888/srv-applet-mgr/v0/event/${project}`} />`}
+      ${payload != null && html`<${Copy} label=${words.asCurl} text=${`curl -d ${quoted(body)} ${location.origin}/srv-applet-mgr/v0/event/${segment(project)}`} />`}
       ${failed && html`<a href=${to('projects', project, 'letters')}>${words.toLetters}</a>`}</div>
     <${AsCommand} text=${`fieldbrook event show ${quoted(project)} ${quoted(row.eventID)}`} />`;
 }

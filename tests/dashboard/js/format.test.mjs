@@ -27,4 +27,5 @@ test('times are told from now', () => {
 test('text for a shell is quoted when it has to be', () => {
   assert.equal(quoted('room_1'), 'room_1');
   assert.equal(quoted("it's $(x)"), "'it'\\''s $(x)'");
+  assert.equal(quoted("a\x1b[2J'\\\n"), "$'a\\x1b[2J\\'\\\\\\x0a'");
 });

@@ -54,6 +54,7 @@ from fieldbrook.cli.remote.events.traffic_limits import limit
 from fieldbrook.cli.remote.node.broker import mqtt
 from fieldbrook.cli.remote.node.health import health, status
 from fieldbrook.cli.remote.node.node_log import node_log
+from fieldbrook.cli.remote.node.search import search
 from fieldbrook.cli.remote.node.settings import settings
 from fieldbrook.cli.remote.projects.applets import applet
 from fieldbrook.cli.remote.projects.projects import project
@@ -222,7 +223,9 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),
     ),
-    "Manage projects": (project, applet, strategy, publisher, resource, kv, sql, cron, limit),
+    "Manage projects": (
+        *(project, applet, strategy, publisher, resource, kv, sql, cron, limit, search),
+    ),
     "Send and follow events": (send, logs, event, refused, dead_letter),
     "Use chains": (chain, monitor, abi, tx),
     "Other commands": (version, completion),

@@ -480,3 +480,9 @@ def test_values_are_printed_byte_for_byte_and_keys_are_listed(
     assert shell.json("kv", "list", project, "--applet", "counter") == []
     assert "tally, counter" in shell.fails("kv", "get", project, "last")
     assert "there is no key nothing" in shell.fails("kv", "get", project, "nothing", *tally)
+
+
+def test_search_finds_a_project_by_a_part_of_its_name(shell: Shell, project: str) -> None:
+    found = shell.json("search", project[1:])
+    assert ("project", project) in [(row["kind"], row["name"]) for row in found]
+    assert shell.json("search", "no-such-thing") == []

@@ -1,14 +1,14 @@
 // @ts-check
 /** The frame around all pages: navigation, account, and strips about the node's state. */
 import { html, signal, useEffect, useState } from './vendor/preact.js';
-import { online, signOut } from './core/api.js';
+import { signOut } from './core/api.js';
+import { online, slow, upgraded } from './core/node_state.js';
 import { path, to } from './core/route.js';
 import { rates } from './core/series.js';
 import { isAdmin, session } from './core/session.js';
 import { dark, toggleTheme } from './core/theme.js';
 import { attempt } from './core/load.js';
-import { Icon, Logo } from './parts/basics.js';
-import { Lazily } from './parts/lazily.js';
+import { Icon, Lazily, Logo } from './parts/basics.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
@@ -50,13 +50,10 @@ function Who() {
     <button type="button" class="ghost square" aria-label=${words.signOut} title=${words.signOut} onClick=${() => attempt(signOut)}><${Icon} name="leave" /></button></div>`;
 }
 
-/** What the node's state means for the page. @param {{boot: import('./api').DashboardReply}} p */
-function Strips({ boot }) {
-  const [first] = useState(boot.version);
-  const upgraded = boot.version !== first;
-  return html`${!online.value && html`<div class="strip bad" role="alert">${words.offline}</div>`}
-    ${upgraded && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
-}
+/** What the node's state means for the page. */
+const Strips = () => html`${!online.value && html`<div class="strip bad" role="alert">${words.offline}</div>`}
+    ${online.value && slow.value && html`<div class="strip" role="status">${words.slow}</div>`}
+    ${upgraded.value && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
 
 /** @param {{projects: import('./api').ProjectRow[], boot: import('./api').DashboardReply, children?: any}} p */
 export function Shell({ projects, boot, children }) {
@@ -75,6 +72,6 @@ export function Shell({ projects, boot, children }) {
         <button type="button" class="search" onClick=${openSearch}><${Icon} name="search" /><span>${words.search}</span><kbd>${words.searchKeys}</kbd></button>
         <div class="items"><${Navigation} projects=${projects} /></div><${Who} />
       </nav>
-      <main id="main" tabindex="-1" class=${online.value ? '' : 'old'}><${Strips} boot=${boot} />${children}</main>
+      <main id="main" tabindex="-1" class=${online.value ? '' : 'old'}><${Strips} />${children}</main>
     </div>${searching.value && html`<${Lazily} load=${() => import('./search.js')} part="Search" projects=${projects} onClose=${endSearch} />`}`;
 }

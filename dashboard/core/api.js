@@ -1,13 +1,10 @@
 // @ts-check
 /** Requests to the node's management interface. */
-import { signal } from '../vendor/preact.js';
+import { ask } from './node_state.js';
 import { expired, keep, session, sessionOf } from './session.js';
 import { unreachable } from '../words/en/common.js';
 
 const BASE = '/srv-applet-mgr/v0';
-
-/** False from the first request that gets no answer until the next one that does. */
-export const online = signal(true);
 
 /** A request that the node refused. `key` is explained in docs/reference/errors.md. */
 export class Refused extends Error {
@@ -58,14 +55,9 @@ async function send(method, url, options) {
   if (session.value && !options.noLogin) headers.Authorization = `Bearer ${session.value.token}`;
   const body = options.form ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
   try {
-    const answer = await fetch(url, {
-      method, headers, body, signal: options.signal, credentials: 'omit', cache: 'no-store',
-    });
-    online.value = true;
-    return answer;
+    return await ask(url, { method, headers, body, signal: options.signal }, !!options.form || !!options.blob);
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    online.value = false;
     throw new Unreachable();
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** Loading what a page shows, and running what a button does. */
 import { useCallback, useEffect, useRef, useState } from '../vendor/preact.js';
-import { online } from './api.js';
+import { online } from './node_state.js';
 import { say } from '../parts/toast.js';
 
 /**
@@ -26,19 +26,27 @@ export function useLoad(load, inputs, every = 0) {
   const [round, setRound] = useState(0);
   const again = useCallback(() => setRound((r) => r + 1), []);
   const known = useRef(inputs);
+  const busy = useRef(false);
   useEffect(() => {
     const end = new AbortController();
+    busy.current = true;
     const same = known.current.every((value, i) => value === inputs[i]);
     known.current = inputs;
     set((old) => ({ data: same ? old.data : undefined, error: undefined, loading: true }));
+    const settle = (/** @type {(old: any) => any} */ next) => {
+      if (end.signal.aborted) return;
+      busy.current = false;
+      set(next);
+    };
     load(end.signal).then(
-      (data) => end.signal.aborted || set({ data, loading: false }),
-      (error) => end.signal.aborted || set((old) => ({ data: old.data, error, loading: false })),
+      (data) => settle(() => ({ data, loading: false })),
+      (error) => settle((old) => ({ data: old.data, error, loading: false })),
     );
     return () => end.abort();
   }, [...inputs, round]);
   useEffect(() => {
-    const timer = every ? setInterval(() => document.hidden || again(), every) : 0;
+    // A request that takes longer than the interval is waited for.
+    const timer = every ? setInterval(() => document.hidden || busy.current || again(), every) : 0;
     let was = online.value;
     const stop = online.subscribe((now) => {
       if (now && !was) again();

@@ -1,6 +1,6 @@
 // @ts-check
 /** One WebSocket for the page: figures, events, logs, health and dead letters as they come. */
-import { online } from './api.js';
+import { ask, online } from './node_state.js';
 import { expired, session } from './session.js';
 
 const ADDRESS = '/srv-applet-mgr/v0/stream';
@@ -34,7 +34,7 @@ let silence = 0;
 export function follow(what) {
   const one = { ...what, id: ++last };
   followings.set(one.id, one);
-  if (ready) ask(one);
+  if (ready) begin(one);
   else connect();
   return () => {
     followings.delete(one.id);
@@ -44,7 +44,7 @@ export function follow(what) {
 }
 
 /** @param {Following} one */
-function ask({ id, topic, project, filter = {}, after }) {
+function begin({ id, topic, project, filter = {}, after }) {
   const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
   socket?.send(JSON.stringify({ follow: { id, topic, project, filter: given, after } }));
 }
@@ -59,7 +59,7 @@ function connect() {
   opened.onopen = () => {
     opened.send(JSON.stringify({ token: session.value?.token }));
     ready = true;
-    for (const one of followings.values()) ask(one);
+    for (const one of followings.values()) begin(one);
     heard();
   };
   opened.onmessage = ({ data }) => {
@@ -103,10 +103,9 @@ async function probe() {
   if (probing) return;
   probing = true;
   try {
-    await fetch('/version', { credentials: 'omit', cache: 'no-store' });
-    online.value = true;
+    await ask('/version', {});
   } catch {
-    online.value = false;
+    // `ask` has noticed that the node does not answer
   } finally {
     probing = false;
   }

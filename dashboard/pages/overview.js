@@ -7,9 +7,8 @@ import { count, duration, rate, size } from '../core/format.js';
 import { filter, query, to } from '../core/route.js';
 import { RANGES, columns, rates, recent, show } from '../core/series.js';
 import { isAdmin } from '../core/session.js';
-import { Badge, Card, Empty, Heading, Show, Table } from '../parts/basics.js';
+import { Badge, Card, Empty, Heading, Lazily, Show, Table } from '../parts/basics.js';
 import { Chart, Sparkline } from '../parts/chart.js';
-import { Lazily } from '../parts/lazily.js';
 import { FirstSteps } from '../parts/first_steps.js';
 import * as words from '../words/en/overview.js';
 

@@ -19,6 +19,7 @@ export const light = 'Use the light theme';
 export const dark = 'Use the dark theme';
 export const signOut = 'Sign out';
 export const offline = 'The node does not answer. What you see is from before. Trying again…';
+export const slow = 'The node takes long to answer.';
 export const upgraded = 'The node runs a new version.';
 export const reload = 'Reload this page';
 export const noPage = 'This page does not exist';

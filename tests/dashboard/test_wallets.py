@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eth_account import Account
-from eth_account.messages import encode_defunct
 
+from fieldbrook.chain.rpc.libraries import recursion_kept
 from tests.support.browser import Visit
 from tests.support.nodes import RunningNode, StartNode
+
+with recursion_kept():
+    from eth_account import Account
+    from eth_account.messages import encode_defunct
 
 pytestmark = pytest.mark.timeout(300)
 SCRIPT = Path(__file__).parent / "js" / "wallets.js"

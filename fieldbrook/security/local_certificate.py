@@ -42,10 +42,10 @@ def local_identity(folder: Path) -> tls.Identity:
         if not chain or chain[0].not_valid_after_utc - datetime.now(UTC) < _RENEWED_BEFORE:
             made = Authority("fieldbrook on this machine")
             issued = made.issue(NAMES, _DAYS)
-            _replace(own, issued.key + issued.certificate + made.certificate, 0o600)
-            _replace(authority, made.certificate, 0o644)
+            _replace(own, issued.key + issued.certificate + made.certificate)
+            _replace(authority, made.certificate)
         elif not authority.exists():
-            _replace(authority, chain[-1].public_bytes(serialization.Encoding.PEM), 0o644)
+            _replace(authority, chain[-1].public_bytes(serialization.Encoding.PEM))
     except OSError as error:
         raise StoreError(reason=f"{error.filename or own}: {error.strerror}") from error
     return tls.Identity(own, own)
@@ -60,10 +60,10 @@ def _chain_in(path: Path) -> list[x509.Certificate]:
         return []
 
 
-def _replace(path: Path, content: bytes, mode: int) -> None:
+def _replace(path: Path, content: bytes) -> None:
     make_folder(path.parent)
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    draft.touch(mode)
+    draft.touch(0o600)  # the folder is closed to others anyway
     draft.write_bytes(content)
     draft.replace(path)

@@ -17,7 +17,8 @@ from typing import Any
 
 from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity, read_header
-from fieldbrook.chain.rpc.endpoint import Endpoint, EndpointStatus, secret_parts
+from fieldbrook.chain.rpc.endpoint import Endpoint, EndpointStatus
+from fieldbrook.chain.rpc.endpoint_url import secret_parts
 from fieldbrook.chain.rpc.request import (
     INTERNAL,
     METHOD_NOT_FOUND,

@@ -9,7 +9,7 @@ from typing import Any
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.rpc.client import ChainClient
-from fieldbrook.chain.rpc.endpoint import public_part
+from fieldbrook.chain.rpc.endpoint_url import public_part
 from fieldbrook.chain.rpc.transport import TransportError, make_transport
 from fieldbrook.chain.transactions.chain_state import RESULT_LIMIT_BYTES, reason_of
 from fieldbrook.core.errors import ChainUnavailableError

@@ -60,8 +60,8 @@ def test_every_route_but_few_refuses_a_call_without_a_token_before_anything_else
         else:
             open_routes.append(route.pattern)
     wallet = ["/login/wallet/nonce", "/login/wallet", "/login/eth"]
-    chains = ["/configuration/eth_client", "/configuration/chain_config"]
-    assert open_routes == ["/register/admin", "/login", *wallet, *chains]
+    facts = [f"/configuration/{name}" for name in ("dashboard", "eth_client", "chain_config")]
+    assert open_routes == ["/register/admin", "/login", *wallet, *facts]
 
 
 def test_the_token_of_an_account_that_is_gone_is_refused(server: Server) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fieldbrook.chain.rpc.endpoint import public_part
+from fieldbrook.chain.rpc.endpoint_url import public_part
 from fieldbrook.core.settings import SECRETS, URLS, Settings, Source
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 

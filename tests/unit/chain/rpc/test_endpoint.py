@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.chain.rpc.endpoint import Endpoint, public_part
+from fieldbrook.chain.rpc.endpoint import Endpoint
+from fieldbrook.chain.rpc.endpoint_url import public_part
 from fieldbrook.chain.rpc.transport import make_transport
 
 

@@ -67,15 +67,15 @@ def test_a_token_is_found_as_clients_send_it(
 
 def test_an_account_is_known_by_its_token(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
-    token = tokens.issue_account_token(KEY, account.account_id, NOW_S + 60, LOGIN)
-    assert caller(writer, token) == Caller(account, login=LOGIN, expires_at_s=NOW_S + 60)
+    token = tokens.issue_account_token(KEY, account.account_id, NOW_S + 3_600, LOGIN)
+    assert caller(writer, token) == Caller(account, login=LOGIN, expires_at_s=NOW_S + 3_600)
 
 
 def test_a_login_that_was_ended_is_refused_and_others_of_the_account_are_not(
     writer: RegistryWriter,
 ) -> None:
     account = writer.create_account("ada", "h", ADMIN)
-    expires_at_s = NOW_S + 60
+    expires_at_s = NOW_S + 3_600
     ended, other = (
         tokens.issue_account_token(KEY, account.account_id, expires_at_s, login)
         for login in (LOGIN, tokens.Login("login", LOGIN.began_s + 1))
@@ -107,7 +107,7 @@ def test_a_token_of_a_version_without_logins_is_accepted(writer: RegistryWriter)
 
 
 def test_a_token_of_nobody_is_refused(writer: RegistryWriter) -> None:
-    token = tokens.issue_account_token(KEY, 5, NOW_S + 60, LOGIN)
+    token = tokens.issue_account_token(KEY, 5, NOW_S + 3_600, LOGIN)
     with pytest.raises(AccountNotFoundError):
         caller(writer, token)
     with pytest.raises(InvalidTokenError):

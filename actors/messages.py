@@ -98,18 +98,20 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class RouteTo:
-    """Tell a gateway the socket of a project.
+    """Tell a gateway the socket of the worker that runs a project; None when none does.
 
-    With `path` None the gateway closes its connection once all its events are answered.
+    A worker that is `alone` runs only this project, so an event that was alone in flight when it
+    died is the cause of its death.
     """
 
     project_id: int
     path: str | None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverOutbox:
-    """Ask a gateway to fetch the outbox entries of the project at this socket and deliver them."""
+    """Ask a gateway to fetch a project's outbox entries from the worker at this socket."""
 
     project_id: int
     path: str

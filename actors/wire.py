@@ -1,10 +1,12 @@
 """The data plane: length-prefixed msgpack frames over Unix stream sockets.
 
 A frame is a little-endian u32 length and that many bytes of msgpack. A gateway sends
-frames of events, with at most `CREDIT` of them unanswered. The server answers frames in order
-and may answer one in parts: an answer is a list of results for the next events of the oldest
-unanswered frame. Commands to the registry use the same frames. A frame that is a map requests
-the outbox entries of a project (see `LIMIT`).
+a worker frames of `(project id, body)` pairs. A body is a list of events, or a map that requests
+the outbox entries of the project (see `LIMIT`) or a checkpoint (`WRITE_LOG`). Each project has at
+most `CREDIT` unanswered lists of events on a connection. A frame of answers has
+`(project id, answer)` pairs; the answers of one project come in the order of its bodies. An
+answer to a list of events has the results of the next events of the oldest unanswered one, so a
+list may be answered in parts. Commands to the registry use the same frames.
 """
 
 from __future__ import annotations
@@ -58,9 +60,15 @@ entries, `REFUSED` the numbers and reasons of entries that cannot be delivered. 
 list of `(number, kind, target, body, event id)`, oldest first."""
 
 WRITE_LOG = "write_log"
-"""The key of a request to commit the pending log rows and event records now, so that a client
-that has seen an answer can also read them. The answer, after the commit, is the state of the
-project's trace (`Tracing.state`), or None."""
+"""The key of a request to write all that waits in memory to the project's store now, so that a
+client that has seen an answer can also read what it stored. The answer, after that checkpoint, is
+the state of the project's trace (`Tracing.state`), or None."""
+
+NOT_HERE = "not_here"
+"""The answer to a body for a project that the worker does not run: nothing of the body ran."""
+LOST = "lost"
+"""The answer for all unanswered bodies of a project on this connection whose actor has failed:
+their outcome is unknown."""
 
 NODE_COMMAND = -1
 """Publisher id of a frame entry that is a command to the project instead of an event.
@@ -151,14 +159,14 @@ def frame(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def project_socket(run_dir: Path, project_id: int, generation: int) -> Path:
-    """The socket of a project's process. The name is short: Unix socket paths have 108 bytes."""
-    return run_dir / f"p{project_id:x}.{generation}"
+def worker_socket(run_dir: Path, name: str, generation: int) -> Path:
+    """The socket of a worker. The name is short: Unix socket paths have 108 bytes."""
+    return run_dir / f"w{name}.{generation}"
 
 
-def project_sockets(run_dir: Path, project_id: int) -> list[Path]:
-    """The existing sockets of a project's processes; killed processes leave theirs behind."""
-    return sorted(run_dir.glob(f"p{project_id:x}.*"))
+def worker_sockets(run_dir: Path) -> list[Path]:
+    """The existing sockets of all workers; killed processes leave theirs behind."""
+    return sorted(run_dir.glob("w*.*"))
 
 
 class FrameReader:

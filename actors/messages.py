@@ -90,10 +90,12 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """Prepare a spare process, before its Start: do the work that is the same for all projects."""
+class RunProject:
+    """Tell a worker to run a project; answered by Ready or Failed. `slot` is its metrics row."""
 
-    settings: Settings
+    project_id: int
+    generation: int
+    slot: int = NO_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,10 @@ class QuotaReached:
 
 @dataclass(frozen=True, slots=True)
 class YieldProcess:
-    """Ask a project to report Idle after a short time without events, because another project
-    of its account waits for a process."""
+    """Have a project report Idle after a short time without events, because another project
+    of its account waits."""
+
+    project_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +151,17 @@ class DropProject:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Ask a project's process to exit as soon as no gateway is connected to it."""
+    """Tell a worker to close a project after the events that it has; answered by ProjectEnded."""
+
+    project_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
     """Check that a child is alive; answered by Ponged.
 
-    A gateway answers through its event loop. The actor of a project answers itself and reports
-    the progress of its data thread in Ponged. The actor of the registry answers itself.
+    A gateway answers through its event loop. The actor of a worker answers itself and reports
+    the progress of its runners in Ponged. The actor of the registry answers itself.
     """
 
     number: int
@@ -182,7 +188,7 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A child is ready. `path` is the socket of a project or of the registry, else None."""
+    """A child or a project is ready. `path` is the socket of a worker or of the registry."""
 
     part: str
     generation: int
@@ -200,15 +206,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """A gateway has events for a project and no route to it: start its process if necessary.
+    """A gateway has events for a project and no route to it: start it if necessary.
 
     `account_id` is the project's owner, and `processes` the owner's quota of running projects
-    (None: no limit).
+    (None: no limit). A `dedicated` project has a worker for itself.
     """
 
     project_id: int
     account_id: int = 0
     processes: int | None = None
+    dedicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,15 @@ class OutboxFilled:
     project_id: int
     generation: int
     consumer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectEnded:
+    """A worker does not run a project any more: it retired, or its actor `failed`."""
+
+    part: str
+    generation: int
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +266,7 @@ class Ponged:
 
     `busy_s` is the time that the current handler has been running, 0 without one. `phase` is
     the step of a batch besides its handlers (`commit`, `answer`, ...), and `phase_s` the time
-    that the step has taken.
+    that the step has taken. Both are those of the project `project_id` of a worker.
     """
 
     part: str
@@ -258,3 +274,4 @@ class Ponged:
     busy_s: float = 0.0
     phase: str = ""
     phase_s: float = 0.0
+    project_id: int = 0

@@ -17,10 +17,11 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgpack
 
@@ -202,11 +203,12 @@ class FrameReader:
 class Connection:
     """One connection of a FrameServer."""
 
-    __slots__ = ("_socket", "closed", "reader")
+    __slots__ = ("_lock", "_socket", "closed", "reader")
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(_SEND_TIMEOUT_S)
         self._socket = connection
+        self._lock = threading.Lock()  # runners of a worker answer on the same connection
         self.reader = FrameReader()
         self.closed = False
 
@@ -224,14 +226,16 @@ class Connection:
             return None
 
     def answer(self, value: Any) -> None:
-        """Send one answer; drop a connection that accepts no data for 5 s.
+        """Send one answer, from any thread; drop a connection that accepts no data for 5 s.
 
         The other side treats the frames without an answer like those of a lost connection.
         """
         if self.closed:
             return
         try:
-            self._socket.sendall(frame(pack(value)))
+            data = frame(pack(value))
+            with self._lock:
+                self._socket.sendall(data)
         except OSError as error:
             log.warning("data plane: answer not sent: %s", error)
             self.closed = True
@@ -244,6 +248,18 @@ class Connection:
         self._socket.close()
 
 
+class Requester(Protocol):
+    """Whoever has sent a request to a project, and gets the answer."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether answers reach nobody any more."""
+        ...
+
+    def answer(self, value: Any) -> None:
+        """Give the next answer."""
+
+
 Request = tuple[Connection, bytes]
 """One frame, and the connection on which to answer it."""
 
@@ -253,15 +269,16 @@ class FrameServer:
 
     Args:
         path: the socket's file, mode 0600; an old one is replaced.
-        on_requests: called with the frames of one poll, in order per connection; it answers them.
-        on_quiet: called when `tick_s` has passed without activity.
+        on_requests: called by `serve` with the frames of one poll, in order per connection; it
+            answers them.
+        on_quiet: called by `serve` when `tick_s` has passed without activity.
         tick_s: the poll timeout in seconds.
     """
 
     def __init__(
         self,
         path: Path,
-        on_requests: Callable[[list[Request]], None],
+        on_requests: Callable[[list[Request]], None] = lambda _requests: None,
         on_quiet: Callable[[], None] = lambda: None,
         tick_s: float = 1.0,
     ) -> None:
@@ -271,11 +288,11 @@ class FrameServer:
         self._tick_ms = max(1, int(tick_s * 1000))
         self._connections: dict[int, Connection] = {}
         self._poll = select.poll()
-        self._stopping = False
-        self._retiring = False
+        self.stopping = False
         self._accept_log = RateLimitedLog(log, _LOG_INTERVAL_S)
         self._accepts_at: float | None = None  # when accepting is paused: the time it resumes
         self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_write.setblocking(False)  # when it is full, `poll` returns anyway
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -288,44 +305,45 @@ class FrameServer:
         self._poll.register(self._listener, select.POLLIN)
         self._poll.register(self._wake_read, select.POLLIN)
 
-    @property
-    def connected(self) -> int:
-        """The number of open connections."""
-        return len(self._connections)
-
     def stop(self) -> None:
         """Make `serve` return after the current requests; callable from any thread."""
-        self._stopping = True
-        self._wake()
+        self.stopping = True
+        self.wake()
 
-    def retire(self) -> None:
-        """Make `serve` return once no connection is open; callable from any thread."""
-        self._retiring = True
-        self._wake()
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Make `poll` return; callable from any thread."""
         with contextlib.suppress(OSError):  # `serve` may already have ended and closed the socket
             self._wake_write.send(b"!")
 
     def serve(self) -> None:
-        """Serve until `stop`, or `retire` and the last disconnection."""
-        listener, wake = self._listener.fileno(), self._wake_read.fileno()
-        while not (self._stopping or (self._retiring and not self._connections)):
-            ready = self._poll.poll(self._tick_ms)
-            self._resume_accepting()
-            requests: list[Request] = []
-            for fd, _ in ready:
-                if fd == listener:
-                    self._accept()
-                elif fd == wake:
-                    self._wake_read.recv(64)
-                else:
-                    self._read(self._connections[fd], requests)
+        """Serve until `stop`."""
+        while not self.stopping:
+            requests = self.poll(self._tick_ms)
             if requests:
                 self._on_requests(requests)
-            elif not ready:
+            elif requests is None:
                 self._on_quiet()
-        self._close()
+        self.close()
+
+    def poll(self, timeout_ms: int) -> list[Request] | None:
+        """Wait for frames and return all that have arrived; None when the time has passed.
+
+        Only one thread may poll at a time.
+        """
+        ready = self._poll.poll(timeout_ms)
+        self._resume_accepting()
+        if not ready:
+            return None
+        listener, wake = self._listener.fileno(), self._wake_read.fileno()
+        requests: list[Request] = []
+        for fd, _ in ready:
+            if fd == listener:
+                self._accept()
+            elif fd == wake:
+                self._wake_read.recv(64)
+            else:
+                self._read(self._connections[fd], requests)
+        return requests
 
     def _accept(self) -> None:
         try:
@@ -355,7 +373,8 @@ class FrameServer:
             return
         requests.extend((connection, data) for data in frames)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close all connections and remove the socket."""
         for connection in self._connections.values():
             connection.close()
         for end in (self._listener, self._wake_read, self._wake_write):

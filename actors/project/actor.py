@@ -1,196 +1,321 @@
 """The actor of one project: it owns the strategies, the instance pool and the store.
 
-Its main thread is Thespian's and idles; one data thread serves the gateways' frames (see
-`actors.project.execution.executor`).
+It lives in a worker, which gives it turns; one thread at a time runs a turn. Its life: the first
+turn opens the store, later ones handle bodies, write what waits to the store or use an idle
+moment, and the last one closes the store.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.chains import ChainName, ProjectChains
+from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.executor import ProjectExecutor
+from fieldbrook.actors.project.link import Answer, ProjectLink
 from fieldbrook.actors.project.pool import InstancePool
-from fieldbrook.actors.project.shard import Setup
-from fieldbrook.actors.project.shards import Shards
-from fieldbrook.actors.runtime import Address, NodeActor
-from fieldbrook.actors.wire import FrameServer, project_socket
-from fieldbrook.core.errors import NodeError
+from fieldbrook.actors.shared_journal import ProjectRecords
+from fieldbrook.actors.wire import LOST, NOT_HERE, Connection, Requester
+from fieldbrook.core.errors import StoreError
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import metrics_table, node_log
+from fieldbrook.observability import metrics_table
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.storage.sql.access import database_access
-from fieldbrook.system.process import name_process
+from fieldbrook.wasm.engine.engine import Engine
 from fieldbrook.wasm.limits import Limits
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.25
-
-
+CHECKPOINT_AFTER_S = 5.0
+CHECKPOINT_BYTES = 4 << 20
+_RETRY_S = 1.0  # after a checkpoint that failed
 _YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of the account
+_REST_S = 0.25
 
 
-class ProjectActor(NodeActor):
-    """Owns one project: its strategies, its instance pool, its store."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the projects of a worker share.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._server: FrameServer | None = None
+    `post` hands a message to the supervisor, from any thread.
+    """
+
+    settings: Settings
+    run_dir: Path
+    reader: RegistryReader
+    engine: Engine
+    post: Callable[[object], None]
+
+
+class ProjectActor:
+    """One project in a worker.
+
+    Args:
+        project_id: the project.
+        generation: how often the project was started; its messages carry it.
+        slot: its row in the table of metrics.
+        surroundings: what it shares with the other projects of the worker.
+        records: where it leaves the records of its batches.
+    """
+
+    def __init__(
+        self,
+        project_id: int,
+        generation: int,
+        slot: int,
+        surroundings: Surroundings,
+        records: ProjectRecords,
+    ) -> None:
+        self.project_id = project_id
+        self.generation = generation
+        self.part = f"project:{project_id}"
+        self.row = metrics_table.attached_row(slot)
+        self.records = records
+        self.checkpoint_wanted = False  # the journal needs the space of its records
+        self.retiring = self.closed = False
+        self._surroundings = surroundings
+        self._idle_s = float(surroundings.settings.project_idle_s)
+        self._early: list[tuple[Requester, Any]] = []  # bodies from before the store was open
+        self.answers: list[Answer] = []  # of the current turn
+        self._links: dict[Connection, ProjectLink] = {}
+        self._lock = threading.Lock()  # for what the poller changes while a turn runs
+        self._queued = False  # whether it waits for its turn or has one
+        self._activity = Activity()
         self._executor: ProjectExecutor | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = False
-        self._pool: InstancePool | None = None
-        self._idle_s = 0.0
+        self._store: ProjectStore | None = None
+        self._next_rest = 0.0
+        self._next_checkpoint = 0.0
 
-    def receive(self, message: object, sender: Address) -> None:
-        """See `actors.messages`."""
-        match message:
-            case m.Prepare(settings=settings):
-                name_process("fb-spare")
-                node_log.name("spare")
-                self._pool = _make_pool(settings)
-            case m.Start():
-                self._start(message, sender)
-            case m.Ping(number=number):
-                activity = self._executor.activity.current() if self._executor else (0.0, "", 0.0)
-                self.send(sender, m.Ponged(self._part, number, *activity))
-            case m.YieldProcess():
-                self._idle_s = min(self._idle_s, _YIELDS_AFTER_S)
-            case m.Retire():
-                if self._server:
-                    self._server.retire()
-            case _:
-                self.unexpected(message, sender)
+    # ---------------------------------------------------------------- for the worker
 
-    def posted(self, message: object) -> None:
-        """Pass a message of the data thread on to the supervisor."""
-        self.send(self._supervisor, message)
+    def link(self, connection: Connection) -> ProjectLink:
+        """The project's side of a connection."""
+        link = self._links.get(connection)
+        if link is None:
+            link = self._links[connection] = ProjectLink(connection, self.project_id, self.answers)
+        return link
 
-    def stopping(self) -> None:
-        """Finish the current requests, then close the store; wait at most 5 s."""
-        self._stopping = True
-        if self._server and self._thread and self._thread.is_alive():
-            self._server.stop()
-            self._thread.join(5)
+    def forget_closed_links(self) -> None:
+        """Forget connections that are closed."""
+        if any(connection.closed for connection in self._links):
+            self._links = {c: link for c, link in self._links.items() if not c.closed}
 
-    def _start(self, start: m.Start, sender: Address) -> None:
-        name_process("fb-project")
-        node_log.name(start.part)
-        metrics_table.attach(start.slot)
-        self._part = start.part
-        self._supervisor = sender
-        self._project_id = int(start.part.removeprefix("project:"))
-        self._generation = start.generation
-        self._idle_s = float(start.settings.project_idle_s)
-        try:
-            self._open(start.settings, start.run_dir)
-        except NodeError as error:
-            self.send(sender, m.Failed(start.part, str(error)))
-            return
-        self.accept_posts()
-        self._thread = threading.Thread(target=self._serve, name="data", daemon=True)
-        self._thread.start()
-        ready = m.Ready(start.part, start.generation, os.getpid(), str(self._path))
-        self.send(sender, ready)
-        assert self._executor is not None
-        self._executor.outbox.announce()
+    def take(self, requester: Requester, body: Any) -> bool:
+        """Queue a body; a closed actor answers that it is not here.
 
-    def _open(self, settings: Settings, run_dir: Path) -> None:
-        data = settings.data
-        folder = store_path(data / "projects", self._project_id)
-        database = database_access(settings, folder, self._project_id)
-        self._store = ProjectStore(
+        Returns:
+            Whether the project has to be given a turn: it had none, and gets no other.
+        """
+        with self._lock:
+            if self.closed:
+                requester.answer(NOT_HERE)
+            elif self._executor is None:
+                self._early.append((requester, body))
+            else:
+                self._executor.take(requester, body)
+            return self._claim()
+
+    def claim_turn(self) -> bool:
+        """Ask for a turn without a body; return whether the project has to be given one."""
+        with self._lock:
+            return self._claim()
+
+    def end_turn(self) -> bool:
+        """End a turn after its commit; return whether the project has to be given another one."""
+        with self._lock:
+            self._queued = self._has_work()
+            return self._queued
+
+    def _claim(self) -> bool:
+        claimed = not self._queued
+        self._queued = True
+        return claimed
+
+    def _has_work(self) -> bool:
+        if self._executor is None:
+            return not self.closed
+        return not self.closed and (self._executor.has_work or self.retiring)
+
+    @property
+    def opened(self) -> bool:
+        """Whether its store was opened."""
+        return self._executor is not None
+
+    def wants_turn(self, now: float) -> bool:
+        """Whether a turn without bodies is due: for a checkpoint, or to use an idle moment."""
+        return now >= self._next_rest or self.retiring
+
+    def current(self) -> tuple[float, str, float]:
+        """See `Activity.current`; from any thread."""
+        return self._activity.current()
+
+    def turn(self, slice_s: float) -> bool:
+        """Do what is next; call `finish` afterwards.
+
+        Returns:
+            Whether the journal has to be synced before `finish`.
+        """
+        now = time.monotonic()
+        executor = self._executor
+        if executor is None:
+            if not self.closed:
+                self._open()
+            return False
+        if self._checkpoint_due(now):
+            self.checkpoint_wanted = False
+            self._next_checkpoint = now + (0.0 if executor.checkpoint() else _RETRY_S)
+        elif executor.has_work:
+            return executor.run(slice_s)
+        elif self.retiring:
+            self._close()
+        else:
+            self._next_rest = now + _REST_S
+            self._announce_idle(now)
+            return executor.rest()
+        return False
+
+    def finish(self, error: StoreError | None = None) -> None:
+        """Answer what the last turn has handled; `error` says that the journal failed."""
+        if self._executor is not None:
+            self._executor.finish(error)
+
+    def yield_process(self) -> None:
+        """Report `Idle` after a short time without events."""
+        self._idle_s = min(self._idle_s, _YIELDS_AFTER_S)
+
+    def fail(self) -> None:
+        """End after an exception in its code: tell everyone who waits, and save what is committed.
+
+        Raises:
+            StoreError: what waits for a checkpoint cannot be written; only a new start of the
+                worker, which reads the journal, can repair that.
+        """
+        executor, store = self._executor, self._store
+        self.records.waiting.clear()
+        if store is not None:
+            store.dropped()
+            store.checkpoint()
+        self._end(LOST)
+        if executor is not None:
+            executor.close()
+        if store is not None:
+            store.close()
+        self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=True))
+
+    def give_up(self) -> None:
+        """End an actor that could not be opened; its events wait in the gateways."""
+        self._end(NOT_HERE)
+        if self._store is not None:
+            self._store.close()
+
+    def stop(self) -> bool:
+        """Close the store, as the worker ends; return whether it has everything that waited."""
+        executor, store = self._executor, self._store
+        if self.closed or executor is None or store is None:
+            return True
+        saved = executor.checkpoint()
+        with self._lock:
+            self.closed = True
+        executor.close()
+        store.close()
+        return saved
+
+    def _end(self, answer: str) -> None:
+        """Take nothing more, and give everyone who waits for something this answer."""
+        with self._lock:
+            self.closed = True
+            bodies = [*self._early, *(self._executor.bodies if self._executor else ())]
+        told: set[Requester] = set()
+        for requester, _ in bodies:
+            if answer != LOST or requester not in told:
+                requester.answer(answer)
+                told.add(requester)
+
+    # ---------------------------------------------------------------- its life
+
+    def _open(self) -> None:
+        surroundings, settings = self._surroundings, self._surroundings.settings
+        folder = store_path(settings.data / "projects", self.project_id)
+        database = database_access(settings, folder, self.project_id)
+        store = self._store = ProjectStore(
             folder,
             settings.project_map_bytes,
             database.committed,
             HistoryLimits(settings.history_bytes, settings.replayable_bytes),
+            journal=self.records,
+            project_id=self.project_id,
         )
-        self._pool = self._pool or _make_pool(settings)
-        self._shards = _make_shards(settings, self._store)
-        reader = RegistryReader(data / "registry")
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
-        self._executor = ProjectExecutor(
-            self._project_id,
-            reader,
-            self._store,
-            self._pool,
+        limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+        post, part, generation = surroundings.post, self.part, self.generation
+        executor = ProjectExecutor(
+            self.project_id,
+            surroundings.reader,
+            store,
+            InstancePool(settings.data / "modules", limits, surroundings.engine),
             settings.api_host_list,
-            lambda consumer: self.post(
-                m.OutboxFilled(self._project_id, self._generation, consumer)
-            ),
+            lambda consumer: post(m.OutboxFilled(self.project_id, generation, consumer)),
             database.open,
             ProjectChains(
-                self._project_id, chains, run_dir, self._store.leases, settings.default_chain
+                self.project_id,
+                chains,
+                surroundings.run_dir,
+                store.leases,
+                settings.default_chain,
             )
             if chains
             else None,
-            ProcessHealth(
-                lambda now: self.post(m.HealthReported(self._part, self._generation, now))
-            ),
+            ProcessHealth(lambda now: post(m.HealthReported(part, generation, now))),
+            self._activity,
             prover=settings.prover_url is not None,
-            shards=self._shards,
         )
-        self._executor.refresh()
-        self._path = project_socket(run_dir, self._project_id, self._generation)
-        self._server = FrameServer(self._path, self._executor.on_requests, self._on_quiet, _TICK_S)
+        executor.refresh()
+        with self._lock:
+            for requester, body in self._early:
+                executor.take(requester, body)
+            self._early.clear()
+            self._executor = executor
+        post(m.Ready(part, generation, 0))
+        executor.outbox.announce()
 
-    def _serve(self) -> None:
-        assert self._server is not None
-        assert self._executor is not None
-        assert self._pool is not None
-        try:
-            self._server.serve()
-            if self._shards is not None:
-                self._shards.close()
-            self._pool.close()
-            self._executor.close_database()
-            self._store.close()
-        except BaseException:
-            # Without its data thread the process is useless: exit, and be started again.
-            log.exception("%s: data thread failed", self._part)
-            os._exit(70)
-        if not self._stopping:
-            os._exit(0)  # retired: the actor itself got no request to exit
+    def _close(self) -> None:
+        """Write what waits, close the store, and report that."""
+        executor, store = self._executor, self._store
+        assert executor is not None
+        assert store is not None
+        if not executor.checkpoint():
+            self.retiring = False  # what is in memory only must not be lost: it stays
+            return
+        self._end(NOT_HERE)
+        executor.close()
+        store.close()
+        self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=False))
 
-    def _on_quiet(self) -> None:
-        assert self._executor is not None
-        self._executor.on_quiet()
-        if len(self._store.outbox) or self._executor.health.has_conditions:
-            return  # the process that raised a health condition has to clear it
-        if self._executor.trace_state is not None and self._idle_s > _YIELDS_AFTER_S:
-            return  # the trace would end with the process
-        if time.monotonic() - self._executor.last_event >= self._idle_s:
-            self._executor.last_event = time.monotonic()
-            self.post(m.Idle(self._project_id, self._generation))
+    def _checkpoint_due(self, now: float) -> bool:
+        store = self._store
+        assert store is not None
+        return now >= self._next_checkpoint and (
+            self.checkpoint_wanted
+            or store.waiting_bytes >= CHECKPOINT_BYTES
+            or (store.waiting_bytes > 0 and now - store.waiting_since >= CHECKPOINT_AFTER_S)
+        )
 
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
-
-
-def _make_pool(settings: Settings) -> InstancePool:
-    return InstancePool(settings.data / "modules", _limits(settings))
-
-
-def _make_shards(settings: Settings, store: ProjectStore) -> Shards | None:
-    if not settings.shard_processes:
-        return None
-    setup = Setup(
-        store=str(store.path),
-        modules=str(settings.data / "modules"),
-        registry=str(settings.data / "registry"),
-        api_hosts=settings.api_host_list,
-        limits=_limits(settings),
-        log_level=settings.log_level,
-        log_format=settings.log_format,
-    )
-    return Shards(settings.shard_processes, setup, store)
+    def _announce_idle(self, now: float) -> None:
+        executor = self._executor
+        assert executor is not None
+        if executor.trace_state is not None and self._idle_s > _YIELDS_AFTER_S:
+            return  # the trace would end with the actor
+        if now - executor.last_event >= self._idle_s and executor.can_retire:
+            if executor.checkpoint():
+                executor.last_event = now
+                self._surroundings.post(m.Idle(self.project_id, self.generation))

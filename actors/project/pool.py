@@ -9,22 +9,26 @@ from pathlib import Path
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.core.model import PER_INSTANCE, Applet
 from fieldbrook.wasm.engine.applet import Host, load_host
-from fieldbrook.wasm.engine.engine import engine_tag, make_engine, start_ticker
+from fieldbrook.wasm.engine.engine import Engine, engine_tag
 from fieldbrook.wasm.limits import Limits
 
 
 class InstancePool:
-    """One engine, and a linked host per applet and module version.
+    """A linked host per applet and module version.
 
     The pool keeps the compiled and linked modules. The host makes an instance per event, which
-    takes microseconds. Create the pool in the project's process, after the fork.
+    takes microseconds.
+
+    Args:
+        modules_dir: the folder with the files of all modules.
+        limits: the limits of a run.
+        engine: made with the same limits; all projects of a process share it.
     """
 
-    def __init__(self, modules_dir: Path, limits: Limits) -> None:
+    def __init__(self, modules_dir: Path, limits: Limits, engine: Engine) -> None:
         self._modules_dir = modules_dir
         self._limits = limits
-        self._engine = make_engine(limits)
-        start_ticker(self._engine)
+        self._engine = engine
         self._hosts: dict[int, tuple[object, Host]] = {}
 
     def host(self, applet: Applet) -> Host:

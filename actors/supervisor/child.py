@@ -1,4 +1,4 @@
-"""One process of the tree, as the supervisor sees it."""
+"""One process of the tree, or one project, as the supervisor sees it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "b
 
 @dataclass(slots=True)
 class Child:
-    """One process of the tree and its state."""
+    """One process of the tree, or a project that runs in one, and its state.
+
+    The address of a project is that of no process: its worker's is used.
+    """
 
     part: str
     state: str = DOWN
@@ -31,17 +34,27 @@ class Child:
     removed: bool = False
     slot: int = metrics_table.NO_ROW  # its metrics row, while it has a process
     account_id: int = 0  # the project's owner; 0 until a gateway has named it
+    worker: str = ""  # the part of the worker that runs the project, or did last
+    in_journal: bool = False  # that worker's journal may have batches that the store lacks
+    dedicated: bool = False  # the project's owner wants a worker for it alone
+    suspect_until: float = 0.0  # monotonic time until which a project is kept away from others
+    subject: str = ""  # the part of which a worker's `hung_guest` or `stuck_batch` was raised
     late: bool = False  # a chain that takes long to start; the boot no longer waits for it
 
     @property
     def kind(self) -> str:
-        """`registry`, `http`, `mqtt`, `scheduler`, `chain` or `project`."""
+        """`registry`, `worker`, `http`, `mqtt`, `scheduler`, `chain` or `project`."""
         return self.part.partition(":")[0]
 
     @property
     def is_gateway(self) -> bool:
         """Whether it has to know the routes to projects."""
         return self.kind in ("http", "mqtt", "scheduler", "chain")
+
+    @property
+    def is_project(self) -> bool:
+        """Whether it is a project, which has no process of its own."""
+        return self.part.startswith("project:")
 
     @property
     def is_settled(self) -> bool:

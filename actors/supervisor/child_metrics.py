@@ -25,7 +25,7 @@ class ChildMetrics:
         self._slots = metrics_table.RowAllocator(named=named_projects)
         slot, name = self._slots.assign("supervisor")
         self.table.name(slot, name)
-        self.table.attach(slot)
+        metrics.here.of_process(self.table.attach(slot))
         metrics.put(metrics.UP, 1)
 
     def assign(self, child: Child) -> None:

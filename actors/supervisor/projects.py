@@ -1,4 +1,4 @@
-"""The processes of projects: started on demand, retired when idle, ended with their project."""
+"""The actors of projects: started on demand, retired when idle, ended with their project."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, UP, Child
+from fieldbrook.actors.supervisor.workers import DEDICATED
 from fieldbrook.storage.project.outbox import is_parked, waiting_projects
 
 if TYPE_CHECKING:
@@ -18,11 +19,10 @@ log = logging.getLogger(__name__)
 
 RETIRE_LIMIT_S = 20.0
 MQTT_PART = "mqtt:0"  # the part that delivers outbox entries, except chain transactions
-_CLASS = "fieldbrook.actors.project.actor.ProjectActor"
 
 
 class Projects:
-    """Starts, retires and removes the processes of projects, and has their outboxes delivered.
+    """Starts, retires and removes the actors of projects, and has their outboxes delivered.
 
     `parked` is set while the outbox entries of a restored node are held back.
     """
@@ -30,7 +30,6 @@ class Projects:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._removed: set[int] = set()  # project ids are never reused
-        self._spares: list[Address] = []
         self.parked = False
 
     def child(self, project_id: int) -> Child:
@@ -53,16 +52,16 @@ class Projects:
                 self._supervisor.start(child)
 
     def activate(self, asked: m.Activate, sender: Address) -> None:
-        """Answer a gateway that has events for a project; start its process if necessary."""
+        """Answer a gateway that has events for a project; start the project if necessary."""
         supervisor, project_id = self._supervisor, asked.project_id
         if project_id in self._removed and f"project:{project_id}" not in supervisor.children:
             supervisor.send(sender, m.DropProject(project_id))
             return
         child = self.child(project_id)
-        child.account_id = asked.account_id
+        child.account_id, child.dedicated = asked.account_id, asked.dedicated
         match child.state:
             case "up":
-                supervisor.send(sender, m.RouteTo(project_id, child.path))
+                supervisor.send(sender, self._route(child))
             case "down" if asked.processes is not None and not self._is_within_quota(asked):
                 supervisor.send(sender, m.QuotaReached(project_id, asked.processes))
             case "down":
@@ -85,7 +84,7 @@ class Projects:
             return True
         for child in running:
             if child.state == UP:
-                self._supervisor.send_to(child, m.YieldProcess())
+                self._supervisor.send_to_worker(child, m.YieldProcess(child.project_id))
         return False
 
     def on_ready(self, child: Child) -> None:
@@ -93,7 +92,11 @@ class Projects:
         if child.removed:
             self.retire(child)
         else:
-            self._supervisor.send_to_gateways(m.RouteTo(child.project_id, child.path))
+            self._supervisor.send_to_gateways(self._route(child))
+
+    def _route(self, child: Child) -> m.RouteTo:
+        alone = child.worker.startswith(DEDICATED)
+        return m.RouteTo(child.project_id, child.path, alone)
 
     def on_idle(self, project_id: int, generation: int) -> None:
         """Retire a project that has had no event for the idle time."""
@@ -102,19 +105,19 @@ class Projects:
             self.retire(child)
 
     def retire(self, child: Child) -> None:
-        """Ask a project's process to exit, once no gateway is connected to it."""
+        """Have a project's worker close it. Events that are on their way come back to gateways."""
         child.enter(RETIRING)
         self.close_route(child)
-        self._supervisor.send_to(child, m.Retire())
+        self._supervisor.send_to_worker(child, m.Retire(child.project_id))
         self._supervisor.set_timer(RETIRE_LIMIT_S, "retired?", child)
 
     def close_route(self, child: Child) -> None:
-        """Let the gateways close their connections to a project."""
+        """Have the gateways forget the route to a project."""
         child.path = None
         self._supervisor.send_to_gateways(m.RouteTo(child.project_id, None))
 
     def remove(self, project_id: int) -> None:
-        """End the process of a project that was removed from the registry, then its store."""
+        """End the actor of a project that was removed from the registry, then its store."""
         child = self.child(project_id)
         child.removed = True
         self._removed.add(project_id)
@@ -124,7 +127,7 @@ class Projects:
             self.forget(child)
 
     def forget(self, child: Child) -> None:
-        """Remove what is left of a removed project whose process has ended."""
+        """Remove what is left of a removed project whose actor has ended."""
         supervisor = self._supervisor
         del supervisor.children[child.part]
         supervisor.child_metrics.forget_project(child.project_id)
@@ -133,30 +136,6 @@ class Projects:
         store = supervisor.settings.data / "projects" / str(child.project_id)
         shutil.rmtree(store, ignore_errors=True)  # the registry removes the rest at its next start
         supervisor.send_to_gateways(m.DropProject(child.project_id))
-
-    # ---------------------------------------------------------------- spare processes
-
-    def new_process(self) -> Address:
-        """Return a process for a project: a spare one if there is any."""
-        return self._spares.pop() if self._spares else self._supervisor.createActor(_CLASS)
-
-    def make_spares(self) -> None:
-        """Start spare processes.
-
-        Half of the time that a project's first event waits is work common to all projects.
-        """
-        supervisor = self._supervisor
-        while len(self._spares) < supervisor.settings.spare_projects and not supervisor.exiting:
-            spare = supervisor.createActor(_CLASS)
-            supervisor.send(spare, m.Prepare(supervisor.settings))
-            self._spares.append(spare)
-
-    def on_spare_exit(self, address: Address) -> bool:
-        """Forget a spare process that has died; False if it was none."""
-        if address not in self._spares:
-            return False
-        self._spares.remove(address)
-        return True
 
     # ---------------------------------------------------------------- outboxes
 
@@ -180,7 +159,7 @@ class Projects:
         """Send a gateway that is up now the routes to all projects."""
         for child in self._supervisor.children.values():
             if child.kind == "project" and child.state == UP:
-                self._supervisor.send_to(gateway, m.RouteTo(child.project_id, child.path))
+                self._supervisor.send_to(gateway, self._route(child))
                 self.request_delivery(child, gateway.part)
 
     def check_parked(self) -> None:

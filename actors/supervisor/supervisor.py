@@ -22,6 +22,7 @@ from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING
 from fieldbrook.actors.supervisor.child_metrics import ChildMetrics
 from fieldbrook.actors.supervisor.node_checks import NodeChecks
 from fieldbrook.actors.supervisor.projects import MQTT_PART, RETIRE_LIMIT_S, Projects
+from fieldbrook.actors.supervisor.workers import Workers
 from fieldbrook.core import clock
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import health, node_log
@@ -37,7 +38,6 @@ START_LIMIT_S = 30.0
 # start on a busy machine would only repeat that work. After CHAIN_LATE_S the node serves
 # without the chain.
 CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
-_SPARE_RETRY_S = 1.0  # before a spare that died is replaced
 LONGEST_PING_S = 2.0
 PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
 STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the project's process
@@ -46,6 +46,7 @@ _OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the
 
 _CLASSES = {
     "registry": "fieldbrook.actors.registry.RegistryActor",
+    "worker": "fieldbrook.actors.worker.actor.WorkerActor",
     "http": "fieldbrook.gateway.http.server.HttpGateway",
     "mqtt": "fieldbrook.gateway.mqtt.gateway.MqttGateway",
     "scheduler": "fieldbrook.gateway.schedule.ticker.Scheduler",
@@ -76,6 +77,7 @@ class Supervisor(NodeActor):
         self._health_scheduled = False
         self.child_metrics = ChildMetrics()
         self.projects = Projects(self)
+        self.workers = Workers(self)
 
     # ---------------------------------------------------------------- messages
 
@@ -96,6 +98,8 @@ class Supervisor(NodeActor):
                 self.projects.activate(message, sender)
             case m.Idle(project_id=project_id, generation=generation):
                 self.projects.on_idle(project_id, generation)
+            case m.ProjectEnded():
+                self._on_project_ended(message)
             case m.OutboxFilled(project_id=project_id, generation=generation, consumer=consumer):
                 self.projects.on_outbox_filled(project_id, generation, consumer)
             case m.ProjectRemoved(project_id=project_id):
@@ -114,8 +118,6 @@ class Supervisor(NodeActor):
         match payload:
             case "ping":
                 self._ping()
-            case "spares":
-                self.projects.make_spares()
             case "health":
                 self._send_health()
             case _Timer(what=what, part=part, generation=generation):
@@ -132,8 +134,6 @@ class Supervisor(NodeActor):
             if child.address is not None and child.address == address:
                 self._on_exit(child)
                 return
-        if self.projects.on_spare_exit(address):
-            self.wake_after(_SPARE_RETRY_S, "spares")
 
     def stopping(self) -> None:
         """Stop restarting children, because they exit with this process."""
@@ -159,7 +159,8 @@ class Supervisor(NodeActor):
             )
         http = [f"http:{n}" for n in range(boot.settings.http_processes)]
         chains = [f"chain:{chain.id}" for chain in boot.settings.chains]
-        parts = [REGISTRY, *http, MQTT_PART, "scheduler", *chains]
+        workers = self.workers.parts(boot.settings.worker_processes)
+        parts = [REGISTRY, *workers, *http, MQTT_PART, "scheduler", *chains]
         for part in parts:
             self.children[part] = Child(part)
         self.start(self.children[REGISTRY])
@@ -172,7 +173,6 @@ class Supervisor(NodeActor):
             self.send(self._boot_requester, m.Booted({"supervisor": os.getpid(), **pids}))
             self._boot_requester = None
             self.projects.start_waiting()
-            self.projects.make_spares()
 
     def _drain(self, sender: Address) -> None:
         self.exiting = True
@@ -205,7 +205,7 @@ class Supervisor(NodeActor):
     # ---------------------------------------------------------------- a child's life
 
     def start(self, child: Child) -> None:
-        """Start the process of a child, as its next generation."""
+        """Start the process of a child, or the actor of a project, as its next generation."""
         if self.exiting:
             return
         self.child_metrics.assign(child)
@@ -214,12 +214,12 @@ class Supervisor(NodeActor):
         child.consumers = set()
         child.enter(STARTING)
         child.heard = child.since
-        kind = child.kind
-        child.address = (
-            self.projects.new_process() if kind == "project" else self.createActor(_CLASSES[kind])
-        )
-        start = m.Start(child.part, child.generation, self.settings, self._run_dir, child.slot)
-        self.send_to(child, start)
+        if child.is_project:
+            self.workers.run(child)
+        else:
+            child.address = self.createActor(_CLASSES[child.kind])
+            start = m.Start(child.part, child.generation, self.settings, self._run_dir, child.slot)
+            self.send_to(child, start)
         self.set_timer(CHAIN_LATE_S if child.kind == "chain" else START_LIMIT_S, "started?", child)
 
     def _on_ready(self, ready: m.Ready) -> None:
@@ -227,6 +227,9 @@ class Supervisor(NodeActor):
         if child is None or child.generation != ready.generation:
             return
         child.pid, child.path = ready.pid, ready.path
+        if child.is_project:
+            worker = self.children[child.worker]
+            child.pid, child.path = worker.pid, worker.path
         child.enter(UP)
         self.child_metrics.add_ready(child)
         child.heard = child.since
@@ -236,48 +239,82 @@ class Supervisor(NodeActor):
         self.schedule_health()
         if child.part == REGISTRY:
             for other in self.children.values():
-                if other.is_gateway and other.state == DOWN:
+                if not other.is_project and other.state == DOWN:
                     self.start(other)
+        elif child.kind == "worker":
+            self.workers.on_ready(child)
         elif child.is_gateway:
             self.projects.on_gateway_ready(child)
         else:
             self.projects.on_ready(child)
         self._check_boot()
-        if child.kind == "project":
-            self.projects.make_spares()
 
     def _on_failed(self, failed: m.Failed) -> None:
-        if self._boot_requester is not None:
+        if self._boot_requester is not None and not failed.part.startswith("project:"):
             self.send(self._boot_requester, m.BootFailed(failed.part, failed.reason))
             self._boot_requester = None
             self.exiting = True
             return
         child = self.children.get(failed.part)
-        if child is not None and child.address is not None:
-            self._raise_condition(child, health.CANNOT_START, failed.reason)
+        if child is None:
+            return
+        self._raise_condition(child, health.CANNOT_START, failed.reason)
+        if child.is_project:
+            self.on_project_exit(child, failed=True, how=failed.reason)
+        elif child.address is not None:
             self.stop_child(child.address)
 
     def _on_exit(self, child: Child) -> None:
         lived_s = time.monotonic() - child.since if child.state == UP else 0.0
         retired = child.state == RETIRING
-        self.child_metrics.release(child, died=not (retired or self.exiting or child.removed))
+        self.child_metrics.release(child, died=not (retired or self.exiting))
         how = "" if child.address is None else self.describe_exit(child.address)
         child.address = child.pid = None
-        if child.kind == "project":
-            self.projects.close_route(child)
         self._draining.discard(child.part)
         self._on_drained(None)
+        if child.kind == "worker" and not self.exiting:
+            self.workers.on_exit(child)
+        if self.exiting:
+            return
+        if retired:
+            self._end_retired(child)
+        else:
+            self._restart(child, lived_s, how)
+
+    def _end_retired(self, child: Child) -> None:
+        self.board.remove(child.part)
+        child.enter(DOWN)
+        if child.wanted:
+            self.start(child)
+
+    def _on_project_ended(self, ended: m.ProjectEnded) -> None:
+        child = self.children.get(ended.part)
+        if child is not None and child.generation == ended.generation:
+            self.on_project_exit(child, failed=ended.failed, how="its actor failed")
+            self.workers.on_project_ended(child)
+
+    def on_project_exit(self, child: Child, *, failed: bool, how: str = "") -> None:
+        """Note that a project does not run any more, and start it again if it is needed.
+
+        A project that did not fail has retired, or its worker died with another one's turn.
+        """
+        lived_s = time.monotonic() - child.since if child.state == UP else 0.0
+        needed = child.wanted or (child.state != RETIRING and bool(child.consumers))
+        needed = needed or child.state == STARTING
+        self.child_metrics.release(child, died=failed and not (self.exiting or child.removed))
+        child.pid = None
+        self.projects.close_route(child)
         if self.exiting:
             return
         if child.removed:
             self.projects.forget(child)
-        elif retired:
+        elif failed:
+            self._restart(child, lived_s, how)
+        else:
             self.board.remove(child.part)
             child.enter(DOWN)
-            if child.wanted:
+            if needed:
                 self.start(child)
-        else:
-            self._restart(child, lived_s, how)
 
     def _restart(self, child: Child, lived_s: float, how: str) -> None:
         child.restarts = child.restarts.after_exit(lived_s)
@@ -305,6 +342,11 @@ class Supervisor(NodeActor):
                 child.late = True
                 self.set_timer(CHAIN_START_LIMIT_S - CHAIN_LATE_S, "started?", child)
                 self._check_boot()
+            case "started?" if child.state == STARTING and child.is_project:
+                # Its worker is watched by itself; a project that starts slowly harms nobody else.
+                reason = f"it has not started within {START_LIMIT_S:.0f} s"
+                self._raise_condition(child, health.CANNOT_START, reason)
+                self.set_timer(START_LIMIT_S, "started?", child)
             case "started?" if child.state == STARTING:
                 limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S
                 reason = f"it did not start within {limit_s:.0f} s"
@@ -312,7 +354,10 @@ class Supervisor(NodeActor):
                 self._kill(child)
             case "retired?" if child.state == RETIRING:
                 log.error("%s did not retire within %.0f s", child.part, RETIRE_LIMIT_S)
-                self._kill(child)
+                if child.is_project:
+                    self.projects.retire(child)  # its worker is busy: ask again
+                else:
+                    self._kill(child)
 
     def _kill(self, child: Child) -> None:
         """Kill a child that does not answer.
@@ -339,6 +384,12 @@ class Supervisor(NodeActor):
         if child.address is not None:
             self.send(child.address, message)
 
+    def send_to_worker(self, project: Child, message: m.Retire | m.YieldProcess) -> None:
+        """Send a message about a project to its worker."""
+        worker = self.children.get(project.worker)
+        if worker is not None:
+            self.send_to(worker, message)
+
     def send_to_gateways(self, message: m.RouteTo | m.Unreachable | m.DropProject) -> None:
         """Send a message about a project to all gateways that are up."""
         for child in self.children.values():
@@ -356,7 +407,7 @@ class Supervisor(NodeActor):
         self._pinged = now
         limit_s = self.settings.watchdog_s
         for child in list(self.children.values()):
-            if child.state != UP:
+            if child.state != UP or child.is_project:
                 continue
             if paused:
                 child.heard = now
@@ -374,6 +425,7 @@ class Supervisor(NodeActor):
                 self.send_to(child, m.Ping(self._pings))
             elif silent_s > limit_s / 2:
                 self._raise_condition(child, health.HUNG, f"silent for {silent_s:.0f} s")
+        self.workers.sample()
         self._checks.run(now, parked=self.projects.parked)
         self.board.end_cleared()
         if self.board.changed:
@@ -388,22 +440,25 @@ class Supervisor(NodeActor):
             return
         child.heard = time.monotonic()
         self.board.clear(pong.part, health.HUNG)
+        if child.kind == "worker":
+            self._check_turn(child, pong)
+
+    def _check_turn(self, worker: Child, pong: m.Ponged) -> None:
+        """Check how long a worker's current turn takes: its handler, or a step besides that."""
+        limit_s, for_s = self.settings.watchdog_s, pong.phase_s
         if pong.busy_s > self.settings.deadline_ms / 1000 + _OVERTIME_S:
             reason = f"a handler runs for {pong.busy_s:.0f} s, far over its deadline: killed"
-            self._raise_condition(child, health.HUNG_GUEST, reason)
-            self._kill(child)
-        self._check_batch(child, pong.phase, pong.phase_s)
-
-    def _check_batch(self, child: Child, phase: str, for_s: float) -> None:
-        """Check how long a batch's current step takes: commit, answer, load a module."""
-        limit_s = self.settings.watchdog_s
-        if for_s > STUCK_FACTOR * limit_s:
-            self._raise_condition(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s: killed")
-            self._kill(child)
+            self.workers.raise_hung(worker, pong.project_id, health.HUNG_GUEST, reason)
+            self._kill(worker)
+        elif for_s > STUCK_FACTOR * limit_s:
+            reason = f"{pong.phase} takes {for_s:.0f} s: killed"
+            self.workers.raise_hung(worker, pong.project_id, health.STUCK_BATCH, reason)
+            self._kill(worker)
         elif for_s > limit_s / 2:
-            self._raise_condition(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s")
+            reason = f"{pong.phase} takes {for_s:.0f} s"
+            self.workers.raise_hung(worker, pong.project_id, health.STUCK_BATCH, reason)
         else:
-            self.board.clear(child.part, health.STUCK_BATCH)
+            self.workers.clear_hung(worker, health.STUCK_BATCH, health.HUNG_GUEST)
 
     # ---------------------------------------------------------------- health
 

@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 PART_LOST, CANNOT_START = 1, 2  # exit codes
 BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
-_END_LIMIT_S = 1.0  # can be short: a kill after it loses nothing that was committed
+# Workers write what their stores lack. A kill after it loses nothing: the journal has it.
+_END_LIMIT_S = 10.0
 REFUSED = "refused"  # as `storage.project.refused` names it
-FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
+FOLDERS = ("registry", "projects", "chains", "journal", "modules", "uploads", "secrets", "run")
 
 
 def run(settings: Settings) -> int:
@@ -168,9 +169,9 @@ def _upgraded(data: Path) -> bool:
 
 def _preload(settings: Settings) -> None:
     """Import the actors' modules once: actors are forks and share these memory pages."""
-    import fieldbrook.actors.project.actor
     import fieldbrook.actors.registry
     import fieldbrook.actors.supervisor.supervisor
+    import fieldbrook.actors.worker.actor
     import fieldbrook.gateway.http.server
     import fieldbrook.gateway.mqtt.gateway
     import fieldbrook.gateway.schedule.ticker

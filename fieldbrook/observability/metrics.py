@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import mmap
+import threading
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -77,17 +78,20 @@ def private_row() -> memoryview[float]:
     return memoryview(array("d", bytes(ROW_BYTES - HEADER_BYTES)))
 
 
-class _Here:
-    """The row of this process."""
+class _Here(threading.local):
+    """The row of this process, or the one that this thread writes instead for a while."""
 
-    __slots__ = ("row",)
+    row: memoryview[float] = private_row()
 
-    def __init__(self) -> None:
-        self.row = private_row()
+    def of_process(self, row: memoryview[float]) -> None:
+        """Set the row of all threads that have no row of their own."""
+        type(self).row = row
 
 
 here = _Here()
-"""The row of this process; the hot paths write `here.row[COLUMN] += 1`."""
+"""The row to write to; the hot paths write `here.row[COLUMN] += 1`.
+
+A thread that works for a project sets `here.row` to the row of that project."""
 
 
 def add(column: int, number: float = 1.0) -> None:
@@ -423,6 +427,12 @@ TRANSACTIONS_REPLACED = _add_labelled(
 UP = _add(
     "fieldbrook_up",
     "Running processes of a part of the node: 0 or 1, or any number for projects.",
+    GAUGE,
+    PART,
+)
+IN_TURN = _add(
+    "fieldbrook_project_in_turn",
+    "Whether a worker runs the project at this moment.",
     GAUGE,
     PART,
 )

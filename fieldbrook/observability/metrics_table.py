@@ -52,11 +52,11 @@ class Table:
         start = slot * ROW_BYTES
         return self._view[start + HEADER_BYTES : start + ROW_BYTES].cast("d")
 
-    def attach(self, slot: int) -> None:
-        """Make this process the writer of a row."""
+    def attach(self, slot: int) -> memoryview[float]:
+        """Make this process the writer of a row, and return the row."""
         self.clear_gauges(slot)
         self._set_pid(slot, os.getpid())
-        here.row = self.row(slot)
+        return self.row(slot)
 
     def name(self, slot: int, part: str) -> None:
         """Set the part that a row belongs to."""
@@ -109,10 +109,17 @@ shared = _Shared()
 
 def attach(slot: int) -> None:
     """Write to this row of the shared table, or to private memory when there is no such row."""
+    here.of_process(attached_row(slot))
+
+
+def attached_row(slot: int) -> memoryview[float]:
+    """A row of the shared table of which this process is the writer from now on.
+
+    It is private memory when there is no such row.
+    """
     if shared.table is not None and 0 <= slot < shared.table.rows:
-        shared.table.attach(slot)
-    else:
-        here.row = private_row()
+        return shared.table.attach(slot)
+    return private_row()
 
 
 PROJECTS = "projects"  # the part name of the rows that projects share

@@ -1,4 +1,4 @@
-"""Commits a batch of events in one synced transaction, and answers its frames afterwards."""
+"""Prepares a batch of events for its commit, and answers its events afterwards."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fieldbrook.actors.wire import (
     NODE_COMMAND,
     REPEATED,
     SOURCE_BITS,
-    Connection,
     EventResult,
+    Requester,
     WireEvent,
 )
 from fieldbrook.core import clock
@@ -41,7 +41,7 @@ from fieldbrook.storage.project.history.records import DUPLICATE, TRACED, Record
 from fieldbrook.storage.project.outbox import TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
 
-Batch = list[tuple[Connection, list[EventResult], Sequence[WireEvent], int]]
+Batch = list[tuple[Requester, list[EventResult], Sequence[WireEvent], int]]
 """The frames of a batch: the connection to answer, the results so far, the events of the frame,
 and the index of the first event that belongs to this batch."""
 
@@ -59,6 +59,9 @@ _UNRECORDED = frozenset(
 
 class BatchCommitter:
     """Commits the batches of one project: what runs have left in the store, counts, the history.
+
+    A batch is prepared and finished; the worker syncs its journal in between, once for the
+    batches of several projects.
 
     Args:
         store: the project's store.
@@ -90,57 +93,77 @@ class BatchCommitter:
         self._configuration = NO_CONFIGURATION
         self._handlers: dict[str, Handlers] = {}  # by event type
         self.duplicates: set[int] = set()  # the duplicate events of this batch, by `id()`
+        self.batch: Batch = []  # the batch between `prepare` and `finish`, and what is known of it:
+        self._written = 0
+        self._counts: list[tuple[int, int]] = []
+        self._leases: dict[str, list[bytes]] | None = None
+        self._began = 0.0
 
     def configure(self, configuration: ProjectConfiguration) -> None:
         """Use another configuration."""
         self._configuration = configuration
         self._handlers.clear()
 
-    def commit(self, batch: Batch) -> None:
-        """Commit a batch and answer its frames; a failure of the store is the answer then."""
+    def prepare(self, batch: Batch) -> bool:
+        """Prepare the commit of a batch; call `finish` after the journal's sync.
+
+        Returns:
+            Whether the store has a record that the journal has to sync. False when the batch has
+            no effects, when the store has committed it by itself, and when that failed.
+        """
         runner = self._runner
         self._activity.enter("commit")
-        written, runner.written_bytes = runner.written_bytes, 0
+        self._written, runner.written_bytes = runner.written_bytes, 0
         for key, value in self._traffic.pop_changes().items():
             self._store.overlay[kv.stored_key(NODE_SCOPE, key)] = value
         events = self._record(batch)
-        leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
+        self.batch = batch
+        self._leases = _leases(self._store.sent) if self._chains else {}
         if batch:
             fault_points.hit("project.before_commit")
         wrote = events or self._store.dead_letters or self._store.sent
-        counts = self._counts(events) if wrote else ()
-        began = time.monotonic()
+        self._counts = self._count(events) if wrote else []
+        self._began = time.monotonic()
         try:
-            self._store.commit(runner.database)
-            if events:
-                metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
-            for column, number in counts:
-                metrics.here.row[column] += number
+            return self._store.prepare(runner.database)
         except StoreError as error:
-            batch = self._roll_back(error, batch, written)
-            leases = None
+            self._roll_back(error)
+            return False
+
+    def finish(self, error: StoreError | None = None) -> None:
+        """Answer the events of the prepared batch; `error` says that the journal failed."""
+        if error is None:
+            self._store.committed()
+        else:
+            self._store.dropped()
+            self._roll_back(error)
+        if self._counts:
+            metrics.COMMIT_SECONDS.observe(time.monotonic() - self._began)
+        for column, number in self._counts:
+            metrics.here.row[column] += number
         self._activity.enter("answer")
+        batch, self.batch = self.batch, []
         if batch:
             fault_points.hit("project.committed")
         for connection, results, _, _ in batch:
             if results:
                 connection.answer(results)
-        if batch:
-            fault_points.hit("project.events_answered")
         if self._chains:
-            self._chains.settle(leases)
+            self._chains.settle(self._leases)
         self._activity.enter("")
 
-    def _roll_back(self, error: StoreError, batch: Batch, written: int) -> Batch:
-        """Return the batch with refusals as results, after it could not be stored."""
+    def _roll_back(self, error: StoreError) -> None:
+        """Replace the results of the batch, which could not be stored, by refusals."""
         metrics.add(metrics.COMMITS_FAILED)
+        self._counts, self._leases = [], None
         self._traffic.roll_back()
-        refused = self._refusal(error, batch, written)
+        batch = self.batch
+        refused = self._refusal(error, batch, self._written)
         if isinstance(refused, StoreError):
             for connection, _, events, _ in batch:
                 self._order.hold(connection, events)
         refusal = to_wire(refused)
-        return [
+        self.batch = [
             (connection, [refusal] * len(results), events, first)
             for connection, results, events, first in batch
         ]
@@ -155,7 +178,7 @@ class BatchCommitter:
         self._watch.failed(error, written)
         return client_error(error)
 
-    def _counts(self, events: int) -> list[tuple[int, int]]:
+    def _count(self, events: int) -> list[tuple[int, int]]:
         """Return what a batch adds to the metrics after its commit: columns and numbers."""
         store = self._store
         counts = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]

@@ -1,11 +1,12 @@
-"""The data thread of a project: handles events in batches, commits each batch, answers its events.
+"""What a project does with its events: handles them in batches, and answers each batch.
 
-A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or `BATCH_BYTES` of writes. It is
-committed in one synced transaction. Its events are answered only after that commit.
+A batch ends after `BATCH_EVENTS` events, a slice of time or `BATCH_BYTES` of writes. Its events
+are answered after its commit, which the worker makes for the batches of several projects at once.
 """
 
 from __future__ import annotations
 
+import collections
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,11 +35,9 @@ from fieldbrook.actors.wire import (
     NODE_COMMAND,
     POISON,
     WRITE_LOG,
-    Connection,
     EventResult,
-    Request,
+    Requester,
     WireEvent,
-    unpack,
 )
 from fieldbrook.core import clock
 from fieldbrook.core.errors import IdempotencyKeyReusedError, StoreError, to_wire
@@ -52,17 +51,13 @@ from fieldbrook.storage.sql.sqlite import files as sql
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 
 BATCH_EVENTS = FRAME_EVENTS
-BATCH_S = 0.020
 BATCH_BYTES = 16 << 20  # of writes that wait in memory for their commit
 SHARED_EVENTS = 6  # fewer events are as fast in separate instances (benchmarks/README.md)
 _GAUGES_S = 1.0
 
-Frames = list[tuple[Connection, Any]]
-"""Decoded requests: a list of events, or a map (a request to the outbox, or to write the log)."""
-
 
 class ProjectExecutor:
-    """The logic of the data thread, without actors and threads.
+    """The logic of a project, without actors and threads; one thread at a time may use it.
 
     Args:
         project_id: the project.
@@ -74,8 +69,9 @@ class ProjectExecutor:
         open_database: opens the SQL database for a configuration; SQLite by default.
         chains: the connection to the chains; None when the node has none.
         health: where health conditions are reported.
+        activity: where the project says what it does.
         prover: whether the setting `prover_url` names a service for zero-knowledge proofs.
-        shards: the processes for speculative runs; None when they are switched off.
+        look_ahead: runs heavy handlers in advance; None when that is switched off.
     """
 
     def __init__(
@@ -89,16 +85,22 @@ class ProjectExecutor:
         open_database: OpenDatabase | None = None,
         chains: ProjectChains | None = None,
         health: ProcessHealth | None = None,
+        activity: Activity | None = None,
         *,
         prover: bool = False,
-        shards: Shards | None = None,
+        look_ahead: Shards | None = None,
     ) -> None:
         self.health = health or ProcessHealth()
-        self.activity = Activity()
+        self.activity = activity or Activity()
         self._project_id = project_id
         self._reader = reader
         self._store = store
-        self._shards = shards
+        self._chains = chains
+        self._look_ahead = look_ahead
+        self._queue: collections.deque[tuple[Requester, Any, int]] = collections.deque()
+        # Since the last decision whether to look ahead:
+        self._speculated = self._handled = 0  # events
+        self._cpu_s = 0.0
         self._watch = StoreWatch(self.health, store)
         self._order = MqttOrder()
         self._runner = HandlerRunner(
@@ -132,13 +134,15 @@ class ProjectExecutor:
         self._committer.configure(configuration)
         self._commands.configure(configuration)
         self._traffic.configure(configuration.traffic_limit)
-        if self._shards is not None:
-            self._shards.use(configuration.env, configuration.applets.values())
+        if self._look_ahead is not None:
+            self._look_ahead.use(configuration.env, configuration.applets.values())
         self._version = version
 
-    def close_database(self) -> None:
-        """Close the project's database; uncommitted writes are dropped."""
-        self._runner.close_database()
+    def close(self) -> None:
+        """Close everything but the store; uncommitted writes to the database are dropped."""
+        self._runner.close()
+        if self._chains is not None:
+            self._chains.close()
 
     @property
     def trace_state(self) -> Any:
@@ -148,46 +152,86 @@ class ProjectExecutor:
 
     # ---------------------------------------------------------------- requests
 
-    def on_requests(self, requests: list[Request]) -> None:
-        """Handle all requests of one poll in order, and answer them."""
+    def take(self, requester: Requester, body: Any) -> None:
+        """Queue a body: a list of events, or a map (a request to the outbox, or `WRITE_LOG`)."""
+        self._queue.append((requester, body, 0))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a body waits."""
+        return bool(self._queue)
+
+    @property
+    def bodies(self) -> list[tuple[Requester, Any]]:
+        """The bodies without a complete answer, with their requesters."""
+        prepared = self._committer.batch
+        return [(requester, body) for requester, _, body, _ in prepared] + [
+            (requester, body) for requester, body, _ in self._queue
+        ]
+
+    def run(self, slice_s: float) -> bool:
+        """Handle queued bodies in order for about `slice_s` seconds, and prepare their commit.
+
+        Call `finish` next, after the journal's sync.
+
+        Returns:
+            Whether the journal has to be synced before; see `BatchCommitter.prepare`.
+        """
         self.refresh()
-        frames = [(connection, unpack(data)) for connection, data in requests]
-        if self._shards is None:
-            self._execute(frames)
-        else:
-            self._execute_with_shards(self._shards, frames)
+        if self._look_ahead is not None and self._speculated == 0:
+            self._speculate(self._look_ahead)
+        began_s = time.thread_time() if self._look_ahead is not None else 0.0
+        batch = self._handle_queue(slice_s)
+        if self._look_ahead is not None:
+            self._cpu_s += time.thread_time() - began_s
         if self._runner.overrun:
             self.health.raise_(HUNG_GUEST, self._runner.overrun)
             self._runner.overrun = ""
         elif HUNG_GUEST in self.health:
             self.health.clear(HUNG_GUEST)
+        return self._committer.prepare(batch)
 
-    def _execute(self, frames: Frames) -> float:
-        """Handle requests; return the thread's CPU time until the last commit, in seconds.
+    def finish(self, error: StoreError | None = None) -> None:
+        """Answer the events of the prepared batch; `error` says that the journal failed."""
+        self._committer.finish(error)
+        if self._look_ahead is not None:
+            self._settle_speculation(self._look_ahead)
+        if self.health.has_conditions:
+            self._watch.probe()
+        self.outbox.announce()
+        now = time.monotonic()
+        if now >= self._gauges_at:
+            self._set_gauges(now)
 
-        The loop has no function of its own for a frame or an event: the calls would cost more
+    def _handle_queue(self, slice_s: float) -> Batch:
+        """Handle bodies until a limit of the batch is reached.
+
+        The loop has no function of its own for a body or an event: the calls would cost more
         than what they do.
         """
-        began_s = time.thread_time() if self._shards is not None else 0.0
-        activity, runner, order = self.activity, self._runner, self._order
+        activity, runner, order, queue = self.activity, self._runner, self._order, self._queue
         batch: Batch = []
-        log_readers: list[Connection] = []
         now = time.monotonic()
-        size, ends_at = 0, now + BATCH_S
-        for connection, events in frames:
+        size, ends_at = 0, now + slice_s
+        while queue:
+            requester, events, at = queue[0]
             if isinstance(events, dict):
                 if WRITE_LOG in events:
-                    log_readers.append(connection)
+                    if batch:
+                        break  # the checkpoint has to include the events before it
+                    self._checkpoint_for(requester)
                 else:
-                    self.outbox.answer(connection, events)
+                    self.outbox.answer(requester, events)
+                    self.last_event = now
+                queue.popleft()
                 continue
             results: list[EventResult] = []
-            batch.append((connection, results, events, 0))
-            at = 0
-            while at < len(events):
+            batch.append((requester, results, events, at))
+            full = False
+            while at < len(events) and not full:
                 activity.busy_since = now
                 done: Sequence[EventResult] = ()
-                if order.held and (refusal := order.refusal(connection, events[at])):
+                if order.held and (refusal := order.refusal(requester, events[at])):
                     done = (refusal,)
                 elif self._configuration.per_batch:
                     done = self._handle_shared(events, at, BATCH_EVENTS - size)
@@ -196,61 +240,63 @@ class ProjectExecutor:
                 results += done
                 if self._store_failed:
                     self._store_failed = False
-                    order.hold(connection, events)
+                    order.hold(requester, events)
                 at += len(done)
                 size += len(done)
                 now = time.monotonic()
-                if size >= BATCH_EVENTS or now >= ends_at or runner.written_bytes >= BATCH_BYTES:
-                    self._commit(batch)
-                    if runner.speculation is not None:
-                        runner.speculation.settle()
-                    self.refresh()  # a new module takes over between two batches
-                    results = []
-                    batch = [(connection, results, events, at)]
-                    now = time.monotonic()
-                    size, ends_at = 0, now + BATCH_S
-        cpu_s = time.thread_time() - began_s if self._shards is not None else 0.0
-        self._commit(batch)
-        if log_readers:
-            self._write_log(log_readers)
-        if len(log_readers) < len(frames):  # requests to write the log keep no project awake
+                full = size >= BATCH_EVENTS or now >= ends_at or runner.written_bytes >= BATCH_BYTES
+            if at < len(events):
+                queue[0] = requester, events, at
+            else:
+                queue.popleft()
+            if full:
+                break
+        if batch:
             self.last_event = now
-        if now >= self._gauges_at:
-            self._set_gauges(now)
-        return cpu_s
+        self._handled += size
+        return batch
 
-    def _execute_with_shards(self, shards: Shards, frames: Frames) -> None:
-        """Handle requests while shards run later events in advance, if that pays off."""
-        if shards.wanted and self._configuration.closed is None:
-            events = [e for _, frame in frames if not isinstance(frame, dict) for e in frame]
-            self._runner.speculation = shards.speculate(
+    # ---------------------------------------------------------------- looking ahead
+
+    def _speculate(self, look_ahead: Shards) -> None:
+        """Let heavy handlers of the queued events run in advance, if that pays off."""
+        if look_ahead.wanted and self._configuration.closed is None:
+            events = [
+                event
+                for _, body, at in self._queue
+                if not isinstance(body, dict)
+                for event in body[at:]
+            ]
+            self._runner.speculation = look_ahead.speculate(
                 events, lambda event: self._configuration.shard_targets(event)
             )
-        # Thread CPU time, not wall time: on a busy machine wall time would make every handler
-        # look expensive, and CPU time is all that shards can take over.
-        cpu_s = self._execute(frames)
-        self._runner.speculation = None
-        count = sum(len(frame) for _, frame in frames if not isinstance(frame, dict))
-        shards.end_requests(cpu_s, count)
-        if shards.failure or self.health.has_conditions:
-            self._check_shards(shards)
+            self._speculated = len(events)
+        else:
+            self._speculated = sum(
+                len(body) - at for _, body, at in self._queue if not isinstance(body, dict)
+            )
 
-    def _commit(self, batch: Batch) -> None:
-        self._committer.commit(batch)
-        if self.health.has_conditions:
-            self._watch.probe()
-        self.outbox.announce()
+    def _settle_speculation(self, look_ahead: Shards) -> None:
+        """Discard speculative runs up to the last commit; end the speculation after its events."""
+        if self._runner.speculation is not None:
+            self._runner.speculation.settle()
+        if self._handled and self._handled >= self._speculated:
+            self._runner.speculation = None
+            # Thread CPU time, not wall time: on a busy machine wall time would make every handler
+            # look expensive, and CPU time is all that others can take over.
+            look_ahead.end_requests(self._cpu_s, self._handled)
+            self._cpu_s, self._speculated, self._handled = 0.0, 0, 0
+            if look_ahead.failure or self.health.has_conditions:
+                self._check_shards(look_ahead)
 
-    def _write_log(self, readers: Sequence[Connection]) -> None:
-        """Write the log and the history to disk, then answer the requests."""
-        self.activity.enter("log")
+    def _checkpoint_for(self, requester: Requester) -> None:
+        """Write what waits to the store, then answer the request."""
+        self.activity.enter("checkpoint")
         try:
-            self._store.write_logs()
+            self._store.checkpoint()
         except StoreError as error:
             self._watch.failed(error)
-        state = self.trace_state
-        for connection in readers:
-            connection.answer(state)
+        requester.answer(self.trace_state)
         self.activity.enter("")
 
     # ---------------------------------------------------------------- events
@@ -339,25 +385,40 @@ class ProjectExecutor:
 
     # ---------------------------------------------------------------- between requests
 
-    def on_quiet(self) -> None:
-        """Use an idle moment: write waiting log rows, and check raised health conditions again."""
+    def rest(self) -> bool:
+        """Use an idle moment: write waiting log rows, and check raised health conditions again.
+
+        Call `finish` next, as after `run`.
+        """
         self._order.forget_closed()
-        self.activity.enter("log")
-        try:
-            self._store.flush_logs()
-        except StoreError as error:
-            self._watch.failed(error)
         if self.health.has_conditions:
             self.health.clear(HUNG_GUEST)
             self._watch.probe()
             self._runner.retry_unreadable()
-        if self._shards is not None:
-            self._shards.rest()
-            self._check_shards(self._shards)
-        now = time.monotonic()
-        if now >= self._gauges_at:
-            self._set_gauges(now)
-        self.activity.enter("")
+        if self._look_ahead is not None:
+            self._look_ahead.rest()
+            self._check_shards(self._look_ahead)
+        return self._committer.prepare([])
+
+    def checkpoint(self) -> bool:
+        """Write what waits for a checkpoint to the store; return whether that succeeded."""
+        self.activity.enter("checkpoint")
+        try:
+            self._store.checkpoint()
+        except StoreError as error:
+            self._watch.failed(error)
+            return False
+        finally:
+            self.activity.enter("")
+        return True
+
+    @property
+    def can_retire(self) -> bool:
+        """Whether nothing is left that only a running project can do.
+
+        That is: no outbox entries, no health condition to clear, no waiting body.
+        """
+        return not (self._queue or len(self._store.outbox) or self.health.has_conditions)
 
     def _check_shards(self, shards: Shards) -> None:
         """Raise the health condition `SHARDS_DIE` while shards fail, and clear it afterwards."""
@@ -375,5 +436,5 @@ class ProjectExecutor:
         metrics.put(metrics.OUTBOX_PENDING, len(store.outbox))
         metrics.put(metrics.OUTBOX_PENDING_BYTES, store.outbox.bytes)
         metrics.put(metrics.STORE_USED, store.used_bytes)
-        if self._shards is not None:
-            metrics.put(metrics.SHARDS, len(self._shards.pids))
+        if self._look_ahead is not None:
+            metrics.put(metrics.SHARDS, len(self._look_ahead.pids))

@@ -9,8 +9,8 @@ from fieldbrook.actors.wire import (
     NODE_COMMAND,
     RESUME,
     SOURCE_BITS,
-    Connection,
     EventResult,
+    Requester,
     WireEvent,
 )
 from fieldbrook.core.errors import UnavailableError, to_wire
@@ -23,14 +23,14 @@ class MqttOrder:
     """
 
     def __init__(self) -> None:
-        self.held: set[Connection] = set()  # the connections whose messages are refused
+        self.held: set[Requester] = set()  # the connections whose messages are refused
 
-    def hold(self, connection: Connection, events: Sequence[WireEvent]) -> None:
+    def hold(self, connection: Requester, events: Sequence[WireEvent]) -> None:
         """Begin to refuse messages, if the events that were not stored came by MQTT."""
         if any(event[5] & SOURCE_BITS == BY_MQTT for event in events):
             self.held.add(connection)
 
-    def refusal(self, connection: Connection, event: WireEvent) -> EventResult | None:
+    def refusal(self, connection: Requester, event: WireEvent) -> EventResult | None:
         """Return the refusal of an event that follows one that was not stored.
 
         None means that the event may run. The command `RESUME` ends the refusals.

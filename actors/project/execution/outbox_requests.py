@@ -8,7 +8,7 @@ from typing import Any
 
 from fieldbrook.actors.project.chains import HELLO, ProjectChains
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, Connection
+from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, Requester
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.project.outbox import Outbox
@@ -52,7 +52,7 @@ class OutboxRequests:
             self._announced.add(consumer)
             self._notify(consumer)
 
-    def answer(self, connection: Connection, request: dict[str, Any]) -> None:
+    def answer(self, connection: Requester, request: dict[str, Any]) -> None:
         """Answer a request for outbox entries, after removing those that it reports as done.
 
         A consumer has to be notified again once no entry of its kind was left.
@@ -79,7 +79,7 @@ class OutboxRequests:
             [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
         )
 
-    def _answer_hello(self, connection: Connection, part: str) -> None:
+    def _answer_hello(self, connection: Requester, part: str) -> None:
         """Answer a chain's question which nonce leases are in use."""
         try:
             connection.answer(self._chains.hello(part) if self._chains else None)

@@ -106,6 +106,11 @@ class HandlerRunner:
         self._capabilities.forget()
         self._pool.keep_only(applets.values())
 
+    def close(self) -> None:
+        """Close the database and release all modules; uncommitted writes are dropped."""
+        self.close_database()
+        self._pool.close()
+
     def close_database(self) -> None:
         """Close the project's database; uncommitted writes are dropped."""
         if self.database is not None:

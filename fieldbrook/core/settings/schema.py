@@ -277,6 +277,12 @@ class Settings(BaseSettings):
         le=64,
         description="Number of idle processes kept ready, so that projects start faster.",
     )
+    workers: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Number of processes that run projects. 0: one for each core.",
+    )
     project_map_bytes: int = Field(
         _GIB,
         ge=_MIB,
@@ -477,6 +483,11 @@ class Settings(BaseSettings):
         cores are left to the projects.
         """
         return self.http_gateways or max(1, _cores() // 2)
+
+    @property
+    def worker_processes(self) -> int:
+        """The number of processes that projects share."""
+        return self.workers or _cores()
 
     @property
     def shard_processes(self) -> int:

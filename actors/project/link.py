@@ -1,0 +1,30 @@
+"""One project's side of a connection between a gateway and a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fieldbrook.actors.wire import Connection
+
+Answer = tuple[Connection, tuple[int, Any]]
+"""An answer of a project, `(project id, answer)`, and the connection on which to send it."""
+
+
+class ProjectLink:
+    """One project's side of a connection: its answers wait for the end of a commit."""
+
+    __slots__ = ("_answers", "_connection", "_project_id")
+
+    def __init__(self, connection: Connection, project_id: int, answers: list[Answer]) -> None:
+        self._connection = connection
+        self._project_id = project_id
+        self._answers = answers
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is closed."""
+        return self._connection.closed
+
+    def answer(self, value: Any) -> None:
+        """Keep an answer until the end of the commit."""
+        self._answers.append((self._connection, (self._project_id, value)))

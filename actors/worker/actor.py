@@ -1,0 +1,110 @@
+"""The actor of a worker: a process that runs the actors of many projects.
+
+Its main thread is Thespian's and idles; the runners' threads serve the gateways' frames.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.project.actor import ProjectActor, Surroundings
+from fieldbrook.actors.runtime import Address, NodeActor
+from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
+from fieldbrook.actors.wire import FrameServer, worker_socket
+from fieldbrook.actors.worker.core import WorkerCore
+from fieldbrook.actors.worker.runners import Runners
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.settings import Settings
+from fieldbrook.observability import metrics_table, node_log
+from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.system.process import name_process
+from fieldbrook.wasm.engine.engine import make_engine, start_ticker
+from fieldbrook.wasm.limits import Limits
+
+log = logging.getLogger(__name__)
+
+STOP_LIMIT_S = 10.0
+JOURNALS = "journal"
+
+
+class WorkerActor(NodeActor):
+    """Runs and supervises project actors; the supervisor places them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runners: Runners | None = None
+        self._part = ""
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Start():
+                self._start(message, sender)
+            case m.RunProject():
+                self._run_project(message)
+            case m.Retire(project_id=project_id):
+                self._call(lambda: self._core.retire(project_id))
+            case m.YieldProcess(project_id=project_id):
+                self._call(lambda: self._core.yield_process(project_id))
+            case m.Ping(number=number):
+                current = self._runners.current() if self._runners else (0.0, "", 0.0, 0)
+                self.send(sender, m.Ponged(self._part, number, *current))
+            case _:
+                self.unexpected(message, sender)
+
+    def posted(self, message: object) -> None:
+        """Pass a message of a runner on to the supervisor."""
+        self.send(self._supervisor, message)
+
+    def stopping(self) -> None:
+        """Finish the current turns, and close all stores."""
+        if self._runners is not None:
+            self._runners.stop(STOP_LIMIT_S)
+
+    def _start(self, start: m.Start, sender: Address) -> None:
+        name = start.part.removeprefix("worker:")
+        name_process(f"fb-{start.part}")
+        node_log.name(start.part)
+        metrics_table.attach(start.slot)
+        self._part, self._supervisor = start.part, sender
+        self.accept_posts()
+        path = worker_socket(start.run_dir, name, start.generation)
+        try:
+            self._open(start.settings, start.run_dir, name, path)
+        except NodeError as error:
+            self.send(sender, m.Failed(start.part, str(error)))
+            return
+        assert self._runners is not None
+        self._runners.start()
+        self.send(sender, m.Ready(start.part, start.generation, os.getpid(), str(path)))
+
+    def _open(self, settings: Settings, run_dir: Path, name: str, path: Path) -> None:
+        reader = RegistryReader(settings.data / "registry")
+        journal = SharedJournal(recovered_journal(settings, reader, name))
+        limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+        engine = make_engine(limits)
+        start_ticker(engine)
+        self._surroundings = Surroundings(settings, run_dir, reader, engine, self.post)
+        self._core = WorkerCore(journal, self.post)
+        self._journal = journal
+        self._server = FrameServer(path)
+        self._runners = Runners(self._core, self._server)
+
+    def _run_project(self, order: m.RunProject) -> None:
+        project = ProjectActor(
+            order.project_id,
+            order.generation,
+            order.slot,
+            self._surroundings,
+            ProjectRecords(order.project_id, self._journal),
+        )
+        self._call(lambda: self._core.host(project))
+
+    def _call(self, action: Callable[[], None]) -> None:
+        """Have the runners carry out an action."""
+        self._core.call(action)
+        self._server.wake()

@@ -1,0 +1,171 @@
+"""What a worker does next: whose turn it is, and when the batches of several turns are committed.
+
+It has no thread, no socket and no clock of its own; `runners` drives it in production, and a
+simulation in tests.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.project.actor import ProjectActor
+from fieldbrook.actors.shared_journal import SharedJournal
+from fieldbrook.actors.wire import NOT_HERE, Connection, unpack
+from fieldbrook.core.errors import NodeError
+from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability.metrics import here
+
+log = logging.getLogger(__name__)
+
+CARE_S = 0.25  # how often all projects are asked whether they need a turn without events
+
+
+class WorkerCore:
+    """The projects of a worker, in the order in which they get their turns.
+
+    Only the thread with the baton uses it, except for `call`, and for `run`, `commit` and `done` of
+    a project whose turn it is.
+
+    Args:
+        journal: where batches are committed.
+        post: hands a message to the supervisor, from any thread.
+    """
+
+    def __init__(self, journal: SharedJournal, post: Callable[[object], None]) -> None:
+        self.journal = journal
+        self.ready: collections.deque[ProjectActor] = collections.deque()
+        self._post = post
+        self._calls: collections.deque[Callable[[], None]] = collections.deque()
+        self._projects: dict[int, ProjectActor] = {}
+        self._next_care = 0.0
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Have the thread with the baton call `action` before its next turn; from any thread."""
+        self._calls.append(action)
+
+    def host(self, actor: ProjectActor) -> None:
+        """Take a project over; its first turn opens it."""
+        self._projects[actor.project_id] = actor
+        self.schedule(actor)
+
+    def retire(self, project_id: int) -> None:
+        """Close a project after the bodies that it has."""
+        actor = self._projects.get(project_id)
+        if actor is not None:
+            actor.retiring = True
+            self.schedule(actor)
+
+    def yield_process(self, project_id: int) -> None:
+        """See `ProjectActor.yield_process`."""
+        actor = self._projects.get(project_id)
+        if actor is not None:
+            actor.yield_process()
+
+    # ---------------------------------------------------------------- what arrives
+
+    def arrive(self, requests: Iterable[tuple[Connection, bytes]]) -> None:
+        """Distribute the frames of one poll to the projects."""
+        for connection, data in requests:
+            absent = []
+            for project_id, body in unpack(data):
+                actor = self._projects.get(project_id)
+                if actor is None:
+                    absent.append((project_id, NOT_HERE))
+                elif actor.take(actor.link(connection), body):
+                    self.ready.append(actor)
+            if absent:
+                connection.answer(absent)
+
+    def schedule(self, actor: ProjectActor) -> None:
+        """Give a project a turn, unless it waits for one already."""
+        if actor.claim_turn():
+            self.ready.append(actor)
+
+    def care(self, now: float) -> None:
+        """Carry out calls, and give turns to projects that need one without events.
+
+        The projects are asked for that every `CARE_S`.
+        """
+        while self._calls:
+            self._calls.popleft()()
+        if now < self._next_care:
+            return
+        self._next_care = now + CARE_S
+        wanted = self.journal.must_release()
+        for project_id, actor in list(self._projects.items()):
+            if actor.closed:
+                del self._projects[project_id]
+                continue
+            if project_id in wanted:
+                actor.checkpoint_wanted = True
+            if actor.wants_turn(now):
+                self.schedule(actor)
+            actor.forget_closed_links()
+
+    # ---------------------------------------------------------------- turns
+
+    def run(self, actor: ProjectActor, slice_s: float) -> None:
+        """Give a project its turn; `commit` follows."""
+        row = here.row = actor.row
+        row[metrics.IN_TURN] = 1.0
+        try:
+            actor.turn(slice_s)
+        except NodeError as error:
+            if actor.opened:
+                self._fail(actor, error)
+            else:
+                actor.give_up()
+                self._post(m.Failed(actor.part, str(error)))
+        except Exception as error:  # noqa: BLE001 - the project starts again
+            self._fail(actor, error)
+        finally:
+            row[metrics.IN_TURN] = 0.0
+
+    def commit(self, actors: Sequence[ProjectActor]) -> None:
+        """Commit what these projects have prepared in their turns, and send the answers."""
+        prepared = [actor.records for actor in actors if actor.records.waiting]
+        errors = self.journal.commit(prepared) if prepared else {}
+        answers: dict[Connection, list[tuple[int, Any]]] = {}
+        handled = False
+        for actor in actors:
+            here.row = actor.row
+            if not actor.closed:
+                try:
+                    actor.finish(errors.get(actor.project_id))
+                except Exception as error:  # noqa: BLE001 - the project starts again
+                    self._fail(actor, error)
+            if actor.answers:
+                handled = True
+                for connection, answer in actor.answers:
+                    answers.setdefault(connection, []).append(answer)
+                actor.answers.clear()
+        for connection, frame in answers.items():
+            connection.answer(frame)
+        if handled:
+            fault_points.hit("project.events_answered")
+
+    def done(self, actor: ProjectActor) -> bool:
+        """End a project's turn; return whether it got another one at once."""
+        if actor.end_turn():
+            self.ready.append(actor)
+            return True
+        return False
+
+    def _fail(self, actor: ProjectActor, error: Exception) -> None:
+        log.error("%s failed and starts again", actor.part, exc_info=error)
+        actor.fail()
+
+    def close(self) -> bool:
+        """Close all projects; return whether everything that waited is in the stores."""
+        saved = True
+        for actor in self._projects.values():
+            try:
+                saved = actor.stop() and saved
+            except Exception:
+                log.exception("%s could not be closed", actor.part)
+                saved = False
+        return saved

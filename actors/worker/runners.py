@@ -1,0 +1,195 @@
+"""Runners: the threads of a worker, of which one at a time serves all projects.
+
+The thread with the baton polls the connections and gives projects their turns. A handler runs
+outside the interpreter's lock; when one takes long, a watcher gives the baton to another thread,
+which goes on with all other projects. The first thread finishes its project's turn, commits it
+alone, and waits for the baton. So a slow handler costs others `SLOW_S` at most, and without slow
+handlers a single thread does all the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+
+from fieldbrook.actors.project.actor import ProjectActor
+from fieldbrook.actors.wire import FrameServer
+from fieldbrook.actors.worker.core import CARE_S, WorkerCore
+
+log = logging.getLogger(__name__)
+
+SLOW_S = 0.002
+SLICE_S = 0.005  # of a project's events, while other projects wait
+ALONE_S = 0.020
+_ROUND_S = 0.005  # after this the turns so far are committed, so that their answers leave
+_WATCH_S = 0.002
+_QUIET_WATCHES = 50  # without a turn, after which the watcher sleeps until there is one
+_MOST_RUNNERS = 64
+_STOP_S = 3.0
+
+
+class _Runner:
+    """One thread, and the project whose turn it runs."""
+
+    def __init__(self) -> None:
+        self.baton = threading.Event()
+        self.project: ProjectActor | None = None
+
+
+class Runners:
+    """The threads of a worker.
+
+    Args:
+        core: the worker's projects.
+        server: the connections to the gateways.
+    """
+
+    def __init__(self, core: WorkerCore, server: FrameServer) -> None:
+        self._core = core
+        self._server = server
+        self._lock = threading.Lock()
+        self._runners: list[_Runner] = []
+        self._idle: list[_Runner] = []
+        self._owner: _Runner | None = None
+        self._prepared: list[ProjectActor] = []  # turns that wait for their commit
+        self._busy = threading.Event()  # wakes the watcher
+        self._watcher_sleeps = False
+        self._commands: list[object] = []
+        self._ended = threading.Event()
+        self.saved = False  # after the end: whether the stores have everything
+
+    # ---------------------------------------------------------------- for the actor
+
+    def start(self) -> None:
+        """Start the first thread, with the baton, and the watcher."""
+        self._hand_over()
+        threading.Thread(target=self._watch, name="watcher", daemon=True).start()
+
+    def stop(self, limit_s: float) -> None:
+        """Finish the current turns and close all projects; wait `limit_s` at most."""
+        self._server.stop()
+        self._ended.wait(limit_s)
+
+    def current(self) -> tuple[float, str, float, int]:
+        """What takes longest now: see `Activity.current`; and the id of its project, 0 for none."""
+        longest = (0.0, "", 0.0, 0)
+        for runner in list(self._runners):
+            project = runner.project
+            if project is not None:
+                busy_s, phase, phase_s = project.current()
+                if max(busy_s, phase_s) > max(longest[0], longest[2]):
+                    longest = busy_s, phase, phase_s, project.project_id
+        return longest
+
+    # ---------------------------------------------------------------- the baton
+
+    def _hand_over(self) -> None:
+        """Give the baton to an idle thread, or to a new one; the caller holds the lock or is the
+        only thread."""
+        if self._idle:
+            runner = self._idle.pop()
+        else:
+            runner = _Runner()
+            self._runners.append(runner)
+            name = f"runner-{len(self._runners)}"
+            threading.Thread(target=self._run, args=(runner,), name=name, daemon=True).start()
+        self._owner = runner
+        runner.baton.set()
+
+    def _watch(self) -> None:
+        """Hand the baton over when the turn of the thread that has it takes long."""
+        quiet = 0
+        while not self._ended.is_set():
+            time.sleep(_WATCH_S)
+            owner = self._owner
+            project = None if owner is None else owner.project
+            if owner is None or project is None:
+                quiet += 1
+                if quiet >= _QUIET_WATCHES:
+                    self._watcher_sleeps = True
+                    self._busy.wait(CARE_S)
+                    self._busy.clear()
+                    self._watcher_sleeps = False
+                    quiet = 0
+                continue
+            quiet = 0
+            busy_s, _, phase_s = project.current()
+            if max(busy_s, phase_s) < SLOW_S:
+                continue
+            with self._lock:
+                if (
+                    self._owner is owner
+                    and owner.project is project
+                    and (self._idle or len(self._runners) < _MOST_RUNNERS)
+                ):
+                    owner.baton.clear()
+                    self._hand_over()
+
+    def _run(self, runner: _Runner) -> None:
+        try:
+            while not self._server.stopping:
+                runner.baton.wait()
+                self._serve(runner)
+            with self._lock:
+                last = self._owner is runner
+            if last:
+                self._close()
+        except BaseException:
+            # Without the data the process is useless: exit, and be started again.
+            log.exception("a runner failed")
+            os._exit(70)
+
+    def _serve(self, runner: _Runner) -> None:
+        """Serve all projects for as long as this thread has the baton."""
+        core, server, ready = self._core, self._server, self._core.ready
+        self._commit()  # the turns of the thread that had the baton before
+        while not server.stopping:
+            requests = server.poll(0 if ready else int(CARE_S * 1000))
+            if requests:
+                core.arrive(requests)
+            core.care(time.monotonic())
+            if ready and self._watcher_sleeps:
+                self._busy.set()
+            ends_at = time.monotonic() + _ROUND_S
+            for _ in range(len(ready)):
+                project = runner.project = ready.popleft()
+                core.run(project, SLICE_S if ready else ALONE_S)
+                with self._lock:
+                    runner.project = None
+                    lost = self._owner is not runner
+                if lost:
+                    self._finish_alone(runner, project)
+                    return
+                self._prepared.append(project)
+                if time.monotonic() >= ends_at:
+                    break
+            self._commit()
+
+    def _commit(self) -> None:
+        """Commit the turns since the last commit; only with the baton."""
+        if self._prepared:
+            prepared, self._prepared = self._prepared, []
+            self._core.commit(prepared)
+            for project in prepared:
+                self._core.done(project)
+
+    def _finish_alone(self, runner: _Runner, project: ProjectActor) -> None:
+        """Commit a turn that lost the baton, and wait for the next one."""
+        self._core.commit([project])
+        if self._core.done(project):
+            self._server.wake()
+        with self._lock:
+            if self._owner is not runner:
+                self._idle.append(runner)
+
+    def _close(self) -> None:
+        """Close all projects, after the turns that other threads still run."""
+        self._commit()
+        limit = time.monotonic() + _STOP_S
+        while any(runner.project for runner in self._runners) and time.monotonic() < limit:
+            time.sleep(0.005)
+        self.saved = self._core.close()
+        self._server.close()
+        self._ended.set()

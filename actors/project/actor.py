@@ -159,30 +159,26 @@ class ProjectActor:
         """See `Activity.current`; from any thread."""
         return self._activity.current()
 
-    def turn(self, slice_s: float) -> bool:
-        """Do what is next; call `finish` afterwards.
-
-        Returns:
-            Whether the journal has to be synced before `finish`.
-        """
+    def turn(self, slice_s: float) -> None:
+        """Do what is next; call `finish` afterwards, when the journal has `records`."""
         now = time.monotonic()
         executor = self._executor
         if executor is None:
             if not self.closed:
                 self._open()
-            return False
+            return
         if self._checkpoint_due(now):
             self.checkpoint_wanted = False
             self._next_checkpoint = now + (0.0 if executor.checkpoint() else _RETRY_S)
         elif executor.has_work:
-            return executor.run(slice_s)
+            self._next_rest = now + _REST_S
+            executor.run(slice_s)
         elif self.retiring:
             self._close()
         else:
-            self._next_rest = now + _REST_S
             self._announce_idle(now)
-            return executor.rest()
-        return False
+            executor.rest()
+            self._next_rest = self._rest_at(now)
 
     def finish(self, error: StoreError | None = None) -> None:
         """Answer what the last turn has handled; `error` says that the journal failed."""
@@ -192,6 +188,7 @@ class ProjectActor:
     def yield_process(self) -> None:
         """Report `Idle` after a short time without events."""
         self._idle_s = min(self._idle_s, _YIELDS_AFTER_S)
+        self._next_rest = 0.0
 
     def fail(self) -> None:
         """End after an exception in its code: tell everyone who waits, and save what is committed.
@@ -295,6 +292,7 @@ class ProjectActor:
         assert store is not None
         if not executor.checkpoint():
             self.retiring = False  # what is in memory only must not be lost: it stays
+            self._surroundings.post(m.Ready(self.part, self.generation, 0))
             return
         self._end(NOT_HERE)
         executor.close()
@@ -315,7 +313,19 @@ class ProjectActor:
         assert executor is not None
         if executor.trace_state is not None and self._idle_s > _YIELDS_AFTER_S:
             return  # the trace would end with the actor
-        if now - executor.last_event >= self._idle_s and executor.can_retire:
-            if executor.checkpoint():
-                executor.last_event = now
-                self._surroundings.post(m.Idle(self.project_id, self.generation))
+        idle = now - executor.last_event >= self._idle_s
+        if idle and executor.can_retire and executor.checkpoint():
+            executor.last_event = now
+            self._surroundings.post(m.Idle(self.project_id, self.generation))
+
+    def _rest_at(self, now: float) -> float:
+        """When the next turn without bodies is due: an idle project must cost next to nothing."""
+        executor, store = self._executor, self._store
+        assert executor is not None
+        assert store is not None
+        if executor.health.has_conditions:
+            return now + _REST_S
+        due = executor.last_event + self._idle_s
+        if store.waiting_bytes:
+            due = min(due, store.waiting_since + CHECKPOINT_AFTER_S)
+        return max(due, now + _REST_S)

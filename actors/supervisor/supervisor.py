@@ -269,7 +269,7 @@ class Supervisor(NodeActor):
         retired = child.state == RETIRING
         self.child_metrics.release(child, died=not (retired or self.exiting))
         how = "" if child.address is None else self.describe_exit(child.address)
-        child.address = child.pid = None
+        child.address = child.pid = child.path = None
         self._draining.discard(child.part)
         self._on_drained(None)
         if child.kind == "worker" and not self.exiting:
@@ -286,6 +286,8 @@ class Supervisor(NodeActor):
         child.enter(DOWN)
         if child.wanted:
             self.start(child)
+        elif child.kind == "worker":  # of a project that had it alone
+            del self.children[child.part]
 
     def _on_project_ended(self, ended: m.ProjectEnded) -> None:
         child = self.children.get(ended.part)
@@ -325,7 +327,7 @@ class Supervisor(NodeActor):
         )
         log.info("%s: %s", child.part, died)
         self._raise_condition(child, health.DOWN, died)
-        if child.kind == "project" and child.restarts.unreachable:
+        if child.is_project and child.restarts.unreachable:
             self.send_to_gateways(m.Unreachable(child.project_id))
         if delay_s == 0:
             self.start(child)
@@ -487,7 +489,7 @@ class Supervisor(NodeActor):
             len(self.board.active) - len(shown),
             self.board.recent,
             {child.part: child.state for child in children if child.kind != "project"},
-            collections.Counter(child.state for child in children if child.kind == "project"),
+            collections.Counter(child.state for child in children if child.is_project),
         )
         for child in children:
             if child.kind == "http" and child.state == UP:

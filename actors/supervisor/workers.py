@@ -58,6 +58,8 @@ class Workers:
             supervisor.send_to(worker, order)
         elif worker.state == DOWN:
             supervisor.start(worker)
+        elif worker.state == RETIRING:
+            worker.wanted = True
 
     def _worker_for(self, project: Child) -> Child:
         children = self._supervisor.children
@@ -98,7 +100,9 @@ class Workers:
         return [
             child
             for child in self._supervisor.children.values()
-            if child.kind == "project" and child.worker == worker.part and child.state != DOWN
+            if child.is_project
+            and child.worker == worker.part
+            and child.state in (STARTING, UP, RETIRING)
         ]
 
     # ---------------------------------------------------------------- a worker's life
@@ -109,7 +113,7 @@ class Workers:
         if not self._recovered:
             self._recovered = all(children[part].state == UP for part in self._shared)
         for child in list(children.values()):
-            if child.kind != "project":
+            if not child.is_project:
                 continue
             if child.worker == worker.part and child.state in (DOWN, BACKOFF, STARTING):
                 child.in_journal = False

@@ -104,13 +104,8 @@ class BatchCommitter:
         self._configuration = configuration
         self._handlers.clear()
 
-    def prepare(self, batch: Batch) -> bool:
-        """Prepare the commit of a batch; call `finish` after the journal's sync.
-
-        Returns:
-            Whether the store has a record that the journal has to sync. False when the batch has
-            no effects, when the store has committed it by itself, and when that failed.
-        """
+    def prepare(self, batch: Batch) -> None:
+        """Prepare the commit of a batch; call `finish` after the journal's sync."""
         runner = self._runner
         self._activity.enter("commit")
         self._written, runner.written_bytes = runner.written_bytes, 0
@@ -125,10 +120,9 @@ class BatchCommitter:
         self._counts = self._count(events) if wrote else []
         self._began = time.monotonic()
         try:
-            return self._store.prepare(runner.database)
+            self._store.prepare(runner.database)
         except StoreError as error:
             self._roll_back(error)
-            return False
 
     def finish(self, error: StoreError | None = None) -> None:
         """Answer the events of the prepared batch; `error` says that the journal failed."""
@@ -137,9 +131,10 @@ class BatchCommitter:
         else:
             self._store.dropped()
             self._roll_back(error)
-        if self._counts:
+        counts, self._counts = self._counts, []
+        if counts:
             metrics.COMMIT_SECONDS.observe(time.monotonic() - self._began)
-        for column, number in self._counts:
+        for column, number in counts:
             metrics.here.row[column] += number
         self._activity.enter("answer")
         batch, self.batch = self.batch, []

@@ -169,13 +169,10 @@ class ProjectExecutor:
             (requester, body) for requester, body, _ in self._queue
         ]
 
-    def run(self, slice_s: float) -> bool:
+    def run(self, slice_s: float) -> None:
         """Handle queued bodies in order for about `slice_s` seconds, and prepare their commit.
 
         Call `finish` next, after the journal's sync.
-
-        Returns:
-            Whether the journal has to be synced before; see `BatchCommitter.prepare`.
         """
         self.refresh()
         if self._look_ahead is not None and self._speculated == 0:
@@ -189,7 +186,7 @@ class ProjectExecutor:
             self._runner.overrun = ""
         elif HUNG_GUEST in self.health:
             self.health.clear(HUNG_GUEST)
-        return self._committer.prepare(batch)
+        self._committer.prepare(batch)
 
     def finish(self, error: StoreError | None = None) -> None:
         """Answer the events of the prepared batch; `error` says that the journal failed."""
@@ -385,7 +382,7 @@ class ProjectExecutor:
 
     # ---------------------------------------------------------------- between requests
 
-    def rest(self) -> bool:
+    def rest(self) -> None:
         """Use an idle moment: write waiting log rows, and check raised health conditions again.
 
         Call `finish` next, as after `run`.
@@ -398,7 +395,7 @@ class ProjectExecutor:
         if self._look_ahead is not None:
             self._look_ahead.rest()
             self._check_shards(self._look_ahead)
-        return self._committer.prepare([])
+        self._committer.prepare([])
 
     def checkpoint(self) -> bool:
         """Write what waits for a checkpoint to the store; return whether that succeeded."""

@@ -22,7 +22,7 @@ from fieldbrook.actors.project.execution.executor import ProjectExecutor
 from fieldbrook.actors.project.link import Answer, ProjectLink
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.shared_journal import ProjectRecords
-from fieldbrook.actors.wire import LOST, NOT_HERE, Connection, Requester
+from fieldbrook.actors.wire import LOST, NOT_HERE, Connection
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table
@@ -82,10 +82,11 @@ class ProjectActor:
         self.row = metrics_table.attached_row(slot)
         self.records = records
         self.checkpoint_wanted = False  # the journal needs the space of its records
-        self.retiring = self.closed = False
+        self.retiring = self.closed = self.gone = False
         self._surroundings = surroundings
         self._idle_s = float(surroundings.settings.project_idle_s)
-        self._early: list[tuple[Requester, Any]] = []  # bodies from before the store was open
+        self._outside: list[tuple[ProjectLink, Any]] = []
+        self.told: set[Connection] = set()  # those that were answered `LOST` or `NOT_HERE`
         self.answers: list[Answer] = []  # of the current turn
         self._links: dict[Connection, ProjectLink] = {}
         self._lock = threading.Lock()  # for what the poller changes while a turn runs
@@ -110,17 +111,18 @@ class ProjectActor:
         if any(connection.closed for connection in self._links):
             self._links = {c: link for c, link in self._links.items() if not c.closed}
 
-    def take(self, requester: Requester, body: Any) -> bool:
-        """Queue a body; a closed actor answers that it is not here.
+    def take(self, requester: ProjectLink, body: Any) -> bool | None:
+        """Queue a body.
 
         Returns:
-            Whether the project has to be given a turn: it had none, and gets no other.
+            Whether the project has to be given a turn: it had none, and gets no other. None when
+            the actor is gone and does not take the body.
         """
         with self._lock:
-            if self.closed:
-                requester.answer(NOT_HERE)
-            elif self._executor is None:
-                self._early.append((requester, body))
+            if self.gone:
+                return None
+            if self.closed or self._executor is None:
+                self._outside.append((requester, body))
             else:
                 self._executor.take(requester, body)
             return self._claim()
@@ -131,10 +133,19 @@ class ProjectActor:
             return self._claim()
 
     def end_turn(self) -> bool:
-        """End a turn after its commit; return whether the project has to be given another one."""
+        """End a turn after its commit; return whether the project has to be given another one.
+
+        A closed actor is gone then. It returns the bodies in `outside` that came too late.
+        """
         with self._lock:
+            self.gone = self.closed
             self._queued = self._has_work()
             return self._queued
+
+    @property
+    def outside(self) -> list[tuple[ProjectLink, Any]]:
+        """The bodies that came before the store was open, or after it was closed."""
+        return self._outside
 
     def _claim(self) -> bool:
         claimed = not self._queued
@@ -202,7 +213,12 @@ class ProjectActor:
         if store is not None:
             store.dropped()
             store.checkpoint()
-        self._end(LOST)
+        with self._lock:
+            self.closed = True
+        if executor is not None:
+            for requester, started in executor.unanswered():
+                requester.answer(LOST if started else NOT_HERE)
+            self.told = {connection for connection, _ in self.answers}
         if executor is not None:
             executor.close()
         if store is not None:
@@ -211,7 +227,7 @@ class ProjectActor:
 
     def give_up(self) -> None:
         """End an actor that could not be opened; its events wait in the gateways."""
-        self._end(NOT_HERE)
+        self.closed = True
         if self._store is not None:
             self._store.close()
 
@@ -221,22 +237,10 @@ class ProjectActor:
         if self.closed or executor is None or store is None:
             return True
         saved = executor.checkpoint()
-        with self._lock:
-            self.closed = True
+        self.closed = True
         executor.close()
         store.close()
         return saved
-
-    def _end(self, answer: str) -> None:
-        """Take nothing more, and give everyone who waits for something this answer."""
-        with self._lock:
-            self.closed = True
-            bodies = [*self._early, *(self._executor.bodies if self._executor else ())]
-        told: set[Requester] = set()
-        for requester, _ in bodies:
-            if answer != LOST or requester not in told:
-                requester.answer(answer)
-                told.add(requester)
 
     # ---------------------------------------------------------------- its life
 
@@ -278,9 +282,9 @@ class ProjectActor:
         )
         executor.refresh()
         with self._lock:
-            for requester, body in self._early:
+            for requester, body in self._outside:
                 executor.take(requester, body)
-            self._early.clear()
+            self._outside.clear()
             self._executor = executor
         post(m.Ready(part, generation, 0))
         executor.outbox.announce()
@@ -294,7 +298,10 @@ class ProjectActor:
             self.retiring = False  # what is in memory only must not be lost: it stays
             self._surroundings.post(m.Ready(self.part, self.generation, 0))
             return
-        self._end(NOT_HERE)
+        with self._lock:
+            if executor.has_work:
+                return  # a body has come meanwhile
+            self.closed = True
         executor.close()
         store.close()
         self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=False))

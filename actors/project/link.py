@@ -13,18 +13,18 @@ Answer = tuple[Connection, tuple[int, Any]]
 class ProjectLink:
     """One project's side of a connection: its answers wait for the end of a commit."""
 
-    __slots__ = ("_answers", "_connection", "_project_id")
+    __slots__ = ("_answers", "_project_id", "connection")
 
     def __init__(self, connection: Connection, project_id: int, answers: list[Answer]) -> None:
-        self._connection = connection
+        self.connection = connection
         self._project_id = project_id
         self._answers = answers
 
     @property
     def closed(self) -> bool:
         """Whether the connection is closed."""
-        return self._connection.closed
+        return self.connection.closed
 
     def answer(self, value: Any) -> None:
         """Keep an answer until the end of the commit."""
-        self._answers.append((self._connection, (self._project_id, value)))
+        self._answers.append((self.connection, (self._project_id, value)))

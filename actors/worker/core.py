@@ -14,7 +14,14 @@ from typing import Any
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.actor import ProjectActor
 from fieldbrook.actors.shared_journal import SharedJournal
-from fieldbrook.actors.wire import NOT_HERE, Connection, unpack
+from fieldbrook.actors.wire import (
+    NODE_COMMAND,
+    NOT_HERE,
+    RESUME,
+    Connection,
+    WireEvent,
+    unpack,
+)
 from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.metrics import here
@@ -41,6 +48,8 @@ class WorkerCore:
         self._post = post
         self._calls: collections.deque[Callable[[], None]] = collections.deque()
         self._projects: dict[int, ProjectActor] = {}
+        # Connections whose lists of events for a project are refused until a `RESUME`.
+        self._refused: set[tuple[Connection, int]] = set()
         self._next_care = 0.0
 
     def call(self, action: Callable[[], None]) -> None:
@@ -72,10 +81,18 @@ class WorkerCore:
         for connection, data in requests:
             absent = []
             for project_id, body in unpack(data):
+                key = connection, project_id
+                if key in self._refused and not isinstance(body, dict):
+                    if not _is_resume(body):
+                        absent.append((project_id, NOT_HERE))
+                        continue
+                    self._refused.discard(key)
                 actor = self._projects.get(project_id)
-                if actor is None:
+                taken = None if actor is None else actor.take(actor.link(connection), body)
+                if taken is None:
                     absent.append((project_id, NOT_HERE))
-                elif actor.take(actor.link(connection), body):
+                    self._refused.add(key)
+                elif actor is not None and taken:
                     self.ready.append(actor)
             if absent:
                 connection.answer(absent)
@@ -95,9 +112,10 @@ class WorkerCore:
         if now < self._next_care:
             return
         self._next_care = now + CARE_S
+        self._refused = {key for key in self._refused if not key[0].closed}
         wanted = self.journal.must_release()
         for project_id, actor in list(self._projects.items()):
-            if actor.closed:
+            if actor.gone:
                 del self._projects[project_id]
                 continue
             if project_id in wanted:
@@ -150,10 +168,20 @@ class WorkerCore:
 
     def done(self, actor: ProjectActor) -> bool:
         """End a project's turn; return whether it got another one at once."""
-        if actor.end_turn():
+        again = actor.end_turn()
+        if again:
             self.ready.append(actor)
-            return True
-        return False
+        elif actor.gone:
+            self._refuse_later(actor)
+        return again
+
+    def _refuse_later(self, actor: ProjectActor) -> None:
+        """Refuse what a gateway sends to an actor that is gone, until it knows of that."""
+        for link, _ in actor.outside:
+            link.connection.answer([(actor.project_id, NOT_HERE)])
+            actor.told.add(link.connection)
+        actor.outside.clear()
+        self._refused.update((connection, actor.project_id) for connection in actor.told)
 
     def _fail(self, actor: ProjectActor, error: Exception) -> None:
         log.error("%s failed and starts again", actor.part, exc_info=error)
@@ -169,3 +197,7 @@ class WorkerCore:
                 log.exception("%s could not be closed", actor.part)
                 saved = False
         return saved
+
+
+def _is_resume(events: Sequence[WireEvent]) -> bool:
+    return bool(events) and events[0][1] == NODE_COMMAND and events[0][0] == RESUME

@@ -161,13 +161,12 @@ class ProjectExecutor:
         """Whether a body waits."""
         return bool(self._queue)
 
-    @property
-    def bodies(self) -> list[tuple[Requester, Any]]:
-        """The bodies without a complete answer, with their requesters."""
-        prepared = self._committer.batch
-        return [(requester, body) for requester, _, body, _ in prepared] + [
-            (requester, body) for requester, body, _ in self._queue
-        ]
+    def unanswered(self) -> list[tuple[Requester, bool]]:
+        """Who waits for the answers of the open bodies, in order, and whether each has begun."""
+        begun = [(requester, body) for requester, _, body, _ in self._committer.batch]
+        last = begun[-1][1] if begun else None
+        queued = [(requester, at > 0) for requester, body, at in self._queue if body is not last]
+        return [(requester, True) for requester, _ in begun] + queued
 
     def run(self, slice_s: float) -> None:
         """Handle queued bodies in order for about `slice_s` seconds, and prepare their commit.

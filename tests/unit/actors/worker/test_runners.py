@@ -1,0 +1,106 @@
+"""A worker serves its projects fairly, commits their batches together, and says who is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.actors.wire import LOST, NODE_COMMAND, NOT_HERE, RESUME, WRITE_LOG, WireEvent, pack
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from tests.support.projects import COUNTER, SPIN
+from tests.support.workers import Worker, running_worker
+
+RESUMED: WireEvent = (RESUME, NODE_COMMAND, "resume", pack(()), 0, 0, "")
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    with running_worker(tmp_path) as worker:
+        yield worker
+
+
+def event(payload: bytes, name: str = "e", publisher: int = 9) -> WireEvent:
+    return ("DEFAULT", publisher, name, payload, 1, 0, "")
+
+
+def count(results: object) -> int:
+    """The count that a handler returned for one event."""
+    (result,) = results  # type: ignore[misc]
+    (handler,) = result
+    assert handler[2] == "", handler
+    code: int = handler[1]
+    return code
+
+
+def test_the_batches_of_several_projects_are_committed_with_one_sync(worker: Worker) -> None:
+    one, two = worker.projects
+    worker.send((one, [event(COUNTER + b"k")]), (two, [event(COUNTER + b"k")]))
+    worker.receive(2)  # their stores are open now
+    before = worker.journal.syncs
+    worker.send((one, [event(COUNTER + b"k")]), (two, [event(COUNTER + b"k")]))
+    answers = dict(worker.receive(2))
+    assert {project: count(results) for project, results in answers.items()} == {one: 2, two: 2}
+    assert worker.journal.syncs - before == 1
+
+
+def test_a_handler_that_never_ends_holds_up_no_other_project(worker: Worker) -> None:
+    slow, light = worker.projects
+    worker.send((slow, [event(SPIN + b"k")]))
+    for number in range(1, 51):
+        worker.send((light, [event(COUNTER + b"k")]))
+        ((project, results),) = worker.receive(1)
+        assert (project, count(results)) == (light, number)
+    ((project, ((result,),)),) = worker.receive(1)
+    assert project == slow
+    assert "deadline" in result[2]
+    worker.send((slow, [event(COUNTER + b"k")]))
+    ((project, results),) = worker.receive(1)
+    assert (project, count(results)) == (slow, 1)
+
+
+def test_a_project_that_is_elsewhere_runs_nothing_until_the_gateway_resumes(
+    worker: Worker,
+) -> None:
+    worker.send((4711, [event(COUNTER)]), (4711, [event(COUNTER)]))
+    assert worker.receive(2) == [(4711, NOT_HERE), (4711, NOT_HERE)]
+    worker.send((4711, {WRITE_LOG: True}))
+    assert worker.receive(1) == [(4711, NOT_HERE)]
+
+
+def test_a_retired_project_is_not_here_and_its_store_has_everything(worker: Worker) -> None:
+    project, _ = worker.projects
+    worker.send((project, [event(COUNTER + b"k")]))
+    worker.receive(1)
+    worker.call(lambda: worker.core.retire(project))
+    assert not worker.ended(project).failed
+    worker.send((project, [event(COUNTER + b"k")]))
+    assert worker.receive(1) == [(project, NOT_HERE)]
+    with ProjectStoreReader(worker.store(project)) as reader:
+        assert reader.kv_get(worker.applets[project], b"k") == (1).to_bytes(8, "little")
+
+
+def test_a_checkpoint_makes_a_write_visible_in_the_store(worker: Worker) -> None:
+    project, _ = worker.projects
+    worker.send((project, [event(COUNTER + b"k")]), (project, {WRITE_LOG: True}))
+    worker.receive(2)
+    with ProjectStoreReader(worker.store(project)) as reader:
+        assert reader.kv_get(worker.applets[project], b"k") == (1).to_bytes(8, "little")
+
+
+def test_an_exception_in_a_project_ends_only_its_actor(worker: Worker) -> None:
+    broken, other = worker.projects
+    worker.send((broken, [event(COUNTER + b"k")]))
+    worker.receive(1)
+    worker.send((broken, [("DEFAULT",)]), (other, [event(COUNTER + b"k")]))  # type: ignore[list-item]
+    answers = dict(worker.receive(2))
+    assert answers[broken] == LOST
+    assert count(answers[other]) == 1
+    assert worker.ended(broken).failed
+    worker.send((broken, [event(COUNTER + b"k")]))
+    assert worker.receive(1) == [(broken, NOT_HERE)]
+    worker.send((broken, [RESUMED]))
+    assert worker.receive(1) == [(broken, NOT_HERE)], "there is no new actor yet"
+    with ProjectStoreReader(worker.store(broken)) as reader:
+        assert reader.kv_get(worker.applets[broken], b"k") == (1).to_bytes(8, "little")

@@ -34,7 +34,7 @@ from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.ids import from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.batch import STAGE, Batch
+from fieldbrook.storage.project.commit.batch import STAGE, Batch
 from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import (

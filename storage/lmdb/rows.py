@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
@@ -48,22 +48,23 @@ class RowTable(Generic[R]):
         with environment.begin(db=self._database) as txn:
             self._next = self._last(txn) + 1
 
-    def append(self, txn: Transaction, rows: Sequence[R]) -> None:
+    def append(self, txn: Transaction, rows: Sequence[R], first: int = 0) -> None:
         """Write rows, and drop the oldest ones beyond the limits.
 
         Call `committed` with the number of rows once the transaction is on disk.
+
+        Args:
+            txn: a write transaction.
+            rows: in the order of their numbers.
+            first: the number of the first row, if that is above the next number.
         """
-        for number, row in enumerate(rows, self._next):
+        for number, row in enumerate(rows, max(first, self._next)):
             txn.put(number.to_bytes(8, "big"), _encode(row), db=self._database, append=True)
         self._drop_old(txn)
 
     def committed(self, count: int) -> None:
         """Note that the transaction with `count` appended rows is on disk."""
         self._next += count
-
-    def follow(self, other: RowTable[Any]) -> None:
-        """Advance the number of the next row to that of the other table, if that is higher."""
-        self._next = max(self._next, other._next)
 
     @property
     def next_number(self) -> int:

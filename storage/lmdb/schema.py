@@ -8,6 +8,7 @@ stores.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 META = b"meta"
 SCHEMA_CELL, VERSION_CELL = b"schema", b"version"
 _GROWTH_BYTES = 1 << 20
+
+
+def make_store(environment: lmdb.Environment, tables: Sequence[bytes], current: int) -> None:
+    """Create the tables of a new store and record its schema, in one transaction, so one sync.
+
+    A store that has tables is left as it is. `META` has to be one of the tables.
+    """
+    if environment.stat()["entries"]:
+        return
+    with environment.begin(write=True) as txn:
+        opened = {name: environment.open_db(name, txn=txn) for name in tables}
+        put_mark(txn, opened[META], current)
 
 
 def open_meta(

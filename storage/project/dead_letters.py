@@ -7,7 +7,7 @@ succeeded. The oldest letters are dropped when the limits are reached.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 import lmdb
@@ -115,28 +115,37 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._sizes)
 
+    def count_after(self, added: int, resolved: Iterable[int]) -> int:
+        """Return how many letters there will be with so many new ones, and without `resolved`."""
+        gone = sum(number in self._sizes for number in resolved)
+        return min(len(self._sizes) + added - gone, LETTERS_LIMIT)
+
     def add(
-        self, txn: Transaction, letters: Iterable[DeadLetter], resolved: Iterable[int]
+        self, txn: Transaction, letters: Sequence[DeadLetter], resolved: Iterable[int]
     ) -> DeadLetterChange:
         """Add letters and remove those in `resolved`, inside a batch's transaction.
 
         Call `committed` with the returned change once the transaction is on disk.
         """
-        change = DeadLetterChange({}, [number for number in resolved if number in self._sizes])
-        for number, letter in enumerate(letters, self._next):
-            data = _encode(letter)
-            txn.put(to_key(number), data, db=self._database, append=True)
-            change.added[number] = len(data)
-        excess = len(self._sizes) + len(change.added) - len(change.removed) - LETTERS_LIMIT
-        surplus = self._bytes + sum(change.added.values()) - self._limit_bytes
+        removed = {number for number in resolved if number in self._sizes}
+        added = {
+            number: _encode(letter)
+            for number, letter in enumerate(letters[-LETTERS_LIMIT:], self._next)
+        }
+        excess = len(self._sizes) + len(added) - len(removed) - LETTERS_LIMIT
+        surplus = self._bytes + sum(map(len, added.values())) - self._limit_bytes
+        surplus -= sum(self._sizes[number] for number in removed)
         for number, size in self._sizes.items():
             if excess <= 0 and surplus <= 0:
                 break
-            change.removed.append(number)
-            excess, surplus = excess - 1, surplus - size
-        for number in change.removed:
+            if number not in removed:
+                removed.add(number)
+                excess, surplus = excess - 1, surplus - size
+        for number, data in added.items():
+            txn.put(to_key(number), data, db=self._database, append=True)
+        for number in removed:
             txn.delete(to_key(number), db=self._database)
-        return change
+        return DeadLetterChange({number: len(data) for number, data in added.items()}, removed)
 
     def committed(self, change: DeadLetterChange) -> None:
         """Note that the transaction with this change is on disk."""
@@ -155,10 +164,10 @@ class DeadLetterChange(NamedTuple):
     """The sizes of added letters by number, and the numbers of removed ones."""
 
     added: dict[int, int]
-    removed: list[int]
+    removed: Set[int]
 
 
-NO_CHANGE = DeadLetterChange({}, [])
+NO_CHANGE = DeadLetterChange({}, frozenset())
 
 
 def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import lmdb
@@ -54,6 +54,10 @@ class StoredOutcome(msgspec.Struct, array_like=True, frozen=True):
 
     time_ms: int
     outcome: Outcome
+
+    def at(self, now_ms: int) -> Outcome | None:
+        """Return the result as of `now_ms` (Unix ms); None when it is older than a day."""
+        return self.outcome if now_ms - self.time_ms < WINDOW_MS else None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -101,7 +105,7 @@ class Deduplication:
     def __init__(self, environment: lmdb.Environment, limit_bytes: int) -> None:
         """Open the tables; `limit_bytes` limits the size of the digests and their results."""
         self._ids_limit = limit_bytes // _ENTRY_BYTES
-        self._outcomes = environment.open_db(OUTCOMES)
+        self.outcomes = environment.open_db(OUTCOMES)
         self._order = environment.open_db(ORDER)
         self._deliveries = RowTable(
             *(environment, DELIVERIES, Deliveries, DELIVERIES_LIMIT),
@@ -129,55 +133,52 @@ class Deduplication:
         return self._has_old
 
     def was_delivered(self, name: str) -> bool:
-        """Return whether a committed batch contained this delivery."""
+        """Return whether a batch that has happened contained this delivery."""
         return name in self._known_deliveries
 
-    def outcome(self, txn: Transaction, digest: bytes, now_ms: int) -> Outcome | None:
-        """Return the stored result of an event; None when it is unknown or older than a day."""
-        data = txn.get(digest, db=self._outcomes)
-        if data is None:
-            return None
-        remembered = _decode(data)
-        return remembered.outcome if now_ms - remembered.time_ms < WINDOW_MS else None
+    def outcome(self, txn: Transaction, digest: bytes) -> StoredOutcome | None:
+        """Return what is stored of an event; None when it is unknown."""
+        data = txn.get(digest, db=self.outcomes)
+        return None if data is None else _decode(data)
 
     def put(
         self,
         txn: Transaction,
-        outcomes: Iterable[tuple[bytes, Outcome]],
+        outcomes: Mapping[bytes, StoredOutcome],
         names: Sequence[str],
         now_ms: int,
     ) -> int:
-        """Store the results and deliveries of a batch, inside its transaction.
+        """Store results by digest and names of deliveries, inside a transaction.
 
         Returns:
             The number of stored digests, to be passed to `committed` once the transaction is on
             disk.
         """
-        count = 0
         self._has_old_after_commit = self._has_old
-        for digest, outcome in outcomes:
-            key = (self._next + count).to_bytes(8, "big")
-            value = _encode(StoredOutcome(now_ms, outcome))
-            txn.put(digest, value, db=self._outcomes)
-            txn.put(key, now_ms.to_bytes(8, "big") + digest, db=self._order, append=True)
-            count += 1
-        if count:
-            self._evict(txn, _EVICTED_PER_ENTRY * count, now_ms)
+        for number, (digest, stored) in enumerate(outcomes.items(), self._next):
+            row = stored.time_ms.to_bytes(_TIME_BYTES, "big") + digest
+            txn.put(digest, _encode(stored), db=self.outcomes)
+            txn.put(number.to_bytes(8, "big"), row, db=self._order, append=True)
+        if outcomes:
+            self._evict(txn, _EVICTED_PER_ENTRY * len(outcomes), now_ms)
         if names:
             self._deliveries.append(txn, [Deliveries(list(names))])
-        return count
+        return len(outcomes)
 
     def committed(self, count: int, names: Sequence[str]) -> None:
-        """Note that the transaction of this batch is on disk."""
+        """Note that a transaction with `count` digests and these names is on disk."""
         self._next += count
         self._has_old = self._has_old_after_commit
         if names:
             self._deliveries.committed(1)
-            new = [name for name in names if name not in self._known_deliveries]
-            self._delivery_order.extend(new)
-            self._known_deliveries.update(new)
-            while len(self._delivery_order) > DELIVERIES_LIMIT:
-                self._known_deliveries.discard(self._delivery_order.popleft())
+
+    def delivered(self, names: Sequence[str]) -> None:
+        """Note that a batch with these deliveries has happened."""
+        new = [name for name in names if name not in self._known_deliveries]
+        self._delivery_order.extend(new)
+        self._known_deliveries.update(new)
+        while len(self._delivery_order) > DELIVERIES_LIMIT:
+            self._known_deliveries.discard(self._delivery_order.popleft())
 
     def _evict(self, txn: Transaction, limit: int, now_ms: int) -> None:
         excess = int(txn.stat(self._order)["entries"]) - min(IDS_LIMIT, self._ids_limit)
@@ -190,10 +191,10 @@ class Deduplication:
             time_ms, digest = int.from_bytes(row[:_TIME_BYTES], "big"), row[_TIME_BYTES:]
             if excess <= 0 and now_ms - time_ms < WINDOW_MS:
                 break
-            data: Any = txn.get(digest, db=self._outcomes)
+            data: Any = txn.get(digest, db=self.outcomes)
             if data is not None and _decode(data).time_ms == time_ms:
                 # Another time means that the digest was stored again later, and must stay.
-                txn.delete(digest, db=self._outcomes)
+                txn.delete(digest, db=self.outcomes)
             more = cursor.delete()
             excess -= 1
         # Rows are evicted oldest first: when the first row has the new form, all have.

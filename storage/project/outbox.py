@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +34,7 @@ MARKER = "outbox.waiting"  # file beside a store with entries: this project must
 MQTT, API = "mqtt", "api"
 TRANSACTIONS = "chain:"  # followed by the id of the chain whose process delivers the entry
 
-DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
+DATABASE, DELIVERED = b"outbox", b"outbox_delivered"
 _NONE: Mapping[int, str] = {}
 _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
@@ -98,6 +98,9 @@ class NumberedEntry(NamedTuple):
     entry: OutboxEntry
 
 
+EncodedEntry = tuple[str, bytes]
+"""The kind of an entry, and the entry as it is stored."""
+
 Added = dict[int, tuple[int, str]]
 """Size and kind of each new entry, by number."""
 
@@ -118,11 +121,25 @@ _decode_time = msgspec.msgpack.Decoder(_Time).decode
 _decode_delivered = msgspec.msgpack.Decoder(Delivered).decode
 
 
-class Outbox:
-    """The outbox of one open project store; its owner is the only writer."""
+def encoded_entry(entry: OutboxEntry) -> EncodedEntry:
+    """Encode an entry as the outbox stores it."""
+    return entry.kind, _encode(entry)
 
-    def __init__(self, environment: lmdb.Environment, folder: Path) -> None:
+
+class Outbox:
+    """The outbox of one open project store; its owner is the only writer.
+
+    Entries whose batch has happened may wait for a checkpoint of the store. They count, but get
+    their numbers from the checkpoint, which precedes every read: a consumer sees no number
+    that a crash could give to another entry.
+    """
+
+    def __init__(
+        self, environment: lmdb.Environment, folder: Path, checkpoint: Callable[[], None]
+    ) -> None:
+        """Open the outbox; `checkpoint` writes the waiting entries, with all that waits."""
         self._environment = environment
+        self._checkpoint = checkpoint
         self._marker = folder / MARKER
         with store_errors():
             self._database = environment.open_db(DATABASE)
@@ -140,46 +157,56 @@ class Outbox:
         # Never reuse a number: one whose entry is gone may still be on its way to a consumer.
         self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
+        self._waiting, self._waiting_bytes = 0, 0
+        self._waiting_consumers: set[str] = set()
         self._update_marker()
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._sizes) + self._waiting
 
     @property
     def bytes(self) -> int:
         """The size of all entries in bytes."""
-        return self._bytes
+        return self._bytes + self._waiting_bytes
 
     @property
     def is_full(self) -> bool:
         """Whether the outbox is at a limit: handlers cannot send until entries are removed."""
-        return len(self._sizes) >= ENTRIES_LIMIT or self._bytes >= BYTES_LIMIT
+        return len(self) >= ENTRIES_LIMIT or self.bytes >= BYTES_LIMIT
 
     @property
     def consumers(self) -> set[str]:
         """The consumers (`consumer_of`) that have entries to deliver."""
-        return set(self._consumers)
+        return self._waiting_consumers.union(self._consumers)
 
-    def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> Added:
-        """Write entries inside a batch's transaction.
+    def wait(self, entries: Sequence[EncodedEntry]) -> None:
+        """Count entries that have happened and that the next transaction will `add`."""
+        for kind, data in entries:
+            self._waiting += 1
+            self._waiting_bytes += len(data)
+            self._waiting_consumers.add(consumer_of(kind))
+
+    def add(self, txn: Transaction, entries: Sequence[EncodedEntry]) -> Added:
+        """Write all waiting entries, or those of a batch when none wait, inside a transaction.
 
         Call `committed` with the result once the transaction is on disk.
         """
         added = {}
-        for sequence, entry in enumerate(entries, self._next):
-            data = _encode(entry)
+        for sequence, (kind, data) in enumerate(entries, self._next):
             txn.put(sequence.to_bytes(8, "big"), data, db=self._database, append=True)
-            added[sequence] = len(data), entry.kind
+            added[sequence] = len(data), kind
         return added
 
     def create_marker(self) -> None:
         """Create the marker file. Call it before the commit, so that no entry is without one."""
-        if not self._sizes:
+        if not len(self):
             with store_errors(self._marker):
                 self._marker.touch()
 
     def committed(self, added: Added) -> None:
-        """Note that the transaction with these entries is on disk."""
+        """Note that the transaction with these entries is on disk; none wait any more."""
+        self._waiting, self._waiting_bytes = 0, 0
+        self._waiting_consumers.clear()
         for sequence, (size, kind) in added.items():
             self._sizes[sequence] = size
             self._kinds[sequence] = kind
@@ -194,6 +221,8 @@ class Outbox:
         """
         found: list[NumberedEntry] = []
         size = 0
+        if self._waiting:
+            self._checkpoint()
         with store_errors(), self._environment.begin(db=self._database) as txn:
             cursor = txn.cursor()
             more = cursor.set_range((after + 1).to_bytes(8, "big"))
@@ -208,6 +237,8 @@ class Outbox:
 
     def targets(self, kind: str) -> list[str]:
         """Return the targets of all entries of a kind, oldest first."""
+        if self._waiting:
+            self._checkpoint()
         sequences = sorted(number for number, found in self._kinds.items() if found == kind)
         with store_errors(), self._environment.begin(db=self._database) as txn:
             found = (txn.get(number.to_bytes(8, "big")) for number in sequences)
@@ -242,7 +273,7 @@ class Outbox:
 
     def _update_marker(self) -> None:
         with store_errors(self._marker):
-            if self._sizes:
+            if len(self):
                 self._marker.touch()
             else:
                 self._marker.unlink(missing_ok=True)
@@ -334,7 +365,7 @@ def count_deliveries(environment: lmdb.Environment, begin_ms: int) -> dict[str, 
 
 def _open_delivered(environment: lmdb.Environment, *, create: bool) -> RowTable[Delivered]:
     return RowTable(
-        *(environment, _DELIVERED, Delivered, _DELIVERED_ROWS),
+        *(environment, DELIVERED, Delivered, _DELIVERED_ROWS),
         create=create,
         limit_bytes=min(_DELIVERED_BYTES, int(environment.info()["map_size"]) // _DELIVERED_SHARE),
     )

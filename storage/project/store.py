@@ -1,61 +1,48 @@
 """The store of one project: key-value pairs, logs, metrics, history, dead letters, outbox.
 
-The project's actor is the only writer; gateways read at the same time. One batch of events is
-one transaction, synced to disk before any of its events is answered. Log rows are written with
-the next such transaction, or soon after in one of their own. The guarantees do not cover the
-last log rows before a power cut, because a sync for each row would slow down every event. When
-a batch also writes to the project's SQL database, both stores commit atomically in three
-steps: see `ProjectStore.commit`.
+The project's actor is the only writer; gateways read the LMDB environment at the same time. A
+batch of events has happened when its record is synced in the journal. It then waits in memory,
+where the actor's reads see it, until a checkpoint writes all waiting batches in one synced
+transaction. Without a journal each batch is such a transaction.
+
+Log rows are written with the next batch, or soon after in one of their own. The guarantees do
+not cover the last log rows before a power cut, because a sync for each row would slow down every
+event. When a batch also writes to the project's SQL database, both stores commit atomically in
+three steps: see `ProjectStore.commit`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import lmdb
-from msgspec.structs import replace
-
-from fieldbrook.core.errors import BatchTooLargeError, DatabaseUnreachableError
+from fieldbrook.core.errors import (
+    DatabaseUnreachableError,
+    JournalDamagedError,
+    JournalFullError,
+)
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
-from fieldbrook.storage.lmdb.environment import (
-    FEW_READERS,
-    open_environment,
-    reader_check,
-    store_errors,
-    used_bytes,
-    write_probe,
-)
-from fieldbrook.storage.project.batch import STAGE, Batch
-from fieldbrook.storage.project.dead_letters import (
-    DeadLetter,
-)
+from fieldbrook.storage.lmdb.environment import reader_check
+from fieldbrook.storage.project.commit.batch import Batch
+from fieldbrook.storage.project.commit.effects import Effects
+from fieldbrook.storage.project.commit.waiting import Waiting
+from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history.chunks import GATHERED_EVENTS, Payloads, chunk_of
-from fieldbrook.storage.project.history.records import EventRecord, RecordTuple
-from fieldbrook.storage.project.history.tables import PAYLOAD_LIMIT, HistoryLimits
-from fieldbrook.storage.project.history.traces import EventTrace
-from fieldbrook.storage.project.outbox import OutboxEntry
-from fieldbrook.storage.project.rows import (
-    LogRow,
-    MetricRow,
-)
-from fieldbrook.storage.project.tables import ProjectTables
+from fieldbrook.storage.project.history.records import EventRecord
+from fieldbrook.storage.project.history.tables import HistoryLimits
+from fieldbrook.storage.project.stored import Stored
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files as sql
 
 if TYPE_CHECKING:
-    Transaction = lmdb.Transaction[bytes]
+    from fieldbrook.storage.journal.protocol import JournalWriter
 
-_LOG_FLUSH_S = 0.2
-_LOG_PENDING_LIMIT = 4_096
+WAITING_LIMIT = 8 << 20
+"""How many bytes may wait while checkpoints fail; then batches are refused."""
 
 _LIMITS = HistoryLimits()
-_GROWTH_BYTES = 1 << 20
-_EMPTY_BYTES = 48 << 10  # size of an empty store, with the pages that a write copies
+_ABSENT = object()
 
 
 def store_path(projects_dir: Path, project_id: int) -> Path:
@@ -63,15 +50,15 @@ def store_path(projects_dir: Path, project_id: int) -> Path:
     return projects_dir / str(project_id)
 
 
-class ProjectStore:
+class ProjectStore(Effects):
     """The writer of a project's store, owned by its actor. Open it after the fork, never before.
 
-    These attributes collect the effects of a batch until `commit`: `overlay` the key-value
-    writes (None deletes a key), `sent` the outbox entries, `metrics` the rows of metrics,
-    `dead_letters` new dead letters and `resolved` the numbers of dead letters to delete. For
-    deduplication, `outcomes` maps the digest of each handled event to its results, and
-    `deliveries` has the names of the broker's deliveries. Reads look into the overlay first,
-    then into the last commit.
+    The attributes of `Effects` collect the effects of a batch until its commit. Reads look into
+    them first, then into the batches that wait for a checkpoint, then into the last checkpoint.
+
+    Attributes:
+        path: the folder.
+        outbox: what handlers have sent.
     """
 
     def __init__(
@@ -80,6 +67,9 @@ class ProjectStore:
         map_size: int,
         committed: Callable[[], int] | None = None,
         limits: HistoryLimits = _LIMITS,
+        *,
+        journal: JournalWriter | None = None,
+        project_id: int = 0,
     ) -> None:
         """Open the store. A batch whose commit a crash interrupted is completed or dropped.
 
@@ -92,98 +82,87 @@ class ProjectStore:
                 dropped, and reads and writes that need to know raise the same error.
             limits: the limits of the event history, and of the payloads that are kept to replay
                 events; 0 keeps none of those.
+            journal: where batches become durable; None writes each into the store at once.
+                Records that it has of this project must be given to `apply` first.
+            project_id: the project's id in the journal.
 
         Raises:
             StoreError: the store or the SQL database cannot be opened.
         """
-        self._committed = committed or (lambda: sql.committed_number(path / sql.FILE))
+        committed = committed or (lambda: sql.committed_number(path / sql.FILE))
         self.path = path
-        self._environment = open_environment(path, map_size=map_size, max_readers=FEW_READERS)
-        reader_check(self._environment)  # frees the slots of a killed writer or gateway
-        self._largest_batch = map_size - _EMPTY_BYTES
-        try:
-            self._tables = ProjectTables(self._environment, path, map_size, limits)
-        except BaseException:
-            self._environment.close()
-            raise
+        self._journal = journal
+        self._project_id = project_id
+        self._waiting = Waiting()
+        self._prepared: tuple[Batch, int] | None = None
+        self._stored = Stored(path, map_size, committed, limits, self._write_waiting)
+        self._tables = self._stored.tables
         self.outbox = self._tables.outbox
-        self._kv = self._tables.kv
-        self._keeps_payloads = self._tables.keeps_payloads
-        self._deduplication = self._tables.deduplication
-        self._reading: Transaction | None = None  # the batch's snapshot, begun by its first read
-        self._clear_effects()
-        self._history_records: list[RecordTuple] = []
-        self._history_payloads: list[bytes] = []
-        self._history_traces: list[EventTrace] = []
-        self._rows: list[LogRow] = []
-        self._rows_since = 0.0
-        self._staged = True  # an earlier process may have left a staged batch
+        super().__init__(keeps_payloads=self._tables.keeps_payloads)
         try:
-            self._settle()
+            self._stored.settle()
         except DatabaseUnreachableError:
             return  # the next read or commit tries again
         except BaseException:
-            self._environment.close()
+            self._stored.close()
             raise
+
+    # ---------------------------------------------------------------- reading
+
+    @property
+    def number(self) -> int:
+        """The number of the last batch that has happened. Numbers have no gaps."""
+        return self._stored.number + self._waiting.count
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the batches that wait for a checkpoint, without what was replaced since."""
+        return self._waiting.bytes
+
+    @property
+    def waiting_since(self) -> float:
+        """When the first of those batches happened (`time.monotonic`); infinite without one."""
+        return self._waiting.since
 
     @property
     def dead_letter_count(self) -> int:
-        """The number of dead letters in the store."""
-        return len(self._tables.dead_letters)
+        """The number of dead letters."""
+        waiting = self._waiting
+        return self._tables.dead_letters.count_after(len(waiting.dead_letters), waiting.resolved)
 
     @property
     def used_bytes(self) -> int:
         """The high-water mark of the store's size, to compare with its size limit."""
-        return used_bytes(self._environment)
+        return self._stored.used_bytes
 
     def read(self, stored_key: bytes) -> bytes | None:
         """Return the value of a stored key (`kv.stored_key`) as the current batch sees it."""
-        value = self.overlay.get(stored_key)
-        if value is not None or stored_key in self.overlay:
+        pairs = self.overlay
+        value = pairs.get(stored_key)
+        if value is not None or stored_key in pairs:
             return value
-        if self._staged:
-            self._settle()
-        with store_errors():
-            if self._reading is None:
-                self._reading = self._environment.begin(db=self._kv)
-            return self._reading.get(stored_key)
+        pairs = self._waiting.pairs
+        value = pairs.get(stored_key)
+        if value is not None or stored_key in pairs:
+            return value
+        return self._stored.value_of(stored_key)
+
+    def read_committed(self, stored_key: bytes) -> bytes | None:
+        """Return the value of a stored key without the current batch, for other threads.
+
+        Two calls may see the states before and after a commit that happens meanwhile.
+        """
+        pairs = self._waiting.pairs  # taken before the snapshot, so that no checkpoint is missed
+        value = pairs.get(stored_key, _ABSENT)
+        if value is not _ABSENT:
+            return cast("bytes | None", value)
+        return self._stored.value_for_thread(stored_key)
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over all stored keys and values of the last commit, in the order of keys."""
-        with store_errors(), self._environment.begin(db=self._kv) as txn:
-            yield from txn.cursor()
-
-    def log(self, row: LogRow) -> None:
-        """Keep a log row for the next commit or flush."""
-        if not self._rows and not self._history_records:
-            self._rows_since = time.monotonic()
-        self._rows.append(row)
-
-    def record(
-        self,
-        events: Sequence[RecordTuple],
-        payloads: Iterable[bytes] = (),
-        traces: Sequence[EventTrace] = (),
-    ) -> None:
-        """Keep history records for the next commit or flush.
-
-        `payloads` belong to `events` in their order. Events whose payload is not kept, such as
-        one above `PAYLOAD_LIMIT`, cannot be replayed. The places of `traces` are indexes of
-        `events`.
-        """
-        for trace in traces:
-            place = len(self._history_records) + trace.place
-            self._history_traces.append(replace(trace, place=place))
-        if not self._rows and not self._history_records:
-            self._rows_since = time.monotonic()
-        if self._keeps_payloads:
-            # Earlier callers may have given no payloads: fill up to one per earlier record.
-            missing = len(self._history_records) - len(self._history_payloads)
-            self._history_payloads.extend([b""] * missing)
-            self._history_payloads.extend(
-                [payload if len(payload) <= PAYLOAD_LIMIT else b"" for payload in payloads]
-            )
-        self._history_records.extend(events)
+        self._write_waiting()
+        with self._stored.begin() as txn:
+            yield from txn.cursor(db=self._tables.kv)
 
     def outcome_of(self, digest: bytes, now_ms: int) -> Outcome | None:
         """Return the stored result of the event with this digest (`deduplication.digest_of`).
@@ -193,41 +172,47 @@ class ProjectStore:
         outcome = self.outcomes.get(digest)
         if outcome is not None:
             return outcome
-        if self._staged:
-            self._settle()
-        with store_errors():
-            if self._reading is None:
-                self._reading = self._environment.begin(db=self._kv)
-            return self._deduplication.outcome(self._reading, digest, now_ms)
+        stored = self._waiting.outcomes.get(digest) or self._stored.outcome_of(digest)
+        return None if stored is None else stored.at(now_ms)
 
     @property
     def has_old_digests(self) -> bool:
         """Whether the store still has digests in the old form (`deduplication.old_digest_of`)."""
-        return self._deduplication.has_old
+        return self._tables.deduplication.has_old
 
     def was_delivered(self, name: str) -> bool:
         """Return whether the broker's delivery with this name was handled."""
-        return name in self.deliveries or self._deduplication.was_delivered(name)
+        return name in self.deliveries or self._tables.deduplication.was_delivered(name)
 
     def leases(self, kind: str) -> list[bytes]:
         """Return the keys of chain transactions that are signed and wait in the outbox.
 
         `kind` is the kind of their entries: `outbox.TRANSACTIONS` and the chain's id.
         """
-        if self._staged:
-            self._settle()
+        if self._stored.staged:
+            self._stored.settle()
         return [bytes.fromhex(target) for target in self.outbox.targets(kind)]
 
     def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
-        """Return an event of the history and its payload as of the last commit, or None."""
-        with store_errors(), self._environment.begin() as txn:
+        """Return an event of the history and its payload, or None.
+
+        An event gets its place from the checkpoint that writes it.
+        """
+        with self._stored.begin() as txn:
             record, payload = self._tables.history.at(txn, place) or (None, None)
         return None if record is None or payload is None else (record, payload)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
-        """Return a dead letter as of the last commit, or None."""
-        with store_errors(), self._environment.begin() as txn:
+        """Return a dead letter as of the last commit, or None.
+
+        A letter gets its number from the checkpoint that writes it.
+        """
+        if number in self._waiting.resolved:
+            return None
+        with self._stored.begin() as txn:
             return self._tables.dead_letters.get(txn, number)
+
+    # ---------------------------------------------------------------- committing
 
     def commit(self, database: ProjectDatabase | None = None) -> None:
         """Commit the effects of the batch and the waiting log rows, all or nothing.
@@ -235,7 +220,8 @@ class ProjectStore:
         A batch without effects writes nothing: its log rows wait until there are enough of
         them or enough time has passed.
 
-        When the batch wrote to SQL, the two stores commit together under SQL's next number n:
+        When the batch wrote to SQL, the two stores commit together under SQL's next number n,
+        without the journal, after a checkpoint:
 
         1. The batch is staged in this store under n and synced.
         2. The SQL database commits its writes together with n. From then on the batch counts.
@@ -253,14 +239,37 @@ class ProjectStore:
                 database's commit failed, or anything after it, the batch may have been committed.
                 Both stores then agree on whether it was.
         """
-        self._end_snapshot()
+        if not self.prepare(database):
+            return
+        assert self._journal is not None
         try:
-            if self._staged:
-                self._settle(database.number if database is not None else None)
+            self._journal.sync()
+        except BaseException:
+            self.dropped()
+            raise
+        self.committed()
+
+    def prepare(self, database: ProjectDatabase | None = None) -> bool:
+        """Do the part of `commit` that comes before the journal's sync.
+
+        Until `committed` or `dropped` nothing but a checkpoint may follow.
+
+        Returns:
+            Whether the batch is in the journal and waits for its sync. If not, the commit is
+            complete: the batch was empty, or it was written into the store.
+
+        Raises:
+            StoreError: as in `commit`.
+        """
+        assert self._prepared is None
+        self._stored.end_snapshot()
+        try:
+            if self._stored.staged:
+                self._stored.settle(database.number if database is not None else None)
             if database is not None and database.wrote:
                 self._commit_both(database)
-            elif self._has_effects() or self._rows_due():
-                self._write()
+                return False
+            return (self._has_effects() or self._rows_due()) and self._add()
         except BaseException:
             self._take_batch()
             raise
@@ -268,91 +277,145 @@ class ProjectStore:
             if database is not None:
                 database.rollback()
 
-    def _commit_both(self, database: ProjectDatabase) -> None:
-        number = database.number() + 1
-        if self._has_effects() or self._rows_due():
-            self._put_stage(self._take_batch(number))
-        database.commit(number)
-        if self._staged:
-            self._settle(lambda: number)
+    def committed(self) -> None:
+        """Note that the prepared batch is on disk: it has happened and waits for a checkpoint."""
+        if self._prepared is not None:
+            self._happened(*self._prepared)
+            self._prepared = None
 
-    def _put_stage(self, batch: Batch) -> None:
-        if batch.sent:
-            self.outbox.create_marker()
-        self._staged = True  # set first: even a failed commit may have reached the disk
-        with store_errors(), self._size_errors(batch), self._environment.begin(write=True) as txn:
-            txn.put(STAGE, encode_record(batch), db=self._tables.stage)
+    def dropped(self) -> None:
+        """Note that the prepared batch is not on disk and never will be: it did not happen."""
+        self._prepared = None
 
-    @contextmanager
-    def _size_errors(self, batch: Batch) -> Iterator[None]:
-        """Raise `BatchTooLargeError` when the batch would not even fit into an empty store."""
-        try:
-            yield
-        except lmdb.MapFullError as error:
-            # Without history and log rows: the node adds those, the handlers do not.
-            size = len(encode_record(replace(batch, chunks=[], payloads=[], traces=[], rows=[])))
-            if size <= self._largest_batch:
-                raise
-            raise BatchTooLargeError(size=size, limit_bytes=self._largest_batch) from error
+    def write_prepared(self) -> None:
+        """Write the prepared batch into the store, because the journal has no room for it.
 
-    def _settle(self, committed: Callable[[], int] | None = None) -> None:
-        """Apply a staged batch if the SQL database has committed its number, else drop it."""
-        with store_errors(), self._environment.begin(db=self._tables.stage) as txn:
-            data = txn.get(STAGE)
-        if data is None:
-            self._staged = False
+        Raises:
+            StoreError: as in `commit`; the batch did not happen.
+        """
+        assert self._prepared is not None
+        batch, _ = self._prepared
+        self._prepared = None
+        self._write_through(batch)
+
+    def apply(self, number: int, batch: bytes) -> None:
+        """Repeat a batch of the journal after a crash; one that the store contains is skipped.
+
+        Raises:
+            JournalDamagedError: a batch before this one is missing.
+            StoreError: the batch cannot be decoded.
+        """
+        if number <= self.number:
             return
-        batch = decode_record(data, Batch)
-        with store_errors():
-            if (committed or self._committed)() < batch.number:
-                with self._environment.begin(write=True) as txn:
-                    txn.delete(STAGE, db=self._tables.stage)
-            else:
-                self._apply_at_any_size(batch, len(data))
-        self._staged = False
+        if number != self.number + 1:
+            raise JournalDamagedError(
+                reason=f"{self.path}: the journal continues with batch {number}, "
+                f"and the store ends with batch {self.number}"
+            )
+        decoded = decode_record(batch, Batch)
+        if decoded.sent:
+            self.outbox.create_marker()
+        self._happened(decoded, len(batch))
 
-    def _apply_at_any_size(self, batch: Batch, size: int) -> None:
-        """Apply a staged batch that is committed in SQL; a full store must not stop it half-way."""
-        try:
-            self._apply(batch)
-        except lmdb.MapFullError:
-            limit = self._environment.info()["map_size"]
-            self._environment.set_mapsize(limit + 2 * size + _GROWTH_BYTES)
-            self._apply(batch)
+    def checkpoint(self) -> None:
+        """Write everything that waits into the store, log rows and event records, too.
+
+        The journal is told that it need not keep these batches any longer. What the size limit
+        has no room for is written beyond it, because its events are answered. Call it between
+        two batches: a reader beside this process then sees every event that was answered.
+
+        Raises:
+            StoreError: the disk is full or failed. The batches wait as before; log rows and event
+                records that belong to no batch yet may be lost.
+        """
+        if not (self._rows or self._history_records or self._waiting):
+            return
+        if self._stored.staged:
+            self._stored.settle()
+        rows = self._take_batch(rows_only=True)
+        has_rows = bool(rows.rows or rows.chunks)
+        if has_rows and self._journal is not None:
+            size = len(encode_record(rows))
+            if self._stored.room.has(self._waiting, rows, size):
+                self._waiting.add(rows, size, 0)
+                has_rows = False
+        self._write_waiting()
+        if has_rows:
+            self._stored.write(rows, 0)
 
     def flush_logs(self) -> None:
-        """Write waiting log rows and event records if they are due.
+        """Commit waiting log rows and event records if they are due.
 
         When the store is full, only these rows are lost.
         """
         if self._rows_due():
-            self._write_rows()
+            self.commit()
 
-    def write_logs(self) -> None:
-        """Write waiting log rows and event records now, so that a reader sees them.
+    def _write_waiting(self) -> None:
+        """Write the batches that wait into the store, in one synced transaction."""
+        if not self._waiting:
+            return
+        self._stored.apply_at_any_size(self._waiting)
+        self._waiting = Waiting()
+        if self._journal is not None:
+            self._journal.release(self._project_id, self.number)
 
-        Call it between two batches only: it would also write the effects of an open batch.
+    def _add(self) -> bool:
+        """Add the batch to the journal, or write it into the store; return whether it waits."""
+        batch = self._take_batch()
+        if self._journal is not None:
+            if self._waiting.bytes >= WAITING_LIMIT:
+                self._write_waiting()
+            data = encode_record(batch)
+            has_room = self._stored.room.has(self._waiting, batch, len(data))
+            if has_room and self._add_to(self._journal, batch, data):
+                return True
+        self._write_through(batch)
+        return False
 
-        Raises:
-            StoreError: the store could not be written; the rows are lost.
-        """
-        if self._rows or self._history_records:
-            self._write_rows()
+    def _add_to(self, journal: JournalWriter, batch: Batch, data: bytes) -> bool:
+        if batch.sent:
+            self.outbox.create_marker()
+        try:
+            journal.add(self._project_id, self.number + 1, data)
+        except JournalFullError:
+            return False
+        self._prepared = batch, len(data)
+        return True
 
-    def _write_rows(self) -> None:
-        if self._staged:
-            self._settle()
-        self._write()
+    def _write_through(self, batch: Batch) -> None:
+        self._write_waiting()
+        self._stored.write(batch, 1)
+
+    def _happened(self, batch: Batch, size: int) -> None:
+        """Count a batch that is in the journal."""
+        waiting = self._waiting
+        known = len(waiting.sent)
+        waiting.add(batch, size)
+        if batch.sent:
+            self.outbox.wait(waiting.sent[known:])
+        if batch.deliveries:
+            self._tables.deduplication.delivered(batch.deliveries)
+
+    def _commit_both(self, database: ProjectDatabase) -> None:
+        number = database.number() + 1
+        self._write_waiting()
+        if self._has_effects() or self._rows_due():
+            self._stored.put_stage(self._take_batch(number))
+        database.commit(number)
+        if self._stored.staged:
+            self._stored.settle(lambda: number)
+
+    # ---------------------------------------------------------------- maintenance
 
     def probe(self, size: int) -> None:
-        """Write `size` bytes and remove them, to test whether the store can be written.
+        """Write all that waits, and `size` bytes that are removed, to test the store.
 
         Raises:
             StoreError: the store cannot be written.
         """
-        self._end_snapshot()
-        with store_errors():
-            write_probe(self._environment, size)
+        self._write_waiting()
+        self._stored.probe(size)
 
     def clear_log(self, instance_id: int) -> None:
         """Delete all log rows of an instance, at once.
@@ -360,92 +423,23 @@ class ProjectStore:
         Raises:
             StoreError: the store could not be written.
         """
-        if self._staged:
-            self._settle()
+        if self._stored.staged:
+            self._stored.settle()
+        self._write_waiting()
         self._rows = [row for row in self._rows if row.instance_id != instance_id]
-        with store_errors(), self._environment.begin(write=True) as txn:
-            self._tables.logs.remove(txn, lambda row: row.instance_id == instance_id)
-
-    def _clear_effects(self) -> None:
-        self.overlay: dict[bytes, bytes | None] = {}
-        self.sent: list[OutboxEntry] = []
-        self.metrics: list[MetricRow] = []
-        self.dead_letters: list[DeadLetter] = []
-        self.resolved: list[int] = []
-        self.outcomes: dict[bytes, Outcome] = {}
-        self.deliveries: dict[str, None] = {}
-
-    def _has_effects(self) -> bool:
-        return bool(
-            self.overlay
-            or self.sent
-            or self.metrics
-            or self.dead_letters
-            or self.resolved
-            or self.outcomes
-            or self.deliveries
-        )
-
-    def _rows_due(self) -> bool:
-        return bool(self._rows or self._history_records) and (
-            len(self._rows) >= _LOG_PENDING_LIMIT
-            or len(self._history_records) >= GATHERED_EVENTS
-            or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
-        )
-
-    def _take_batch(self, number: int = 0) -> Batch:
-        """Move all collected effects and rows into a batch, and start with empty ones."""
-        chunks = [chunk_of(self._history_records)] if self._history_records else []
-        payloads = [Payloads(self._history_payloads)] if chunks and self._keeps_payloads else []
-        batch = Batch(
-            number,
-            list(self.overlay.items()),
-            self.sent,
-            self.metrics,
-            self.dead_letters,
-            self.resolved,
-            chunks,
-            self._rows,
-            list(self.outcomes.items()),
-            list(self.deliveries),
-            payloads,
-            self._history_traces,
-        )
-        self._clear_effects()
-        self._history_records, self._history_payloads = [], []
-        self._history_traces, self._rows = [], []
-        return batch
-
-    def _write(self) -> None:
-        batch = self._take_batch()
-        with store_errors(), self._size_errors(batch):
-            self._apply(batch)
-
-    def _apply(self, batch: Batch) -> None:
-        if batch.sent:
-            self.outbox.create_marker()
-        with self._environment.begin(write=True) as txn:
-            written = self._tables.put(txn, batch)
-        self._tables.committed(batch, written)
+        self._stored.clear_log(instance_id)
 
     def free_readers(self) -> None:
         """Free the reader slots of dead processes, so that their old pages can be reused."""
-        reader_check(self._environment)
+        reader_check(self._stored.environment)
 
     def close(self) -> None:
-        """Write waiting log rows and event records, and close.
+        """Write all that waits, log rows and event records, too, and close.
 
         The effects of an unfinished batch are dropped.
         """
         self._clear_effects()
-        self._rows_since = 0.0
         try:
-            self.flush_logs()
+            self.checkpoint()
         finally:
-            self._end_snapshot()
-            self._environment.close()
-
-    def _end_snapshot(self) -> None:
-        if self._reading is not None:
-            self._reading.abort()
-            self._reading = None
+            self._stored.close()

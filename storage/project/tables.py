@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,13 +10,18 @@ import lmdb
 
 from fieldbrook.core import clock
 from fieldbrook.storage.lmdb.environment import store_errors
+from fieldbrook.storage.lmdb.ids import from_key, to_key
 from fieldbrook.storage.lmdb.rows import RowTable
-from fieldbrook.storage.lmdb.schema import open_meta
-from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.batch import STAGE, Batch
+from fieldbrook.storage.lmdb.schema import META, make_store, open_meta
+from fieldbrook.storage.project import dead_letters, deduplication, kv, outbox
+from fieldbrook.storage.project.commit.batch import STAGE
+from fieldbrook.storage.project.commit.waiting import Waiting
 from fieldbrook.storage.project.dead_letters import NO_CHANGE, DeadLetterChange, DeadLetters
 from fieldbrook.storage.project.deduplication import Deduplication
+from fieldbrook.storage.project.history import tables as history
+from fieldbrook.storage.project.history.chunks import Part
 from fieldbrook.storage.project.history.tables import HistoryLimits, HistoryTables
+from fieldbrook.storage.project.history.traces import TRACES
 from fieldbrook.storage.project.outbox import Added, Outbox
 from fieldbrook.storage.project.rows import (
     LOG_ROWS_LIMIT,
@@ -27,11 +33,19 @@ from fieldbrook.storage.project.rows import (
 )
 
 if TYPE_CHECKING:
+    Database = lmdb._Database
     Transaction = lmdb.Transaction[bytes]
 
 SCHEMA = 1
 UNMARKED = 1  # the schema of stores from before the schema was recorded
 WHAT = "a project's store"
+NUMBER_CELL = b"number"  # in `meta`: the number of the last batch that the store contains
+TABLES = (
+    *(META, kv.DATABASE, STAGE, LOGS, METRICS, dead_letters.DATABASE, TRACES),
+    *(history.DATABASE, history.PAYLOADS, history.FAILURES),
+    *(deduplication.OUTCOMES, deduplication.ORDER, deduplication.DELIVERIES),
+    *(outbox.DATABASE, outbox.DELIVERED),
+)
 # The limit for logs, metrics, payloads and dead letters, for each of them: 64 MiB, or a
 # smaller share of the store's size limit, which leaves room for the handlers' own pairs.
 _KEPT_BYTES = 64 << 20
@@ -44,15 +58,21 @@ class Written(NamedTuple):
     outbox: Added
     dead_letters: DeadLetterChange
     digests: int
+    history: Sequence[Part]
 
 
 class ProjectTables:
     """The tables of one open project store; its owner is the only writer."""
 
     def __init__(
-        self, environment: lmdb.Environment, folder: Path, map_size: int, limits: HistoryLimits
+        self,
+        environment: lmdb.Environment,
+        folder: Path,
+        map_size: int,
+        limits: HistoryLimits,
+        checkpoint: Callable[[], None],
     ) -> None:
-        """Open the tables; see `ProjectStore` for the arguments."""
+        """Open the tables; see `ProjectStore` and `Outbox` for the arguments."""
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         limits = HistoryLimits(
             min(limits.history_bytes, map_size // _KEPT_SHARE),
@@ -61,7 +81,8 @@ class ProjectTables:
         )
         self.keeps_payloads = limits.replayable_bytes > 0
         with store_errors():
-            open_meta(environment, WHAT, SCHEMA, create=True, unmarked=UNMARKED)
+            make_store(environment, TABLES, SCHEMA)
+            self._meta = open_meta(environment, WHAT, SCHEMA, create=True, unmarked=UNMARKED)
             self.kv = environment.open_db(kv.DATABASE)
             self.stage = environment.open_db(STAGE)
             self.logs = RowTable(
@@ -75,36 +96,64 @@ class ProjectTables:
             self.dead_letters = DeadLetters(environment, kept)
             self.history = HistoryTables(environment, create=True, limits=limits)
             self.deduplication = Deduplication(environment, map_size // _KEPT_SHARE)
-            self.outbox = Outbox(environment, folder)
+            self.outbox = Outbox(environment, folder, checkpoint)
+            self._all = [environment.open_db(name) for name in TABLES]
 
-    def put(self, txn: Transaction, batch: Batch) -> Written:
-        """Write a batch inside a transaction; call `committed` once that is on disk."""
-        for key, value in batch.pairs:
-            if value is not None:
-                txn.put(key, value, db=self.kv)
-            else:
-                txn.delete(key, db=self.kv)
-        added = self.outbox.add(txn, batch.sent) if batch.sent else {}
-        if batch.metrics:
-            self.metrics.append(txn, batch.metrics)
-        dead_letters = NO_CHANGE
-        if batch.dead_letters or batch.resolved:
-            dead_letters = self.dead_letters.add(txn, batch.dead_letters, batch.resolved)
-        for chunk in batch.chunks:  # at most one
-            self.history.append(txn, chunk, batch.payloads, batch.traces)
-        if batch.rows:
-            self.logs.append(txn, batch.rows)
-        digests = self.deduplication.put(txn, batch.outcomes, batch.deliveries, clock.now_ms())
-        if batch.number:
-            txn.delete(STAGE, db=self.stage)
-        return Written(added, dead_letters, digests)
+    def number(self, txn: Transaction) -> int:
+        """Return the number of the last batch that the store contains."""
+        return from_key(txn.get(NUMBER_CELL, b"", db=self._meta))
 
-    def committed(self, batch: Batch, written: Written) -> None:
-        """Note that the transaction with this batch is on disk."""
+    def put(self, txn: Transaction, effects: Waiting, number: int) -> Written:
+        """Write effects inside a transaction; call `committed` once that is on disk.
+
+        `number` is that of the last batch among them.
+        """
+        self._put_pairs(txn, effects.pairs)
+        added = self.outbox.add(txn, effects.sent) if effects.sent else {}
+        if effects.metrics:
+            self.metrics.append(txn, effects.metrics)
+        letters = NO_CHANGE
+        if effects.dead_letters or effects.resolved:
+            letters = self.dead_letters.add(txn, effects.dead_letters, effects.resolved)
+        parts: Sequence[Part] = ()
+        if effects.records:
+            parts = self.history.append(txn, effects.records, effects.payloads, effects.traces)
+        if effects.rows:
+            self.logs.append(txn, effects.rows)
+        names = effects.deliveries
+        digests = self.deduplication.put(txn, effects.outcomes, names, clock.now_ms())
+        txn.put(NUMBER_CELL, to_key(number), db=self._meta)
+        return Written(added, letters, digests, parts)
+
+    def _put_pairs(self, txn: Transaction, pairs: Mapping[bytes, bytes | None]) -> None:
+        # Sorted, because neighbours then share pages: a third of the time with many keys.
+        items = sorted((key, value) for key, value in pairs.items() if value is not None)
+        if items:
+            txn.cursor(db=self.kv).putmulti(items)
+        if len(items) < len(pairs):
+            for key, value in pairs.items():
+                if value is None:
+                    txn.delete(key, db=self.kv)
+
+    def committed(self, effects: Waiting, written: Written) -> None:
+        """Note that the transaction with these effects is on disk."""
         self.dead_letters.committed(written.dead_letters)
-        self.deduplication.committed(written.digests, batch.deliveries)
-        if batch.chunks:
-            self.history.committed(len(batch.traces))
-        self.logs.committed(len(batch.rows))
-        self.metrics.committed(len(batch.metrics))
+        self.deduplication.committed(written.digests, effects.deliveries)
+        if written.history:
+            self.history.committed(written.history)
+        self.logs.committed(len(effects.rows))
+        self.metrics.committed(len(effects.metrics))
         self.outbox.committed(written.outbox)
+
+    def pages(self, txn: Transaction) -> int:
+        """Return how many pages all tables have, without those that were freed."""
+        return sum(_pages_of(txn, table) for table in self._all)
+
+    def pages_by_key(self, txn: Transaction) -> int:
+        """Return how many pages the tables have whose keys come in no order."""
+        return sum(_pages_of(txn, table) for table in (self.kv, self.deduplication.outcomes))
+
+
+def _pages_of(txn: Transaction, table: Database) -> int:
+    stat = txn.stat(table)
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

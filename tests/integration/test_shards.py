@@ -266,9 +266,9 @@ def test_traced_events_are_run_by_the_project_between_those_of_the_shards(make: 
     assert [r[0][0] for r in codes(project.round(events))] == [n // 6 + 1 for n in range(180)]
     assert project.shards is not None
     assert project.shards.kept > 60
-    project.store.write_logs()
+    project.store.checkpoint()
     reader = ProjectStoreReader.__new__(ProjectStoreReader)
-    reader._environment = project.store._environment
+    reader._environment = project.store._stored.environment
     page = reader.find_events(EventFilter(publisher_id=1_003), 0, 100)
     traces = [reader.trace_at(row.place) for row in page.rows[::-1]]
     calls = [[call.function for call in trace.calls] for trace in traces[:5] if trace]

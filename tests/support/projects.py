@@ -157,7 +157,7 @@ class Project:
         store = self.store
         store._rows_since = 0.0
         store.flush_logs()
-        reader._environment, reader._kv = store._environment, store._kv
+        reader._environment, reader._kv = store._stored.environment, store._tables.kv
         reader._logs = store._tables.logs
         scope = kv.scope(self.applet_id)
         keys = reader.kv_keys(self.applet_id, b"", 1000)

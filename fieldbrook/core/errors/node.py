@@ -64,6 +64,23 @@ class BatchTooLargeError(StoreError):
     template = "the batch writes {size} bytes; the store has room for {limit_bytes}"
 
 
+class JournalFullError(StoreError):
+    """The journal has no room for the batch: it is larger than a segment, or no segment is free."""
+
+
+class JournalOutcomeError(StoreError):
+    """The journal could not be synced, and it is open whether the batches in it happened."""
+
+
+class JournalBusyError(StoreError):
+    """Another process uses the journal: a worker that still runs, or is about to end."""
+
+
+class JournalDamagedError(StoreError):
+    """Batches of the journal are damaged or missing. The details are `reason`, and as far as they
+    are known `file`, `offset` in bytes, `project` and `number` of the batch."""
+
+
 class DatabaseUnreachableError(StoreError):
     """The SQL server of the project's database does not answer, or the connection was lost during
     the event. Either nothing was committed, or the commit number on the server decides this

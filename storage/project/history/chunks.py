@@ -6,9 +6,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from fieldbrook.storage.project.history.records import (
     DUPLICATE,
@@ -17,6 +18,7 @@ from fieldbrook.storage.project.history.records import (
     RecordTuple,
     replay_of,
 )
+from fieldbrook.storage.project.history.traces import EventTrace
 
 GATHERED_EVENTS = 1_000
 PLACES = 1 << 16  # place = number of the chunk * this + index in the chunk
@@ -62,9 +64,56 @@ class Payloads(msgspec.Struct, array_like=True, frozen=True):
     payloads: list[bytes]
 
 
-def chunk_of(events: list[RecordTuple]) -> Chunk:
-    """Combine records into the chunk that is written; there must be at least one."""
-    return Chunk(cast("list[EventRecord]", events), head_of(events))
+class Part(NamedTuple):
+    """A chunk to be written, its payloads if any are kept, and the traces of its events.
+
+    The places of traces are indexes in the chunk.
+    """
+
+    chunk: Chunk
+    payloads: Payloads | None
+    traces: Sequence[EventTrace]
+
+
+def parts_of(
+    records: Sequence[RecordTuple],
+    payloads: Sequence[bytes],
+    traces: Sequence[EventTrace],
+    limit_bytes: int,
+) -> list[Part]:
+    """Divide records into as few chunks as possible.
+
+    Args:
+        records: in the order in which the events were handled.
+        payloads: of the first records, or none at all.
+        traces: in the order of their places, which are indexes of `records`.
+        limit_bytes: how large the payloads of one chunk may be; a single one may be larger.
+    """
+    parts: list[Part] = []
+    first = 0
+    while first < len(records):
+        last = min(first + GATHERED_EVENTS, len(records))
+        last = _end_of_part(payloads, first, last, limit_bytes)
+        chosen = records[first:last]
+        parts.append(
+            Part(
+                Chunk(cast("list[EventRecord]", chosen), head_of(chosen)),
+                Payloads(list(payloads[first:last])) if payloads else None,
+                [replace(t, place=t.place - first) for t in traces if first <= t.place < last],
+            )
+        )
+        first = last
+    return parts
+
+
+def _end_of_part(payloads: Sequence[bytes], first: int, last: int, limit_bytes: int) -> int:
+    """Return where a part ends that begins at `first` and has no record from `last` on."""
+    size = 0
+    for index, payload in enumerate(payloads[first:last], first):
+        size += len(payload)
+        if size > limit_bytes and index > first:
+            return index
+    return last
 
 
 def failed_part(chunk: Chunk) -> Chunk | None:

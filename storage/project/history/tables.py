@@ -6,16 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import lmdb
+from msgspec.structs import replace
 
 from fieldbrook.storage.lmdb.rows import RowTable
 from fieldbrook.storage.project.history.chunks import (
     PLACES,
     Chunk,
+    Part,
     Payloads,
     StoredChunk,
     failed_part,
+    parts_of,
 )
-from fieldbrook.storage.project.history.records import EventRecord
+from fieldbrook.storage.project.history.records import EventRecord, RecordTuple
 from fieldbrook.storage.project.history.traces import TRACES_BYTES, EventTrace, Traces
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ HISTORY_BYTES = 8 << 20
 PAYLOAD_LIMIT = 8 << 10  # larger payloads are not kept: a few would displace all others
 REPLAYABLE_BYTES = 4 << 20  # for all payloads of a project
 _FAILURES_SHARE = 4  # failed events take up to this fraction (1/4) of the history in addition
+_PART_BYTES = 256 << 10  # of the payloads of one chunk
+_PART_SHARE = 8
 _NO_LIMIT = 1 << 40
 _ROWS = 1 << 30
 
@@ -74,34 +79,40 @@ class HistoryTables:
         except lmdb.NotFoundError:
             if create:
                 raise
-        self.payloads.follow(self.chunks)
+        # A chunk of payloads that is dropped should be a small part of all.
+        self._part_bytes = min(_PART_BYTES, replayable // _PART_SHARE)
 
     def append(
         self,
         txn: Transaction,
-        chunk: Chunk,
-        payloads: Sequence[Payloads],
+        records: Sequence[RecordTuple],
+        payloads: Sequence[bytes],
         traces: Sequence[EventTrace],
-    ) -> None:
-        """Write a chunk, its payloads if any are kept, and the traces of its events.
+    ) -> list[Part]:
+        """Write records as chunks, with payloads if any are kept, and traces; see `parts_of`.
 
-        Call `committed` once the transaction is on disk.
+        Call `committed` with the result once the transaction is on disk.
         """
-        if traces and self.traces is not None:
-            self.traces.append(txn, traces, self.chunks.next_number * PLACES)
-        self.chunks.append(txn, [chunk])
-        self.payloads.append(txn, payloads)
-        failed = failed_part(chunk)
-        if failed is not None and self.failures is not None:
-            self.failures.follow(self.chunks)
-            self.failures.append(txn, [failed])
+        parts = parts_of(records, payloads, traces, self._part_bytes)
+        first = self.chunks.next_number
+        self.chunks.append(txn, [part.chunk for part in parts])
+        kept = [part.payloads for part in parts if part.payloads is not None]
+        self.payloads.append(txn, kept, first)
+        placed: list[EventTrace] = []
+        for number, part in enumerate(parts, first):
+            placed += [replace(t, place=number * PLACES + t.place) for t in part.traces]
+            failed = failed_part(part.chunk)
+            if failed is not None and self.failures is not None:
+                self.failures.append(txn, [failed], number)
+        if placed and self.traces is not None:
+            self.traces.append(txn, placed)
+        return parts
 
-    def committed(self, traces: int) -> None:
-        """Note that the transaction with the appended chunk and its traces is on disk."""
+    def committed(self, parts: Sequence[Part]) -> None:
+        """Note that the transaction with these parts is on disk."""
         if self.traces is not None:
-            self.traces.committed(traces)
-        self.chunks.committed(1)
-        self.payloads.follow(self.chunks)
+            self.traces.committed(sum(len(part.traces) for part in parts))
+        self.chunks.committed(len(parts))
 
     def backwards(self, txn: Transaction, last: int | None = None) -> Iterator[StoredChunk]:
         """Iterate over chunks, the newest first: whole ones, then failed events of removed ones.

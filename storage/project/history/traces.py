@@ -23,8 +23,8 @@ _ROWS = 1 << 30
 class EventTrace(msgspec.Struct, array_like=True, frozen=True):
     """The host calls of one event in order; `omitted` calls after them were not kept.
 
-    `place` is the event's place in the history; in a batch that is not written yet, it is the
-    event's index among the events of the batch.
+    `place` is the event's place in the history; before it is written, it is the index of the event
+    among the events of its batch.
     """
 
     place: int
@@ -47,13 +47,12 @@ class Traces:
             environment, TRACES, EventTrace, _ROWS, limit_bytes=limit_bytes, create=create
         )
 
-    def append(self, txn: Transaction, traces: Sequence[EventTrace], first_place: int) -> None:
-        """Write the traces of a batch whose events begin at this place.
+    def append(self, txn: Transaction, traces: Sequence[EventTrace]) -> None:
+        """Write traces with their places in the history, in ascending order.
 
         Call `committed` once the transaction is on disk.
         """
-        rows = [msgspec.structs.replace(t, place=first_place + t.place) for t in traces]
-        self._table.append(txn, rows)
+        self._table.append(txn, traces)
 
     def committed(self, count: int) -> None:
         """Note that the transaction with `count` appended traces is on disk."""

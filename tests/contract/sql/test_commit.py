@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.errors import DatabaseUnreachableError, StoreError
-from fieldbrook.storage.project import store as project_store
+from fieldbrook.storage.project.commit import effects
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.history.records import event_record
 from fieldbrook.storage.project.history.search import EventFilter, find_events
@@ -76,7 +76,7 @@ class Project:
         assert count == last, "a batch is missing or there twice"
         key = int(self.store.read(KEY) or 0)
         assert [int(entry.body) for _, entry in self.store.outbox.first(99)] == [*range(1, key + 1)]
-        with self.store._environment.begin() as txn:
+        with self.store._stored.environment.begin() as txn:
             measured = self.store._tables.metrics.after(txn, 0, 99)
             events = find_events(txn, self.store._tables.history, EventFilter(), 0, 99).rows
         assert sorted(int(event.record.event_id) for event in events) == [*range(1, key + 1)]
@@ -152,21 +152,27 @@ def _interrupt(project: Project) -> None:
 
 
 CUTS: dict[str, tuple[Callable[[Project, Callable[[], None]], None], bool]] = {
-    "before the stage is written": (lambda p, then: _before(p.store, "_put_stage", then), False),
-    "after the stage is written": (lambda p, then: _after(p.store, "_put_stage", then), False),
+    "before the stage is written": (
+        lambda p, then: _before(p.store._stored, "put_stage", then),
+        False,
+    ),
+    "after the stage is written": (
+        lambda p, then: _after(p.store._stored, "put_stage", then),
+        False,
+    ),
     "before the number is written": (lambda p, then: _at_statement(p, "UPDATE ", then), False),
     "before the SQL commit": (lambda p, then: _at_statement(p, "COMMIT", then), False),
     "after the SQL commit": (lambda p, then: _after(p.sql, "commit", then), True),
-    "before the stage is applied": (lambda p, then: _before(p.store, "_apply", then), True),
+    "before the stage is applied": (lambda p, then: _before(p.store._stored, "apply", then), True),
     "while the stage is applied": (lambda p, then: _after(p.store._tables, "put", then), True),
-    "after the stage is applied": (lambda p, then: _after(p.store, "_apply", then), True),
+    "after the stage is applied": (lambda p, then: _after(p.store._stored, "apply", then), True),
 }
 AT_STATEMENTS = ("before the number is written", "before the SQL commit")
 
 
 def child(path: str, dsn: str, cut: str) -> None:
     """Commit batches, and be killed within the last."""
-    project_store._LOG_FLUSH_S = 0.0
+    effects._LOG_FLUSH_S = 0.0
     project = Project(Path(path), Backend(dsn))
     for number in range(1, LAST):
         project.batch(number)
@@ -206,7 +212,7 @@ def test_a_process_killed_within_a_commit_leaves_both_stores_agreeing(
 def test_a_step_that_fails_leaves_both_stores_agreeing_without_a_restart(
     project: Project, cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_store, "_LOG_FLUSH_S", 0.0)
+    monkeypatch.setattr(effects, "_LOG_FLUSH_S", 0.0)
     for number in range(1, LAST):
         project.batch(number)
     place, happened = CUTS[cut]
@@ -214,8 +220,8 @@ def test_a_step_that_fails_leaves_both_stores_agreeing_without_a_restart(
     place(project, (lambda: _interrupt(project)) if cut in AT_STATEMENTS else _fail)
     with pytest.raises(StoreError):
         project.batch(LAST)
-    for owner in (project.store, project.store._tables, project.sql):
-        for name in ("_put_stage", "_apply", "put", "commit"):
+    for owner in (project.store._stored, project.store._tables, project.sql):
+        for name in ("put_stage", "apply", "put", "commit"):
             vars(owner).pop(name, None)
     expected = LAST if happened else LAST - 1
     assert project.numbers() == (expected, expected)
@@ -243,10 +249,10 @@ def test_a_batch_that_fits_only_as_a_stage_is_applied_beyond_the_limit(project: 
 
 def test_a_stage_of_a_number_that_was_used_again_is_not_applied(project: Project) -> None:
     project.batch(1)
-    _after(project.store, "_put_stage", _fail)
+    _after(project.store._stored, "put_stage", _fail)
     with pytest.raises(StoreError):
         project.batch(2)
-    vars(project.store).pop("_put_stage")
+    vars(project.store._stored).pop("put_stage")
     project.sql.begin_event()
     project.sql.execute(b'{"statement":"INSERT INTO t (n) VALUES (2)","params":[]}')
     project.sql.keep_event()
@@ -260,7 +266,7 @@ def test_a_batch_that_only_reads_sql_is_committed_in_one_step(project: Project) 
     project.sql.query(b'{"statement":"SELECT 1","params":[]}')
     project.sql.keep_event()
     project.store.overlay[KEY] = b"5"
-    _before(project.store, "_put_stage", _fail)
+    _before(project.store._stored, "put_stage", _fail)
     project.store.commit(project.sql)
     assert project.store.read(KEY) == b"5"
     assert project.sql.number() == 1
@@ -442,10 +448,10 @@ def test_a_server_that_is_down_refuses_events_and_a_stage_waits_for_it(
     path = tmp_path / "p"
     first = Project(path, backend)
     first.batch(1)
-    _before(first.store, "_settle", _fail)  # committed, and the stage is not applied
+    _before(first.store._stored, "settle", _fail)  # committed, and the stage is not applied
     with pytest.raises(StoreError, match="cut"):
         first.batch(2)
-    vars(first.store).pop("_settle")
+    vars(first.store._stored).pop("settle")
     first.close()
     postgres.stop()
     try:

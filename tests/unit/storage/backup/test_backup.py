@@ -20,7 +20,7 @@ from fieldbrook.storage.backup import verify as verify_module
 from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.lmdb.codec import encode_record
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.batch import Batch
+from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.outbox import is_parked, release
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore

@@ -11,7 +11,7 @@ import pytest
 from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.backup.verify_in_child import verify_in_child
 from fieldbrook.storage.lmdb.codec import encode_record
-from fieldbrook.storage.project.batch import Batch
+from fieldbrook.storage.project.commit.batch import Batch
 from tests.unit.storage.backup.data_folder import (
     SHA256,
     change,

@@ -30,8 +30,8 @@ def add_dead_letters(store: ProjectStore, *event_ids: str, payload: bytes = b"p"
 def reader_of(store: ProjectStore) -> ProjectStoreReader:
     """A second process's view; LMDB forbids two in one, so the environment is shared."""
     reader = ProjectStoreReader.__new__(ProjectStoreReader)
-    reader._environment = store._environment
-    reader._kv, reader._logs = store._kv, store._tables.logs
+    reader._environment = store._stored.environment
+    reader._kv, reader._logs = store._tables.kv, store._tables.logs
     return reader
 
 

@@ -13,7 +13,7 @@ from fieldbrook.core.errors import BatchTooLargeError, StoreError
 from fieldbrook.storage.lmdb import rows
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.project import kv, tables
-from fieldbrook.storage.project import store as project_store
+from fieldbrook.storage.project.commit import effects
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.rows import LogRow, MetricRow
@@ -45,8 +45,8 @@ def paged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProjectStore]:
 def reader_of(store: ProjectStore) -> ProjectStoreReader:
     """A second process's view; LMDB forbids two in one, so the environment is shared."""
     reader = ProjectStoreReader.__new__(ProjectStoreReader)
-    reader._environment = store._environment
-    reader._kv, reader._logs = store._kv, store._tables.logs
+    reader._environment = store._stored.environment
+    reader._kv, reader._logs = store._tables.kv, store._tables.logs
     return reader
 
 
@@ -110,7 +110,7 @@ def test_log_rows_wait_for_a_commit_or_their_time(
     store.commit()
     assert texts(store) == ["one"]
     store.log(row("two"))
-    monkeypatch.setattr(project_store, "_LOG_FLUSH_S", 0.0)
+    monkeypatch.setattr(effects, "_LOG_FLUSH_S", 0.0)
     store.flush_logs()
     assert texts(store) == ["one", "two"]
 
@@ -174,8 +174,8 @@ def test_a_staged_batch_remembers_the_keys_that_it_deletes(store: ProjectStore) 
     store.overlay[KEY] = b"1"
     store.commit()
     store.overlay[KEY] = None
-    store._put_stage(store._take_batch(1))
-    store._settle(lambda: 1)
+    store._stored.put_stage(store._take_batch(1))
+    store._stored.settle(lambda: 1)
     assert store.read(KEY) is None
 
 

@@ -12,7 +12,7 @@ from fieldbrook.storage.project.history import flow
 from fieldbrook.storage.project.history.flow import Flow, Sender
 from fieldbrook.storage.project.history.records import RecordTuple, event_record
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.outbox import DeliveryCounts, OutboxEntry
+from fieldbrook.storage.project.outbox import DeliveryCounts, OutboxEntry, encoded_entry
 from tests.unit.storage.project.history.test_search import History
 
 NOW = 1_000_000
@@ -84,8 +84,8 @@ def test_a_project_without_events_has_an_empty_flow(history: History) -> None:
 def test_what_was_sent_is_counted_by_kind(history: History) -> None:
     store = history.store
     entries = [OutboxEntry(kind, "to", b"x", "e", "a", 9, NOW) for kind in ("mqtt", "chain:4690")]
-    with store._environment.begin(write=True) as txn:
-        added = store.outbox.add(txn, [*entries, *entries, entries[1]])
+    with store._stored.environment.begin(write=True) as txn:
+        added = store.outbox.add(txn, [*map(encoded_entry, [*entries, *entries, entries[1]])])
     store.outbox.committed(added)
     first, second, third, *_ = sorted(added)
     store.outbox.remove([first], {second: "too large"})

@@ -42,13 +42,13 @@ class History:
     def __init__(self, path: Path, limits: HistoryLimits) -> None:
         self.store = ProjectStore(path, 1 << 24, limits=limits)
         self.reader = ProjectStoreReader.__new__(ProjectStoreReader)
-        self.reader._environment = self.store._environment
+        self.reader._environment = self.store._stored.environment
         self.reader._logs = self.store._tables.logs
 
     def write(self, *records: RecordTuple) -> None:
         """Write a chunk."""
         self.store.record(records, [b"abc"] * len(records))
-        self.store.write_logs()
+        self.store.checkpoint()
 
     def find(self, wanted: EventFilter, limit: int = 100) -> list[str]:
         """The ids of all matching events, page by page."""
@@ -168,8 +168,8 @@ def test_no_event_is_missed_by_its_type_however_many_types_there_are(
 def test_a_chunk_of_an_earlier_version_has_no_head_and_is_read_all_the_same(
     history: History,
 ) -> None:
-    with history.store._environment.begin(write=True) as txn:
-        database = history.store._environment.open_db(DATABASE, txn)
+    with history.store._stored.environment.begin(write=True) as txn:
+        database = history.store._stored.environment.open_db(DATABASE, txn)
         old = msgspec.msgpack.encode([[record("old"), record("old-bad", result=TRAPPED)]])
         txn.put((1).to_bytes(8, "big"), old, db=database)
     (chunk,) = history.reader.events_after(0, 10)

@@ -31,7 +31,7 @@ class Stored:
     def __init__(self, path: Path) -> None:
         self.store = ProjectStore(path, MAP_BYTES)
         self.reader = ProjectStoreReader.__new__(ProjectStoreReader)
-        self.reader._environment = self.store._environment
+        self.reader._environment = self.store._stored.environment
 
     def names(self, place: int) -> list[str] | None:
         trace = self.reader.trace_at(place)
@@ -56,11 +56,11 @@ def test_a_trace_is_found_by_the_place_of_its_event_in_whichever_part_of_a_batch
     store = stored.store
     store.record([RECORD] * 3, traces=[EventTrace(1, [call("a")])])
     store.record([RECORD] * 2, traces=[EventTrace(0, [call("b"), call("c")], 4)])
-    store.write_logs()
+    store.checkpoint()
     store.record([RECORD])
-    store.write_logs()
+    store.checkpoint()
     store.record([RECORD], traces=[EventTrace(0, [])])
-    store.write_logs()
+    store.checkpoint()
     places = stored.places()
     assert places == [*range(PLACES, PLACES + 5), 2 * PLACES, 3 * PLACES]
     found = [stored.names(place) for place in places]
@@ -78,7 +78,7 @@ def test_the_newest_traces_stay_within_their_size_and_the_events_of_others_stay(
     store = stored.store
     for number in range(400):
         store.record([RECORD], traces=[EventTrace(0, [call(f"f{number}", 20_000)])])
-        store.write_logs()
+        store.checkpoint()
     places = stored.places()
     assert len(places) == 400
     kept = [at for at, place in enumerate(places) if stored.names(place)]
@@ -86,7 +86,7 @@ def test_the_newest_traces_stay_within_their_size_and_the_events_of_others_stay(
     assert len(kept) == stored.reader.trace_count()
     assert ROOM_BYTES // 2 < len(kept) * 20_000 <= ROOM_BYTES
     assert stored.names(places[-1]) == ["f399"]
-    assert used_bytes(store._environment) < MAP_BYTES // 2
+    assert used_bytes(store._stored.environment) < MAP_BYTES // 2
 
 
 def test_a_batch_that_could_not_be_written_leaves_no_trace_for_the_next_one(
@@ -96,5 +96,5 @@ def test_a_batch_that_could_not_be_written_leaves_no_trace_for_the_next_one(
     store.record([RECORD] * 2, traces=[EventTrace(1, [call("lost")])])
     store._take_batch()  # what a failed commit drops
     store.record([RECORD] * 2)
-    store.write_logs()
+    store.checkpoint()
     assert [stored.names(place) for place in stored.places()] == [None, None]

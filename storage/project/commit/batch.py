@@ -6,7 +6,8 @@ import msgspec
 
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history.chunks import Chunk, Payloads
+from fieldbrook.storage.project.history.chunks import Payloads
+from fieldbrook.storage.project.history.records import RecordTuple
 from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.rows import LogRow, MetricRow
@@ -15,11 +16,19 @@ STAGE = b"stage"
 """The name of the table with the staged batch, and the batch's key in it."""
 
 
+class Recorded(msgspec.Struct, array_like=True, frozen=True):
+    """The history records of a batch: a `Chunk` whose head is made when the chunk is written."""
+
+    events: list[RecordTuple]
+
+
 class Batch(msgspec.Struct, array_like=True, frozen=True):
     """Everything that one batch writes to this store.
 
     A batch with a `number` above 0 is staged: it waits until the SQL database has committed
-    its own part under that number. A pair without a value deletes its key.
+    its own part under that number. A pair without a value deletes its key. There is at most one
+    item in `chunks` and in `payloads`. `time_ms` is the time of the commit in Unix milliseconds,
+    0 in batches of earlier versions.
     """
 
     number: int
@@ -28,9 +37,10 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     metrics: list[MetricRow]
     dead_letters: list[DeadLetter]
     resolved: list[int]
-    chunks: list[Chunk]
+    chunks: list[Recorded]
     rows: list[LogRow]
     outcomes: list[tuple[bytes, Outcome]] = []
     deliveries: list[str] = []
     payloads: list[Payloads] = []
     traces: list[EventTrace] = []
+    time_ms: int = 0

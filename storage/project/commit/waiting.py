@@ -1,0 +1,105 @@
+"""What committed batches write to the store, merged until one transaction writes it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from msgspec.structs import replace
+
+from fieldbrook.core import clock
+from fieldbrook.storage.project.commit.batch import Batch
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.deduplication import StoredOutcome
+from fieldbrook.storage.project.history.records import RecordTuple
+from fieldbrook.storage.project.history.traces import EventTrace
+from fieldbrook.storage.project.outbox import EncodedEntry, encoded_entry
+from fieldbrook.storage.project.rows import LogRow, MetricRow
+
+
+class Waiting:
+    """The merged effects of batches that have happened.
+
+    A key that many batches wrote has its last value only. The places of `traces` are indexes
+    of `records`.
+
+    Attributes:
+        count: how many batches with a number these are.
+        bytes: the size of the encoded batches, without values that later ones replaced.
+        since: when the first batch was added (`time.monotonic`), infinite when there is none.
+    """
+
+    __slots__ = (
+        "bytes",
+        "count",
+        "dead_letters",
+        "deliveries",
+        "metrics",
+        "outcomes",
+        "pairs",
+        "payloads",
+        "records",
+        "resolved",
+        "rows",
+        "sent",
+        "since",
+        "traces",
+    )
+
+    def __init__(self) -> None:
+        self.pairs: dict[bytes, bytes | None] = {}
+        self.sent: list[EncodedEntry] = []
+        self.metrics: list[MetricRow] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.resolved: set[int] = set()
+        self.records: list[RecordTuple] = []
+        self.payloads: list[bytes] = []
+        self.traces: list[EventTrace] = []
+        self.rows: list[LogRow] = []
+        self.outcomes: dict[bytes, StoredOutcome] = {}
+        self.deliveries: list[str] = []
+        self.count = 0
+        self.bytes = 0
+        self.since = math.inf
+
+    def __bool__(self) -> bool:
+        return self.since < math.inf
+
+    def add(self, batch: Batch, size: int = 0, count: int = 1) -> None:
+        """Add the effects of a batch that is encoded in `size` bytes.
+
+        `count` is 0 for rows that belong to no batch.
+        """
+        self.count += count
+        if self.since == math.inf:
+            self.since = time.monotonic()
+        pairs = self.pairs
+        if pairs:
+            for key, _ in batch.pairs:
+                replaced = pairs.get(key)
+                if replaced is not None:
+                    size -= len(key) + len(replaced)
+        pairs.update(batch.pairs)
+        self.bytes += size
+        if batch.chunks:
+            self._add_history(batch)
+        self.rows += batch.rows
+        if batch.outcomes:
+            now_ms = batch.time_ms or clock.now_ms()
+            for digest, outcome in batch.outcomes:
+                self.outcomes[digest] = StoredOutcome(now_ms, outcome)
+        self.deliveries += batch.deliveries
+        self.metrics += batch.metrics
+        self.sent += map(encoded_entry, batch.sent)
+        self.dead_letters += batch.dead_letters
+        self.resolved.update(batch.resolved)
+
+    def _add_history(self, batch: Batch) -> None:
+        first = len(self.records)
+        for trace in batch.traces:
+            self.traces.append(replace(trace, place=first + trace.place))
+        if batch.payloads:
+            # Earlier batches may have had fewer payloads than records.
+            self.payloads += [b""] * (first - len(self.payloads))
+            self.payloads += batch.payloads[0].payloads
+        self.records += batch.chunks[0].events

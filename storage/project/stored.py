@@ -1,0 +1,250 @@
+"""What a project's store has on disk: one LMDB environment, and the transactions on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+from msgspec.structs import replace
+
+from fieldbrook.core.errors import BatchTooLargeError
+from fieldbrook.storage.lmdb.codec import decode_record, encode_record
+from fieldbrook.storage.lmdb.environment import (
+    FEW_READERS,
+    open_environment,
+    reader_check,
+    store_error,
+    store_errors,
+    used_bytes,
+    write_probe,
+)
+from fieldbrook.storage.project.commit.batch import STAGE, Batch
+from fieldbrook.storage.project.commit.room import Room
+from fieldbrook.storage.project.commit.waiting import Waiting
+from fieldbrook.storage.project.deduplication import StoredOutcome
+from fieldbrook.storage.project.history.tables import HistoryLimits
+from fieldbrook.storage.project.tables import ProjectTables
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+_GROWTH_BYTES = 1 << 20
+_EMPTY_BYTES = 48 << 10  # size of an empty store, with the pages that a write copies
+
+
+class Stored:
+    """The LMDB environment of one project's store; its owner is the only writer.
+
+    A batch that also writes to SQL is staged here until the SQL database has decided about it.
+
+    Attributes:
+        tables: the tables.
+        room: what still fits in.
+        staged: whether there may be a staged batch; `settle` decides about it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        map_size: int,
+        committed: Callable[[], int],
+        limits: HistoryLimits,
+        write_waiting: Callable[[], None],
+    ) -> None:
+        """Open the environment.
+
+        Args:
+            path: the folder.
+            map_size: the size limit in bytes.
+            committed: returns the number of the last batch that the SQL database has committed.
+            limits: see `ProjectStore`.
+            write_waiting: see `Outbox`.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        self._committed = committed
+        self.environment = open_environment(path, map_size=map_size, max_readers=FEW_READERS)
+        reader_check(self.environment)  # frees the slots of a killed writer or gateway
+        self._largest_batch = map_size - _EMPTY_BYTES
+        self._map_lock = threading.Lock()  # no other thread may read while the map grows
+        self._snapshot: Transaction | None = None  # of the batch, begun by its first read
+        self._number: int | None = None
+        self.staged = True  # an earlier process may have left a staged batch
+        try:
+            self.tables = ProjectTables(self.environment, path, map_size, limits, write_waiting)
+        except BaseException:
+            self.environment.close()
+            raise
+        self.room = Room(self.environment, self.tables, map_size)
+
+    @property
+    def number(self) -> int:
+        """The number of the last batch in the store."""
+        if self._number is None:
+            with self.begin() as txn:
+                self._number = self.tables.number(txn)
+        return self._number
+
+    @property
+    def used_bytes(self) -> int:
+        """See `environment.used_bytes`."""
+        return used_bytes(self.environment)
+
+    # ---------------------------------------------------------------- reading
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """Begin a transaction that reads."""
+        with store_errors(), self.environment.begin() as txn:
+            yield txn
+
+    def snapshot(self) -> Transaction:
+        """Return the snapshot that all reads of a batch share. It lets errors of LMDB through."""
+        if self.staged:
+            self.settle()
+        if self._snapshot is None:
+            self._snapshot = self.environment.begin(db=self.tables.kv)
+        return self._snapshot
+
+    def end_snapshot(self) -> None:
+        """End that snapshot. It pins pages that a writer would use again."""
+        if self._snapshot is not None:
+            self._snapshot.abort()
+            self._snapshot = None
+
+    def value_of(self, stored_key: bytes) -> bytes | None:
+        """Return the value of a stored key."""
+        try:  # a context manager would take longer than the read
+            return self.snapshot().get(stored_key)
+        except (lmdb.Error, OSError) as error:
+            raise store_error(None, error) from error
+
+    def outcome_of(self, digest: bytes) -> StoredOutcome | None:
+        """Return what is stored of an event."""
+        try:
+            return self.tables.deduplication.outcome(self.snapshot(), digest)
+        except (lmdb.Error, OSError) as error:
+            raise store_error(None, error) from error
+
+    def value_for_thread(self, stored_key: bytes) -> bytes | None:
+        """Return the value of a stored key to another thread than that of the owner."""
+        with self._map_lock, store_errors(), self.environment.begin(db=self.tables.kv) as txn:
+            return txn.get(stored_key)
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, batch: Batch, count: int) -> None:
+        """Write one batch; when that fails, nothing of it has happened.
+
+        `count` is 0 for a batch without a number.
+
+        Raises:
+            BatchTooLargeError: it would not even fit into an empty store.
+            StoreError: the map or the disk is full, or the disk failed.
+        """
+        if batch.sent:
+            self.tables.outbox.create_marker()
+        effects = Waiting()
+        effects.add(batch, 0, count)
+        with store_errors(), self._size_errors(batch):
+            self.apply(effects)
+        self.tables.deduplication.delivered(batch.deliveries)
+
+    def apply_at_any_size(self, effects: Waiting, *, staged: bool = False) -> None:
+        """Write what has happened already; a full store must not stop it half-way.
+
+        Raises:
+            StoreError: the disk is full or failed.
+        """
+        with store_errors():
+            try:
+                self.apply(effects, staged=staged)
+            except lmdb.MapFullError:
+                limit = self.environment.info()["map_size"]
+                with self._map_lock:
+                    self.environment.set_mapsize(limit + 2 * effects.bytes + _GROWTH_BYTES)
+                self.room.has_grown = True
+                self.apply(effects, staged=staged)
+
+    def apply(self, effects: Waiting, *, staged: bool = False) -> None:
+        """Write effects in one synced transaction. It lets errors of LMDB through."""
+        self.end_snapshot()
+        number = self.number + effects.count
+        self._number = None  # even a failed commit may have reached the disk
+        with self.environment.begin(write=True) as txn:
+            written = self.tables.put(txn, effects, number)
+            if staged:
+                txn.delete(STAGE, db=self.tables.stage)
+        self._number = number
+        self.tables.committed(effects, written)
+        self.room.changed()
+
+    @contextmanager
+    def _size_errors(self, batch: Batch) -> Iterator[None]:
+        """Raise `BatchTooLargeError` when the batch would not even fit into an empty store."""
+        try:
+            yield
+        except lmdb.MapFullError as error:
+            # Without history and log rows: the node adds those, the handlers do not.
+            size = len(encode_record(replace(batch, chunks=[], payloads=[], traces=[], rows=[])))
+            if size <= self._largest_batch:
+                raise
+            raise BatchTooLargeError(size=size, limit_bytes=self._largest_batch) from error
+
+    # ---------------------------------------------------------------- with SQL
+
+    def put_stage(self, batch: Batch) -> None:
+        """Stage a batch whose `number` SQL is about to commit.
+
+        Raises:
+            StoreError: as in `write`; `settle` has to be called nevertheless.
+        """
+        if batch.sent:
+            self.tables.outbox.create_marker()
+        self.staged = True  # set first: even a failed commit may have reached the disk
+        with store_errors(), self._size_errors(batch), self.environment.begin(write=True) as txn:
+            txn.put(STAGE, encode_record(batch), db=self.tables.stage)
+
+    def settle(self, committed: Callable[[], int] | None = None) -> None:
+        """Apply a staged batch if the SQL database has committed its number, else drop it.
+
+        `committed` returns that number, by default as the one given to `__init__`.
+        """
+        with self.begin() as txn:
+            data = txn.get(STAGE, db=self.tables.stage)
+        if data is not None:
+            batch = decode_record(data, Batch)
+            with store_errors():
+                happened = (committed or self._committed)() >= batch.number
+            if not happened:
+                with store_errors(), self.environment.begin(write=True) as txn:
+                    txn.delete(STAGE, db=self.tables.stage)
+            else:
+                effects = Waiting()
+                effects.add(batch, len(data))
+                self.apply_at_any_size(effects, staged=True)
+                self.tables.deduplication.delivered(batch.deliveries)
+        self.staged = False
+
+    # ---------------------------------------------------------------- maintenance
+
+    def probe(self, size: int) -> None:
+        """Write `size` bytes and remove them, to test whether the store can be written."""
+        self.end_snapshot()
+        with store_errors():
+            write_probe(self.environment, size)
+
+    def clear_log(self, instance_id: int) -> None:
+        """Delete all log rows of an instance."""
+        with store_errors(), self.environment.begin(write=True) as txn:
+            self.tables.logs.remove(txn, lambda row: row.instance_id == instance_id)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.end_snapshot()
+        self.environment.close()

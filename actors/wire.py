@@ -68,8 +68,13 @@ the state of the project's trace (`Tracing.state`), or None."""
 NOT_HERE = "not_here"
 """The answer to a body for a project that the worker does not run: nothing of the body ran."""
 LOST = "lost"
-"""The answer for all unanswered bodies of a project on this connection whose actor has failed:
-their outcome is unknown."""
+"""The answer to a body for a project whose actor has failed: the outcome of the events of this
+body that have no result yet is unknown.
+
+Each unanswered body gets one such answer. A gateway may have sent further bodies of the project
+before it reads `NOT_HERE` or `LOST`, and they must not run before the events that come back. So
+after either, the worker answers `NOT_HERE` to all later lists of events of this project on this
+connection, until one that begins with the command `RESUME`."""
 
 NODE_COMMAND = -1
 """Publisher id of a frame entry that is a command to the project instead of an event.
@@ -86,10 +91,11 @@ TRACE = "trace"
 """Command that starts a trace in place of the present one, with the fields of a `TraceOrder`, or
 that ends it, without any."""
 RESUME = "resume"
-"""Command that ends the refusal of MQTT events after a failed commit, which keeps their order.
+"""Command that ends the refusal of events after a failure, which keeps their order.
 
-After a failure to store events the project refuses all later MQTT events of the same gateway.
-The gateway sends this command once it has taken back the refused events; later events may run."""
+After a failure to store events the project refuses all later MQTT events of the same gateway, and
+after `NOT_HERE` or `LOST` the worker refuses all. The gateway sends this command in a body of its
+own once it has taken back the refused events; later events may run."""
 REPLAY_EVENTS = "replay_events"
 """Command to replay events of the history. Its numbers are pairs: the event's place in the
 history, and the count of this replay. The answer has one result per event: the number of

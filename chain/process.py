@@ -16,7 +16,7 @@ from fieldbrook.actors.wire import WireEvent
 from fieldbrook.chain.monitors.service import MonitorService
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.events.pending_event import Settle
+from fieldbrook.gateway.links.pending_event import Settle
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.security import node_secrets
 from fieldbrook.security.operator_keys import Vault

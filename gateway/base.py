@@ -29,7 +29,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.events.project_client import ProjectClients
+from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.observability import metrics, metrics_table, node_log, publisher_counts
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
@@ -103,10 +103,10 @@ class GatewayActor(NodeActor, abc.ABC):
         match message:
             case m.Start():
                 self._start(message, sender)
-            case m.RouteTo(project_id=project_id, path=path):
-                self._in_loop(lambda: self.projects[project_id].route(path))
+            case m.RouteTo(project_id=project_id, path=path, alone=alone):
+                self._in_loop(lambda: self.projects[project_id].route(path, alone))
             case m.Unreachable(project_id=project_id):
-                error = UnavailableError(what="the project's process keeps dying")
+                error = UnavailableError(what="the project keeps failing")
                 self._in_loop(lambda: self.projects[project_id].refuse_waiting(error))
             case m.QuotaReached(project_id=project_id, limit=limit):
                 crowded = TooManyRequestsError(

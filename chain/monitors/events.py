@@ -23,7 +23,7 @@ from fieldbrook.core.errors import (
     UnavailableError,
 )
 from fieldbrook.core.model import CHAIN_TX, DEFAULT_EVENT_TYPE, NODE_PUBLISHER, Monitor
-from fieldbrook.gateway.events.pending_event import Outcome, Settle
+from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.observability import metrics
 from fieldbrook.storage.chain.store import AnnouncedEvent
 

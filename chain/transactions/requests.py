@@ -53,7 +53,8 @@ from fieldbrook.gateway.chain_client import (
     read_frame,
 )
 from fieldbrook.gateway.delivery.outbox import OutboxConsumer
-from fieldbrook.gateway.events.pending_event import Outcome, Settle
+from fieldbrook.gateway.links.pending_event import Outcome, Settle
+from fieldbrook.gateway.links.project_requests import ask_project
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.health import STUCK_LEASES, ProcessHealth
 from fieldbrook.security.operator_keys import Vault
@@ -153,7 +154,7 @@ class Transactions:
         self._start_task(self.leases.settle(project_id, ()))
 
     def set_route(self, project_id: int, path: str | None) -> None:
-        """Store the socket of a project; None means that the project is stopping."""
+        """Store the socket of the worker that runs a project; None when none does."""
         if path is None:
             self._paths.pop(project_id, None)
         else:
@@ -345,8 +346,10 @@ class Transactions:
         async with asyncio.timeout(_PROJECT_LIMIT_S):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
-                writer.write(frame(pack({HELLO: self.part})))
-                said = await read_frame(reader)
+                said = await ask_project(reader, writer, project_id, {HELLO: self.part})
+            except EOFError:
+                self._paths.pop(project_id, None)  # the project has left this worker
+                raise
             finally:
                 writer.close()
         if said is not None and project_id not in self._connections:

@@ -31,7 +31,7 @@ from fieldbrook.core.errors import NodeError, TooManyRequestsError
 from fieldbrook.core.model import NODE_PUBLISHER
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import READ, call_chain
-from fieldbrook.gateway.events.pending_event import Outcome, Settle
+from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.wasm.host.api import decode, response
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, WireEntry, frame, pack
-from fieldbrook.gateway.chain_client import read_frame
+from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, WireEntry
+from fieldbrook.gateway.links.project_requests import ask_project
 from fieldbrook.observability import metrics
 from fieldbrook.storage.project.outbox import API, MQTT
 
@@ -71,7 +71,7 @@ class OutboxConsumer:
         self._projects: dict[int, _ProjectOutbox] = {}
 
     def consume(self, project_id: int, path: str) -> None:
-        """Start to fetch entries from the project at this socket."""
+        """Start to fetch a project's entries from the worker at this socket."""
         outbox = self._projects.setdefault(
             project_id, _ProjectOutbox(project_id, self._deliver, self._consumer)
         )
@@ -116,7 +116,7 @@ class _ProjectOutbox:
             try:
                 await self._consume(path)
             except (OSError, EOFError, ValueError) as error:
-                # The project's next process announces its entries again.
+                # The project announces its entries again when it starts again.
                 log.info(
                     "the connection to the outbox of project %d ended: %s",
                     self._project_id,
@@ -138,8 +138,10 @@ class _ProjectOutbox:
                 if self._bytes >= _IN_FLIGHT_BYTES:
                     limit = 0
                 try:
-                    writer.write(frame(pack(self._request(limit, after, done, refused))))
-                    entries: tuple[WireEntry, ...] = await read_frame(reader)
+                    request = self._request(limit, after, done, refused)
+                    entries: tuple[WireEntry, ...] = await ask_project(
+                        reader, writer, self._project_id, request
+                    )
                 except BaseException:
                     self._done += done
                     self._refused |= refused

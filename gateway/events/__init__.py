@@ -1,6 +1,6 @@
-"""An event on its way in: decoded, admitted, queued, handed to its project, answered.
+"""An event on its way in: decoded, admitted, given to its project's client, answered.
 
 In: a request's body and head, or an MQTT message, in one of the three forms.
-Out: a frame to the project's process; one result per event, or an error that names the cause.
-Open first: `handling.py`, then `message.py`, `admission.py` and `project_client.py`.
+Out: an event for the project; one result per event, or an error that names the cause.
+Open first: `handling.py`, then `message.py` and `admission.py`.
 """

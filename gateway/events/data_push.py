@@ -19,11 +19,11 @@ from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT, Project,
 from fieldbrook.gateway.access_key_usage import AccessKeyUsage
 from fieldbrook.gateway.events.admission import Admission, require_type
 from fieldbrook.gateway.events.message import MISSING, NOT_JSON, lower_keys, trimmed
-from fieldbrook.gateway.events.pending_event import BlockedPublishers, Outcome, StoredResults
-from fieldbrook.gateway.events.project_client import ProjectClients
 from fieldbrook.gateway.events.raw import HandlerNames, Json, failure_json
 from fieldbrook.gateway.events.refusals import Refuser
 from fieldbrook.gateway.events.request import DATA_PUSH, Meta, check_meta
+from fieldbrook.gateway.links.pending_event import BlockedPublishers, Outcome, StoredResults
+from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.service import RegistryClient

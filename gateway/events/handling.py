@@ -29,13 +29,6 @@ from fieldbrook.gateway.events.message import (
     message_token,
     split_batch,
 )
-from fieldbrook.gateway.events.pending_event import (
-    BlockedPublishers,
-    Outcome,
-    Settle,
-    StoredResults,
-)
-from fieldbrook.gateway.events.project_client import ProjectClients
 from fieldbrook.gateway.events.raw import HandlerNames, RawEvents
 from fieldbrook.gateway.events.refusals import Refusals, Refuser
 from fieldbrook.gateway.events.request import (
@@ -48,6 +41,13 @@ from fieldbrook.gateway.events.request import (
     is_message,
     read_key,
 )
+from fieldbrook.gateway.links.pending_event import (
+    BlockedPublishers,
+    Outcome,
+    Settle,
+    StoredResults,
+)
+from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader

@@ -21,8 +21,6 @@ from fieldbrook.core.errors import (
     StoreError,
 )
 from fieldbrook.gateway.events.admission import Admission, Admitted
-from fieldbrook.gateway.events.pending_event import Outcome, StoredResults
-from fieldbrook.gateway.events.project_client import ProjectClients
 from fieldbrook.gateway.events.refusals import Refuser
 from fieldbrook.gateway.events.request import (
     DATA_PUSH,
@@ -32,6 +30,8 @@ from fieldbrook.gateway.events.request import (
     check_meta,
     identify,
 )
+from fieldbrook.gateway.links.pending_event import Outcome, StoredResults
+from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.service import RegistryReader

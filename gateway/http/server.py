@@ -23,7 +23,6 @@ from fieldbrook.core.settings import Settings, listed
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.events.pending_event import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.http.connections import (
     Connections,
@@ -40,6 +39,7 @@ from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler
 from fieldbrook.gateway.http.event_handler import EventHandler
 from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports, bind
 from fieldbrook.gateway.http.tls.bridge import EndingConnections
+from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.application import log_request, make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit

@@ -30,10 +30,10 @@ from fieldbrook.gateway.delivery.api_calls import ApiCaller
 from fieldbrook.gateway.delivery.outbox import OutboxConsumer, deliveries
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.message import message_token
-from fieldbrook.gateway.events.pending_event import Settle
 from fieldbrook.gateway.events.protobuf import decode_event
 from fieldbrook.gateway.events.refusals import TEMPORARY, Refusals
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName, Meta
+from fieldbrook.gateway.links.pending_event import Settle
 from fieldbrook.gateway.metrics.publisher_activity import PUBLISHERS, answer_publishers
 from fieldbrook.gateway.mqtt.backlog import Backlog, Pending
 from fieldbrook.gateway.mqtt.broker_bounds import BoundsWatch

@@ -25,7 +25,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, CronJob
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.events.pending_event import Outcome, Settle
+from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.gateway.schedule.cron import LATE_MS, Plan, Schedule, Tick, parse_schedule
 from fieldbrook.observability import metrics
 from fieldbrook.storage.lmdb.condition import STATES, store_condition

@@ -16,7 +16,7 @@ from fieldbrook.chain.rpc.client import ChainClient
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
 from fieldbrook.core.settings import Chain
-from fieldbrook.gateway.events.pending_event import Settle
+from fieldbrook.gateway.links.pending_event import Settle
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.chain.store import ChainStore, Cursor
 from fieldbrook.storage.registry.service import RegistryWriter, execute

@@ -12,7 +12,7 @@ import pytest
 from fieldbrook.actors.wire import BY_CRON, NAMED, WireEvent
 from fieldbrook.core.errors import NodeError, OutcomeUnknownError, TooManyRequestsError
 from fieldbrook.core.model import ADMIN, NODE_PUBLISHER
-from fieldbrook.gateway.events.pending_event import Settle
+from fieldbrook.gateway.links.pending_event import Settle
 from fieldbrook.gateway.schedule.ticker import Ticker
 from fieldbrook.storage.registry.service import RegistryWriter
 from tests.support.applets import TALLY

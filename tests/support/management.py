@@ -21,7 +21,7 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import NodeError, UnavailableError, from_wire, to_wire
 from fieldbrook.core.model import ADMIN, DEVELOPER, Account
 from fieldbrook.core.settings import Chain
-from fieldbrook.gateway.events.pending_event import Outcome
+from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.application import log_request, make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.route_table import PREFIXES

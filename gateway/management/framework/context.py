@@ -13,7 +13,7 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
 from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings import Chain, Settings
-from fieldbrook.gateway.events.pending_event import Outcome
+from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
 from fieldbrook.gateway.management.sign_in.contract_wallet import (
     ContractSignatureCheck,

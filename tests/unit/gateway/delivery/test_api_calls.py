@@ -14,7 +14,7 @@ import pytest
 
 from fieldbrook.actors.wire import WireEvent
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
-from fieldbrook.gateway.events.pending_event import Settle
+from fieldbrook.gateway.links.pending_event import Settle
 
 
 class Hook(BaseHTTPRequestHandler):

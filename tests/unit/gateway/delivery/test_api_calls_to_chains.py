@@ -18,7 +18,7 @@ from fieldbrook.actors.wire import WireEvent, frame, pack
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import READ, read_frame
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
-from fieldbrook.gateway.events.pending_event import Settle
+from fieldbrook.gateway.links.pending_event import Settle
 
 CHAIN = Chain(id=5, name="dev", endpoints=("http://127.0.0.1:1",))
 HASH = "0x" + "ab" * 32

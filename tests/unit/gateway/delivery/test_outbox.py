@@ -6,7 +6,19 @@ import asyncio
 import threading
 from pathlib import Path
 
-from fieldbrook.actors.wire import AFTER, DONE, LIMIT, FrameServer, Request, WireEntry, unpack
+from fieldbrook.actors.wire import (
+    AFTER,
+    DONE,
+    LIMIT,
+    NOT_HERE,
+    FrameServer,
+    Request,
+    WireEntry,
+    frame,
+    pack,
+    unpack,
+)
+from fieldbrook.gateway.chain_client import read_frame
 from fieldbrook.gateway.delivery.outbox import _IN_FLIGHT_BYTES, OutboxConsumer, deliveries
 from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
@@ -37,11 +49,12 @@ class Project:
 
     def _on_requests(self, requests: list[Request]) -> None:
         for connection, data in requests:
-            request = unpack(data)
+            [(project_id, request)] = unpack(data)
             self.outbox.remove(request[DONE])
             entries = self.outbox.first(request[LIMIT], request[AFTER])
             assert sum(len(entry.body) for _, entry in entries) <= FIRST_BYTES + len(BODY)
-            connection.answer([(n, e.kind, e.target, e.body, e.event_id) for n, e in entries])
+            rows = [(n, e.kind, e.target, e.body, e.event_id) for n, e in entries]
+            connection.answer([(project_id, rows)])
             self.left = len(self.outbox)
             self.asked += 1
 
@@ -78,5 +91,31 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
                 await asyncio.sleep(0.01)
         consumer.stop()
         await asyncio.to_thread(project.stop)
+
+    asyncio.run(scenario())
+
+
+def test_a_project_that_has_left_the_worker_ends_the_connection(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        asked: list[object] = []
+        ended = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await read_frame(reader))
+            writer.write(frame(pack([(7, NOT_HERE)])))
+            assert await reader.read() == b""
+            writer.close()
+            ended.set()
+
+        path = str(tmp_path / "w")
+        server = await asyncio.start_unix_server(serve, path)
+        consumer = OutboxConsumer({})
+        consumer.consume(7, path)
+        async with asyncio.timeout(LIMIT_S):
+            await ended.wait()
+            while consumer._projects:
+                await asyncio.sleep(0.001)
+        assert len(asked) == 1
+        server.close()
 
     asyncio.run(scenario())

@@ -11,10 +11,10 @@ from typing import Any
 
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.model import ADMIN
-from fieldbrook.gateway.events import fair_queue
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.events.project_client import ProjectClients
 from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.links import fair_queue
+from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.storage.registry.service import RegistryWriter, execute
 

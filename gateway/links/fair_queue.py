@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 
-from fieldbrook.gateway.events.pending_event import PendingEvent
+from fieldbrook.gateway.links.pending_event import PendingEvent
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
 ALONE_EVENTS = 8_192  # the limit of one publisher when no other has events waiting
@@ -79,13 +79,24 @@ class FairQueue:
 
     def append(self, item: PendingEvent) -> None:
         """Add an event at the end of its queue."""
-        event = item.event
         queue = self._queues.get(item.queue_id)
         if queue is None:
             queue = self._queues[item.queue_id] = _PublisherQueue()
             self._turns.append(queue)
         queue.items.append(item)
-        size = len(event[3])
+        self._count(queue, item)
+
+    def put_back(self, item: PendingEvent) -> None:
+        """Add an event that was popped before, ahead of all others of its queue."""
+        queue = self._queues.get(item.queue_id)
+        if queue is None:
+            queue = self._queues[item.queue_id] = _PublisherQueue()
+            self._turns.appendleft(queue)
+        queue.items.appendleft(item)
+        self._count(queue, item)
+
+    def _count(self, queue: _PublisherQueue, item: PendingEvent) -> None:
+        size = len(item.event[3])
         queue.bytes += size
         self._bytes += size
         self._events += 1

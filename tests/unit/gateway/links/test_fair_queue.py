@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from fieldbrook.gateway.events import fair_queue
-from fieldbrook.gateway.events.fair_queue import FairQueue
-from fieldbrook.gateway.events.pending_event import PendingEvent
+from fieldbrook.gateway.links import fair_queue
+from fieldbrook.gateway.links.fair_queue import FairQueue
+from fieldbrook.gateway.links.pending_event import PendingEvent
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
 

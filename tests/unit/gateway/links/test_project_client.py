@@ -1,4 +1,4 @@
-"""A project client against a real frame server in a thread."""
+"""The client of one project against a real frame server in a thread."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ from fieldbrook.core.errors import (
     UnavailableError,
     to_wire,
 )
-from fieldbrook.gateway.events import fair_queue
-from fieldbrook.gateway.events import project_client as module
-from fieldbrook.gateway.events.pending_event import Outcome, StoredResults
-from fieldbrook.gateway.events.project_client import ProjectClient
+from fieldbrook.gateway.links import fair_queue
+from fieldbrook.gateway.links import project_client as module
+from fieldbrook.gateway.links.pending_event import Outcome, StoredResults
+from fieldbrook.gateway.links.project_client import ProjectClient
+from fieldbrook.gateway.links.worker_link import WorkerLinks
 from tests.support.tools import LIMIT_S
 
 
 class Project:
-    """A project's side of the data plane: answers each event with its own number."""
+    """The socket of a worker with one project, which answers each event with its own number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,16 +59,16 @@ class Project:
 
     def _on_requests(self, requests: list[Request]) -> None:
         for connection, data in requests:
-            events = unpack(data)
-            self.frames.append(len(events))
-            self.seen += [int(event[2]) for event in events]
-            self.kinds += [event[5] for event in events]
-            if self.deaf:
-                continue
-            results = [self._result(int(event[2])) for event in events]
-            step = self.parts or len(results)
-            for start in range(0, len(results), step):
-                connection.answer(results[start : start + step])
+            for project_id, events in unpack(data):
+                self.frames.append(len(events))
+                self.seen += [int(event[2]) for event in events]
+                self.kinds += [event[5] for event in events]
+                if self.deaf:
+                    continue
+                results = [self._result(int(event[2])) for event in events]
+                step = self.parts or len(results)
+                for start in range(0, len(results), step):
+                    connection.answer([(project_id, results[start : start + step])])
 
     def _result(self, number: int) -> Any:
         result = ((number, 0, ""),)
@@ -99,10 +100,11 @@ def event(number: int, size: int = 1, publisher: int = 1) -> WireEvent:
 async def connected() -> AsyncIterator[tuple[ProjectClient, Board]]:
     """A client without a route, and the board that it asks for one."""
     board = Board()
-    client = ProjectClient(7, board, asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    links = WorkerLinks(loop)
+    client = ProjectClient(7, board, loop, links)
     yield client, board
-    if client._transport is not None:
-        client._transport.abort()
+    links.close()
     await asyncio.sleep(0)
 
 
@@ -207,7 +209,7 @@ async def die_with_what_is_sent(client: ProjectClient, path: Path) -> list[int]:
     """A project that takes a frame and dies; returns the events that it had."""
     deaf = Project(path)
     deaf.deaf = True
-    client.route(str(path))
+    client.route(str(path), alone=True)
     await until(deaf.has_events)
     await asyncio.to_thread(deaf.stop)
     return deaf.seen
@@ -289,27 +291,6 @@ async def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
         assert isinstance(sent[0], EventOutcomeUnknownError)
         await asyncio.to_thread(project.stop)
         assert len(sent) == 1
-
-
-async def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
-    tmp_path: Path,
-) -> None:
-    async with connected() as (client, board):
-        first = Project(tmp_path / "p1")
-        outcomes: list[Outcome] = []
-        client.submit(event(0), outcomes.append)
-        client.route(str(first.path))
-        await until(lambda: len(outcomes) == 1)
-        client.route(None)
-        first.server.retire()
-        client.submit(event(1), outcomes.append)
-        await until(lambda: not first.thread.is_alive())
-        await until(lambda: board.asked == 2)
-        second = Project(tmp_path / "p2")
-        client.route(str(second.path))
-        await until(lambda: len(outcomes) == 2)
-        assert (first.seen, second.seen) == ([0], [1])
-        await asyncio.to_thread(second.stop)
 
 
 async def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) -> None:
@@ -440,7 +421,8 @@ class Full(Project):
 
     def _on_requests(self, requests: list[Request]) -> None:
         for connection, data in requests:
-            connection.answer([self._answer(each) for each in unpack(data)])
+            for project_id, events in unpack(data):
+                connection.answer([(project_id, [self._answer(each) for each in events])])
 
     def _answer(self, sent: Any) -> Any:
         if sent[1] == NODE_COMMAND:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from fieldbrook.actors.wire import NODE_COMMAND, REPEATED, RESUME, EventResult, WireEvent, pack
+from fieldbrook.actors.wire import NODE_COMMAND, REPEATED, RESUME, WireEvent, pack
 from fieldbrook.core.errors import NodeError, from_wire
 from fieldbrook.observability import metrics, publisher_counts
 
 log = logging.getLogger(__name__)
+
+ANSWER_LIMIT_S = 15.0
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
@@ -29,10 +32,10 @@ class StoredResults(tuple[tuple[int, int, str], ...]):
 class PendingEvent:
     """An event without an outcome; it is settled exactly once.
 
-    Events with `resend` (all but those over HTTP) survive the death of the project's process:
-    they are sent to the next process, in small groups and then alone. Only an event that was
-    alone in flight at two deaths becomes a dead letter instead of running,
-    so occasional process deaths never move an event to the dead letters. Events without `resend`
+    Events with `resend` (all but those over HTTP) survive the failure of their project:
+    they are sent again, in small groups and then alone. Only an event that was alone in flight
+    when two dedicated workers died becomes a dead letter instead of running,
+    so occasional deaths never move an event to the dead letters. Events without `resend`
     are answered "outcome unknown". Events with the same `queue_id` keep their order.
     """
 
@@ -53,7 +56,7 @@ class PendingEvent:
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
-        self.deaths = 0  # process deaths while only this event was in flight
+        self.deaths = 0  # of dedicated workers while only this event was in flight
 
     def finish(self, outcome: Outcome) -> None:
         """Settle the event, unless its deadline has settled it already."""
@@ -66,12 +69,36 @@ class PendingEvent:
                 log.exception("event %s: the receiver of its outcome failed", self.event[2])
 
 
-def outcome_of(result: EventResult) -> Outcome:
-    """Decode the result of an event in an answer frame."""
-    if result and isinstance(result[0], str):
+Settled = list[tuple[PendingEvent, Outcome]]
+"""Events with their outcomes, which their senders have not been told yet."""
+
+
+def outcomes_of(results: Sequence[Any]) -> tuple[list[Outcome], bool]:
+    """Decode the results of events in an answer; also tells whether one of them is an error.
+
+    Raises:
+        ValueError: one of them is not an `EventResult`.
+    """
+    outcomes: list[Outcome] = []
+    failed = False
+    for result in results:
+        if type(result) is not tuple:
+            raise ValueError("a result is not a list")
+        if result and type(result[0]) is str:
+            outcome = _named_outcome(result)
+            failed = failed or isinstance(outcome, NodeError)
+            outcomes.append(outcome)
+        else:
+            outcomes.append(result)
+    return outcomes, failed
+
+
+def _named_outcome(result: tuple[Any, ...]) -> Outcome:
+    try:
         name, details = result
         return StoredResults(details) if name == REPEATED else from_wire(name, dict(details))
-    return result
+    except (TypeError, ValueError, LookupError) as error:
+        raise ValueError(f"a result cannot be decoded: {error}") from None
 
 
 def resume_command() -> PendingEvent:
@@ -80,7 +107,12 @@ def resume_command() -> PendingEvent:
     return PendingEvent(event, lambda outcome: None, 0.0, resend=False, queue_id=NODE_COMMAND)
 
 
-def count_settled(settled: list[tuple[PendingEvent, EventResult]], latest_deadline: float) -> None:
+def is_resume(pending: PendingEvent) -> bool:
+    """Whether this is a `resume_command`."""
+    return pending.event[1] == NODE_COMMAND and pending.event[0] == RESUME
+
+
+def count_settled(settled: Settled, latest_deadline: float) -> None:
     """Count acknowledged events in the metrics, with the time since each was accepted, and those
     of each publisher.
 
@@ -90,16 +122,16 @@ def count_settled(settled: list[tuple[PendingEvent, EventResult]], latest_deadli
     seconds = []
     unmatched = 0
     of_publishers = publisher_counts.here.fresh
-    for pending, result in settled:
+    for pending, outcome in settled:
         publisher_id = pending.event[1]
         if pending.settle is None or publisher_id == NODE_COMMAND:
             continue
-        if not result:
-            unmatched += 1
-        elif not isinstance(result[0], str) or result[0] == REPEATED:
+        if outcome or type(outcome) is StoredResults:
+            if isinstance(outcome, NodeError):
+                continue
             seconds.append(latest_deadline - pending.deadline)
         else:
-            continue
+            unmatched += 1
         of_publishers[publisher_id] += 1
     if seconds:
         metrics.here.row[metrics.EVENTS_ACKNOWLEDGED] += len(seconds)

@@ -1,0 +1,481 @@
+"""The client of one project: its queue of events, its route, and what is in flight.
+
+Events wait in the queue `_queue`, are sent in bodies over the link to the worker that runs the
+project, and are settled once, in order. Events of one publisher keep their order, and publishers
+take turns. All events that an owner pushes for its devices share one queue, like those of one
+publisher. No timer forms bodies: the first event of a loop turn asks the link for a turn, so
+bodies grow only under load. At most `CREDIT` bodies are unanswered at a time, all on one link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from typing import Any, Protocol
+
+from fieldbrook.actors.wire import CREDIT, FRAME_BYTES, FRAME_EVENTS, LOST, NOT_HERE, WireEvent
+from fieldbrook.core.errors import (
+    EventOutcomeUnknownError,
+    NodeError,
+    StoreError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from fieldbrook.gateway.links.fair_queue import GATEWAY_BYTES, FairQueue
+from fieldbrook.gateway.links.pending_event import (
+    ANSWER_LIMIT_S,
+    BlockedPublishers,
+    PendingEvent,
+    Settle,
+    Settled,
+    is_resume,
+    outcomes_of,
+    resume_command,
+)
+from fieldbrook.gateway.links.suspects import Suspects, blame
+from fieldbrook.gateway.links.worker_link import SMALL_BYTES, Body, WorkerLink, WorkerLinks
+from fieldbrook.gateway.memory_budget import MemoryBudget
+
+# Events in a body no longer take turns with those of other publishers. A body for a slow project
+# therefore has only as many events as the project handles in this time.
+FRAME_S = 0.25
+_FIRST_PACE_S = FRAME_S / 16
+_ROUTE_RETRY_S = 5.0  # a lost route request must not block a project's events for ever
+# The supervisor may name a worker that the project has left. It is asked again after these times.
+_ASK_AGAIN_S = 0.01
+_ASK_AGAIN_MOST_S = 0.5
+_AFTER_UNKNOWN = "an earlier event of this publisher in the same request has an unknown outcome"
+_AFTER_FAILURE = "an earlier event of this publisher could not be stored"
+_TEMPORARY_ERRORS = (StoreError, UnavailableError)  # after these, senders retry the event
+_PUSH_QUEUE = -1  # the queue of events that an owner pushes for devices; never a publisher's id
+
+
+class ProjectActivator(Protocol):
+    """The part of the gateway that a client uses to start its project."""
+
+    def activate(self, project_id: int) -> None:
+        """Ask the supervisor to start the project and to report its route."""
+
+
+class ProjectClient:
+    """The client of one project.
+
+    Its route is the path of a worker's socket, or unknown. It uses one link at a time. When the
+    route changes, the link stays until everything on it is answered.
+    """
+
+    def __init__(
+        self,
+        project_id: int,
+        activator: ProjectActivator,
+        loop: asyncio.AbstractEventLoop,
+        links: WorkerLinks,
+        budget: MemoryBudget | None = None,
+    ) -> None:
+        """Create a client without a route.
+
+        All clients of the gateway share `links` and `budget`.
+        """
+        self.project_id = project_id
+        self.in_turn = False  # see `LinkUser`
+        self._activator = activator
+        self._loop = loop
+        self._links = links
+        self._queue = FairQueue(budget or MemoryBudget(GATEWAY_BYTES))
+        self._suspects = Suspects()
+        self._link: WorkerLink | None = None
+        self._sent: collections.deque[Body] = collections.deque()
+        # Bodies that were answered by NOT_HERE or LOST while later ones are still unanswered.
+        self._returned: list[Body] = []
+        self._lost: list[Body] = []
+        self._paused = False  # the project refuses events until it receives RESUME
+        self._failed_queues: set[int] = set()  # queues with an event that could not be stored
+        self._pace_s = _FIRST_PACE_S  # moving average of the project's time per event
+        self._pace_updated_at = 0.0
+        self._path: str | None = None
+        # Whether the worker runs only this project: that of the route, and that of the link.
+        self._route_alone = False
+        self._alone = False
+        self._route_requested = False
+        self._route_requested_at = 0.0
+        self._misses = 0  # routes in a row to a worker that did not run the project
+        self._ask_again: asyncio.TimerHandle | None = None
+
+    # ---------------------------------------------------------------- events
+
+    @property
+    def idle(self) -> bool:
+        """Whether no event waits and no body is unanswered."""
+        return not (self._queue or self._suspects or self._sent)
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued events; a group of suspects counts as one."""
+        returned = sum(len(body.events) for body in self._returned)
+        return len(self._queue) + len(self._suspects) + returned
+
+    @property
+    def unanswered(self) -> int:
+        """The number of events that were sent and have no answer."""
+        return sum(len(body.events) for body in self._sent)
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether there is neither a route, nor a request for one, nor a link."""
+        asked = self._route_requested or self._ask_again is not None
+        return self._path is None and self._link is None and not asked
+
+    @property
+    def routed(self) -> bool:
+        """Whether the worker that runs the project is known."""
+        return self._path is not None
+
+    def submit(
+        self,
+        event: WireEvent,
+        settle: Settle,
+        *,
+        resend: bool = False,
+        pushed: bool = False,
+        blocked: BlockedPublishers | None = None,
+    ) -> None:
+        """Queue an event for sending; `settle` is called once with its outcome.
+
+        Events with `pushed` keep their order across publishers. `blocked` collects the publishers
+        of this request with an event of unknown outcome; their later events are refused.
+
+        Raises:
+            TooManyRequestsError: too many events or bytes of this publisher, this project or
+                this gateway wait already; the event was not queued.
+        """
+        queue_id = _PUSH_QUEUE if pushed else event[1]
+        if not self._queue.has_space(queue_id, len(event[3])):
+            raise self._queue_full()
+        deadline = self._loop.time() + ANSWER_LIMIT_S
+        self._queue.append(PendingEvent(event, settle, deadline, resend, queue_id, blocked))
+        if not self.in_turn and len(self._sent) < CREDIT:
+            self._advance()
+
+    def require_space_to_push(self, events: int, size: int) -> None:
+        """Check that `events` events with `size` payload bytes in total could be pushed now.
+
+        Raises:
+            TooManyRequestsError: the queue does not have enough space.
+        """
+        if not self._queue.has_space_for(_PUSH_QUEUE, events, size):
+            raise self._queue_full()
+
+    def _queue_full(self) -> TooManyRequestsError:
+        return TooManyRequestsError(what=f"{len(self._queue)} events of this project wait already")
+
+    def expire(self) -> None:
+        """Settle events past their deadline, and repeat a route request without an answer.
+
+        The gateway calls this about once a second.
+        """
+        now = self._loop.time()
+        for body in self._sent:
+            for pending in body.events:
+                if not pending.resend and pending.deadline < now:
+                    pending.finish(
+                        EventOutcomeUnknownError(what="the project did not answer in time")
+                    )
+        for first in self._queue.first_events():
+            self._expire_queue(first, now)
+        if self._route_requested and now - self._route_requested_at > _ROUTE_RETRY_S:
+            self._route_requested = False
+            self._advance()
+
+    def _expire_queue(self, first: PendingEvent | None, now: float) -> None:
+        """Settle the events at the head of a queue that are past their deadline."""
+        error = UnavailableError(what="the project did not start in time")
+        while first is not None and not first.resend and first.deadline < now:
+            queue_id = first.queue_id
+            self._queue.pop_from(queue_id).finish(error)
+            first = self._queue.first_in(queue_id)
+
+    def refuse_waiting(self, error: NodeError) -> None:
+        """Settle all queued events except those with `resend`, which stay queued."""
+        self._route_requested = False
+        waited = [self._queue.pop() for _ in range(len(self._queue))]
+        for pending in waited:
+            if pending.resend:
+                self._queue.append(pending)
+        for pending in waited:
+            if not pending.resend:
+                pending.finish(error)
+        if not self.idle:
+            self._loop.call_later(1.0, self._advance)
+
+    def refuse_all(self, error: NodeError) -> None:
+        """Settle all events that were not sent, because the project does not exist any more."""
+        self._route_requested = False
+        while self._suspects:
+            for pending in self._suspects.take():
+                pending.finish(error)
+        while self._queue:
+            self._queue.pop().finish(error)
+
+    # ---------------------------------------------------------------- route and link
+
+    def route(self, path: str | None, alone: bool = False) -> None:
+        """Set the socket of the worker that runs the project; None when none does.
+
+        `alone`: the worker runs no other project.
+        """
+        self._path, self._route_alone = path, alone
+        if self._link is not None and self._link.path == path:
+            self._alone = alone
+        self._route_requested = False
+        self._cancel_ask_again()
+        self._advance()
+
+    def _advance(self) -> None:
+        """Do what comes next for the events that wait: ask for a route, or for a turn on the
+        link. A link that is not that of the route is left when nothing on it is unanswered."""
+        link = self._link
+        if link is not None:
+            if link.path == self._path:
+                if not self.in_turn and self.can_send:
+                    link.request_turn(self)
+                return
+            if self._sent:
+                return
+            link.leave(self)
+            self._link = None
+        if not (self._queue or self._suspects):
+            return
+        if self._path is not None:
+            self._alone = self._route_alone
+            self._link = self._links.to(self._path)
+            self._link.join(self)
+            self._link.request_turn(self)
+        elif not self._route_requested and self._ask_again is None:
+            self._route_requested, self._route_requested_at = True, self._loop.time()
+            self._activator.activate(self.project_id)
+
+    def _forget_route(self) -> None:
+        """Forget the route if it is that of the link, which was not of use.
+
+        A different route already is that of the project's next start.
+        """
+        if self._link is not None and self._link.path == self._path:
+            self._path = None
+
+    def _ask_for_route_later(self) -> None:
+        """Delay the next request for a route, if the last one has led to the wrong worker."""
+        self._misses += 1
+        if self._misses > 1 and self._path is None:
+            self._cancel_ask_again()
+            delay = min(_ASK_AGAIN_S * 2.0 ** min(self._misses - 2, 16), _ASK_AGAIN_MOST_S)
+            self._ask_again = self._loop.call_later(delay, self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._ask_again = None
+        self._advance()
+
+    def _cancel_ask_again(self) -> None:
+        if self._ask_again is not None:
+            self._ask_again.cancel()
+            self._ask_again = None
+
+    # ---------------------------------------------------------------- sending, for the link
+
+    @property
+    def can_send(self) -> bool:
+        """See `LinkUser`."""
+        sent = self._sent
+        if not (self._queue or self._suspects or self._paused) or len(sent) >= CREDIT:
+            return False
+        if self._link is None or self._link.path != self._path:
+            return False
+        # One of the suspects may have killed the worker, so no others are in flight with them.
+        return not (sent and (self._paused or self._suspects or sent[0].suspects))
+
+    def next_body(self, ample: bool, now: float) -> Body | None:
+        """See `LinkUser`."""
+        sent = self._sent
+        if not self.can_send or (sent and not ample):
+            return None
+        if self._paused:
+            body = Body([resume_command()], 0, small=True, suspects=False)
+            self._paused = False
+            self._failed_queues.clear()
+        elif self._suspects:
+            group = self._suspects.take()
+            size = sum(len(pending.event[3]) for pending in group)
+            if not ample and size > SMALL_BYTES:
+                self._suspects.put_back(group)
+                return None
+            body = Body(group, size, size <= SMALL_BYTES, suspects=True)
+        else:
+            events, size = self._next_events(ample)
+            if not events:
+                return None
+            body = Body(events, size, size <= SMALL_BYTES and not sent, suspects=False)
+        if not sent:
+            self._pace_updated_at = now
+        sent.append(body)
+        return body
+
+    def _next_events(self, ample: bool) -> tuple[list[PendingEvent], int]:
+        """Take the next events from the queue; returns them and the size of their payloads."""
+        queue = self._queue
+        events: list[PendingEvent] = []
+        size, bytes_limit = 0, FRAME_BYTES if ample else SMALL_BYTES
+        limit = self._frame_limit()
+        while queue and len(events) < limit:
+            next_size = queue.next_size()
+            if size + next_size > bytes_limit and (events or not ample):
+                break
+            pending = queue.pop()
+            if pending.blocked and pending.event[1] in pending.blocked and not pending.resend:
+                self._loop.call_soon(pending.finish, UnavailableError(what=_AFTER_UNKNOWN))
+                continue
+            events.append(pending)
+            size += next_size
+        return events, size
+
+    def _frame_limit(self) -> int:
+        """Return the maximum number of events in the next body."""
+        if self._pace_s * FRAME_EVENTS <= FRAME_S:
+            return FRAME_EVENTS
+        return max(1, int(FRAME_S / self._pace_s))
+
+    # ---------------------------------------------------------------- answers, from the link
+
+    def answered(self, answer: Any, now: float, settled: Settled) -> int:
+        """See `LinkUser`."""
+        if not self._sent:
+            raise ValueError(f"project {self.project_id} has no unanswered events")
+        body = self._sent[0]
+        if type(answer) is tuple:
+            credit = self._settle(body, answer, now, settled)
+        elif answer in (NOT_HERE, LOST):
+            # Until RESUME the worker runs no later body either, so the order is kept.
+            if not (self._returned or self._lost):
+                self._forget_route()
+            self._paused = True
+            (self._returned if answer == NOT_HERE else self._lost).append(self._sent.popleft())
+            credit = body.credit
+        else:
+            raise ValueError(f"project {self.project_id} has no answer of this kind")
+        if not self._sent and (self._returned or self._lost):
+            self._take_back(True, settled)
+        self._advance()
+        return credit
+
+    def _settle(self, body: Body, results: Any, now: float, settled: Settled) -> int:
+        events, count = body.events, len(results)
+        if count > len(events):
+            raise ValueError(f"{count} results for {len(events)} events")
+        outcomes, failed = outcomes_of(results)
+        if count:
+            self._pace_s = (self._pace_s + (now - self._pace_updated_at) / count) / 2
+            self._pace_updated_at = now
+            self._misses = 0
+        if count == len(events):
+            self._sent.popleft()
+            credit = body.credit
+        else:
+            events, body.events = events[:count], events[count:]
+            credit = 0
+        pairs = list(zip(events, outcomes, strict=True))
+        settled += pairs
+        if failed:
+            self._withdraw(pairs, settled)
+        return credit
+
+    def _withdraw(self, pairs: Settled, settled: Settled) -> None:
+        """Take back the events queued behind events that the project could not store.
+
+        Their senders get an error too and retry them after the failed events, so the order is
+        kept. Nothing more is sent until all events in flight are answered.
+        """
+        queue_ids = {
+            pending.queue_id
+            for pending, outcome in pairs
+            if pending.resend and isinstance(outcome, _TEMPORARY_ERRORS)
+        }
+        if not queue_ids:
+            return
+        self._paused = True
+        self._failed_queues |= queue_ids
+        behind = self._suspects.withdraw(queue_ids)
+        for queue_id in queue_ids:
+            while (first := self._queue.first_in(queue_id)) is not None and first.resend:
+                behind.append(self._queue.pop_from(queue_id))
+        error = UnavailableError(what=_AFTER_FAILURE)
+        settled += [(pending, error) for pending in behind]
+
+    # ---------------------------------------------------------------- failures
+
+    def link_ended(self, alone: bool, settled: Settled) -> None:
+        """See `LinkUser`."""
+        self._forget_route()
+        self._link = None
+        # After NOT_HERE the worker runs no later body of the project.
+        unanswered = self._returned or self._lost
+        unanswered += self._sent
+        self._sent.clear()
+        self._take_back(alone, settled)
+        self._paused = False
+        # The socket may outlive the worker for a moment, so the supervisor is asked for a route.
+        self._loop.call_soon(self._advance)
+
+    def link_closed(self) -> None:
+        """See `LinkUser`."""
+        self._link = None
+        self._paused = False
+
+    def _take_back(self, alone: bool, settled: Settled) -> None:
+        """Queue the events that came back, before all others; settle those of unknown outcome.
+
+        `alone` says whether no other event was in flight on the link.
+        """
+        returned, self._returned = self._returned, []
+        lost = [pending for body in self._lost for pending in body.events]
+        self._lost = []
+        failed, self._failed_queues = self._failed_queues, set()
+        if len(lost) == 1 and alone and self._alone and not returned:
+            blame(lost[0])
+        self._suspects.add(self._to_resend(lost, failed, settled))
+        if returned:
+            self._put_back(returned, failed, settled)
+            self._ask_for_route_later()
+
+    def _to_resend(
+        self, lost: list[PendingEvent], failed: set[int], settled: Settled
+    ) -> list[PendingEvent]:
+        """Return which of the lost events are sent again, and settle the others."""
+        again = []
+        for pending in lost:
+            if not pending.resend:
+                if pending.blocked is not None:
+                    pending.blocked.add(pending.event[1])
+                unknown = EventOutcomeUnknownError(what="the project ended before it answered")
+                settled.append((pending, unknown))
+            elif pending.queue_id in failed:
+                settled.append((pending, UnavailableError(what=_AFTER_FAILURE)))
+            else:
+                again.append(pending)
+        return again
+
+    def _put_back(self, returned: list[Body], failed: set[int], settled: Settled) -> None:
+        """Queue the events of bodies of which nothing ran."""
+        if returned[0].suspects:  # they were in flight without others
+            self._suspects.put_back(returned[0].events)
+            return
+        again = []
+        for pending in (pending for body in returned for pending in body.events):
+            if is_resume(pending):
+                continue
+            if pending.settle is None:  # its sender was told that the outcome is unknown
+                if pending.blocked is not None:
+                    pending.blocked.add(pending.event[1])
+            elif pending.resend and pending.queue_id in failed:
+                settled.append((pending, UnavailableError(what=_AFTER_FAILURE)))
+            else:
+                again.append(pending)
+        for pending in reversed(again):
+            self._queue.put_back(pending)

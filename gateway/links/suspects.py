@@ -1,0 +1,67 @@
+"""Events of a project that were in flight when it failed, and that are sent again."""
+
+from __future__ import annotations
+
+import collections
+import logging
+from collections.abc import Container, Sequence
+
+from fieldbrook.actors.wire import POISON
+from fieldbrook.gateway.links.pending_event import PendingEvent
+
+log = logging.getLogger(__name__)
+
+DEAD_LETTER_AFTER_DEATHS = 2
+_GROUP = 16
+
+
+class Suspects:
+    """Events of which each may have made the project fail, in groups that are sent one by one.
+
+    Up to `_GROUP` events that were lost together are sent alone, which finds the one that kills
+    the worker. More are first sent in groups, because each frame costs a commit.
+    """
+
+    def __init__(self) -> None:
+        self._groups: collections.deque[list[PendingEvent]] = collections.deque()
+
+    def __len__(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
+
+    def add(self, lost: Sequence[PendingEvent]) -> None:
+        """Add events that were lost together, before all others."""
+        size = _GROUP if len(lost) > _GROUP else 1
+        groups = [list(lost[start : start + size]) for start in range(0, len(lost), size)]
+        self._groups.extendleft(reversed(groups))
+
+    def put_back(self, group: list[PendingEvent]) -> None:
+        """Put a group that was taken and did not run before all others."""
+        self._groups.appendleft(group)
+
+    def take(self) -> list[PendingEvent]:
+        """Remove and return the next group; there must be one."""
+        return self._groups.popleft()
+
+    def withdraw(self, queue_ids: Container[int]) -> list[PendingEvent]:
+        """Remove and return the events of some queues, in their order."""
+        groups = list(self._groups)
+        kept = ([p for p in group if p.queue_id not in queue_ids] for group in groups)
+        self._groups = collections.deque(group for group in kept if group)
+        return [p for group in groups for p in group if p.queue_id in queue_ids]
+
+
+def blame(pending: PendingEvent) -> None:
+    """Count a worker's death against the event that was alone in flight in it.
+
+    After two deaths the event is marked as poison, and becomes a dead letter.
+    """
+    pending.deaths += 1
+    if pending.deaths == DEAD_LETTER_AFTER_DEATHS and pending.resend:
+        log.error(
+            "event %s becomes a dead letter: the project's worker died twice with only this "
+            "event in flight",
+            pending.event[2],
+        )
+        event = pending.event
+        pending.event = (*event[:5], event[5] | POISON, event[6])

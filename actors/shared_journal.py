@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
-from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.journal.protocol import Journal, JournalFullError
+from fieldbrook.core.errors import JournalFullError, StoreError
+from fieldbrook.storage.journal.protocol import Journal
 
 
 class ProjectRecords:
@@ -18,14 +18,18 @@ class ProjectRecords:
         self._shared = shared
 
     def add(self, project_id: int, number: int, batch: bytes) -> None:
-        """Keep a record for the next commit.
+        """Keep a record for the next commit."""
+        self.waiting.append((number, batch))
+
+    def sync(self) -> None:
+        """Commit this project's record alone.
 
         Raises:
-            JournalFullError: the record is larger than any segment.
+            StoreError: it was not written; see `Journal`.
         """
-        if len(batch) > self._shared.record_limit:
-            raise JournalFullError(reason=f"a batch of {len(batch)} bytes exceeds a segment")
-        self.waiting.append((number, batch))
+        errors = self._shared.commit([self])
+        if errors:
+            raise errors[self.project_id]
 
     def release(self, project_id: int, number: int) -> None:
         """Note that the project's store has all batches up to `number`."""
@@ -38,7 +42,6 @@ class SharedJournal:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._lock = threading.Lock()
-        self.record_limit = journal.record_limit
         self.syncs = 0
 
     def commit(self, records: Iterable[ProjectRecords]) -> dict[int, StoreError]:
@@ -48,24 +51,36 @@ class SharedJournal:
             The errors of the projects whose record was not written, by project id.
         """
         errors: dict[int, StoreError] = {}
-        written: list[int] = []
+        added: list[int] = []
         with self._lock:
             for project in records:
                 waiting, project.waiting = project.waiting, []
-                try:
-                    for number, batch in waiting:
-                        self._journal.add(project.project_id, number, batch)
-                except StoreError as error:
-                    errors[project.project_id] = error
-                else:
-                    written.append(project.project_id)
-            if written:
-                try:
-                    self._journal.sync()
-                    self.syncs += 1
-                except StoreError as error:
-                    errors |= dict.fromkeys(written, error)
+                for number, batch in waiting:
+                    try:
+                        try:
+                            self._journal.add(project.project_id, number, batch)
+                        except JournalFullError:
+                            # All records of a sync go into one segment.
+                            errors |= self._sync(added)
+                            self._journal.add(project.project_id, number, batch)
+                        added.append(project.project_id)
+                    except StoreError as error:
+                        errors[project.project_id] = error
+            errors |= self._sync(added)
         return errors
+
+    def _sync(self, added: list[int]) -> dict[int, StoreError]:
+        """Sync what was added; return the error for these projects, if there is one."""
+        projects = added.copy()
+        added.clear()
+        if not projects:
+            return {}
+        try:
+            self._journal.sync()
+        except StoreError as error:
+            return dict.fromkeys(projects, error)
+        self.syncs += 1
+        return {}
 
     def release(self, project_id: int, number: int) -> None:
         """Note that a project's store has all batches up to `number`."""

@@ -80,7 +80,7 @@ def _acquire(data: Path, name: str) -> int:
     except OSError as error:
         raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
     try:
-        _lock(lock)
+        flock_soon(lock)
     except BlockingIOError:
         holder = os.pread(lock, _HOLDER_BYTES, 0).decode("ascii", "replace").strip()
         os.close(lock)
@@ -94,8 +94,12 @@ def _acquire(data: Path, name: str) -> int:
     return lock
 
 
-def _lock(descriptor: int) -> None:
-    """Retry for a second, because a killed predecessor may be about to end."""
+def flock_soon(descriptor: int) -> None:
+    """Take the lock of a file; retry for a second, as a killed predecessor may be about to end.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
     deadline = time.monotonic() + _WAIT_S
     while True:
         try:

@@ -292,6 +292,8 @@ class Supervisor(NodeActor):
     def _on_project_ended(self, ended: m.ProjectEnded) -> None:
         child = self.children.get(ended.part)
         if child is not None and child.generation == ended.generation:
+            if ended.failed:
+                self.workers.suspect(child)
             self.on_project_exit(child, failed=ended.failed, how="its actor failed")
             self.workers.on_project_ended(child)
 

@@ -134,12 +134,16 @@ class Workers:
         for child in lost:
             supervisor.projects.close_route(child)
             if child in guilty and child.state in (UP, STARTING):
-                child.suspect_until = time.monotonic() + SUSPECT_S
+                self.suspect(child)
                 supervisor.on_project_exit(
                     child, failed=True, how=f"{worker.part} died in its turn"
                 )
             else:
                 supervisor.on_project_exit(child, failed=False)
+
+    def suspect(self, project: Child) -> None:
+        """Keep a project away from others for a while."""
+        project.suspect_until = time.monotonic() + SUSPECT_S
 
     def _had_turn(self, project: Child) -> bool:
         table = self._supervisor.child_metrics.table

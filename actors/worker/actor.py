@@ -20,6 +20,7 @@ from fieldbrook.actors.worker.runners import Runners
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table, node_log
+from fieldbrook.storage.journal.file import FileJournal
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
 from fieldbrook.wasm.engine.engine import make_engine, start_ticker
@@ -84,7 +85,7 @@ class WorkerActor(NodeActor):
 
     def _open(self, settings: Settings, run_dir: Path, name: str, path: Path) -> None:
         reader = RegistryReader(settings.data / "registry")
-        journal = SharedJournal(recovered_journal(settings, reader, name))
+        journal = SharedJournal(_recovered_journal(settings, reader, name))
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         engine = make_engine(limits)
         start_ticker(engine)
@@ -108,3 +109,10 @@ class WorkerActor(NodeActor):
         """Have the runners carry out an action."""
         self._core.call(action)
         self._server.wake()
+
+
+def _recovered_journal(settings: Settings, reader: RegistryReader, name: str) -> FileJournal:
+    """The journal of a worker, after what it holds was written to the stores."""
+    journal = FileJournal(settings.data / JOURNALS / name)
+    journal.begin()
+    return journal

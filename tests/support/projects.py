@@ -144,11 +144,13 @@ class Project:
 
     def round(self, *frames: Sequence[WireEvent]) -> list[Any]:
         """Results of the events of one round, in order."""
-        self.executor.on_requests([(self._connection, pack(list(events))) for events in frames])
         results: list[Any] = []
-        while len(results) < sum(len(events) for events in frames):
-            for answer in self._reader.feed(self._socket.recv(1 << 20)):
-                results.extend(unpack(answer))
+        requester = _Collector(results)
+        for events in frames:
+            self.executor.take(requester, unpack(pack(list(events))))
+        while self.executor.has_work:
+            self.executor.run(SLICE_S)
+            self.executor.finish()
         return results
 
     def kept(self) -> Any:

@@ -64,7 +64,9 @@ class Worker:
         """Begin to serve; the journal is that of an earlier worker, if there was one."""
         engine = make_engine(LIMITS)
         start_ticker(engine)
-        self.journal = SharedJournal(FileJournal(self.folder / "journal" / "0"))
+        journal = FileJournal(self.folder / "journal" / "0", segment_bytes=1 << 20)
+        journal.begin()
+        self.journal = SharedJournal(journal)
         surroundings = Surroundings(
             self.settings, self.folder, self._writer.reader(), engine, self.posted.append
         )

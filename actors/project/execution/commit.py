@@ -28,6 +28,7 @@ from fieldbrook.core.errors import (
     BatchTooLargeError,
     DisabledAccountError,
     EffectsTooLargeError,
+    JournalFullError,
     NodeError,
     StorageQuotaError,
     StoreError,
@@ -126,11 +127,16 @@ class BatchCommitter:
 
     def finish(self, error: StoreError | None = None) -> None:
         """Answer the events of the prepared batch; `error` says that the journal failed."""
-        if error is None:
-            self._store.committed()
-        else:
-            self._store.dropped()
-            self._roll_back(error)
+        try:
+            if error is None:
+                self._store.committed()
+            elif isinstance(error, JournalFullError):
+                self._store.write_prepared()
+            else:
+                self._store.dropped()
+                self._roll_back(error)
+        except StoreError as failure:
+            self._roll_back(failure)
         counts, self._counts = self._counts, []
         if counts:
             metrics.COMMIT_SECONDS.observe(time.monotonic() - self._began)

@@ -206,7 +206,7 @@ class ProjectExecutor:
         than what they do.
         """
         activity, runner, order, queue = self.activity, self._runner, self._order, self._queue
-        batch: Batch = []
+        batch = self._committer.batch = []
         now = time.monotonic()
         size, ends_at = 0, now + slice_s
         while queue:

@@ -1,8 +1,10 @@
-"""A worker serves its projects fairly, commits their batches together, and says who is not there."""
+"""A worker serves its projects fairly, commits their batches together, and refuses others."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,14 @@ def count(results: object) -> int:
     assert handler[2] == "", handler
     code: int = handler[1]
     return code
+
+
+def stored(worker: Worker, project: int) -> bytes:
+    """What the project's store has under the key k. LMDB opens a store once in a process."""
+    copied = worker.folder / f"copy-{project}"
+    shutil.copytree(worker.store(project), copied)
+    with closing(ProjectStoreReader(copied)) as reader:
+        return reader.kv_get(worker.applets[project], b"k") or b""
 
 
 def test_the_batches_of_several_projects_are_committed_with_one_sync(worker: Worker) -> None:
@@ -77,19 +87,19 @@ def test_a_retired_project_is_not_here_and_its_store_has_everything(worker: Work
     assert not worker.ended(project).failed
     worker.send((project, [event(COUNTER + b"k")]))
     assert worker.receive(1) == [(project, NOT_HERE)]
-    with ProjectStoreReader(worker.store(project)) as reader:
-        assert reader.kv_get(worker.applets[project], b"k") == (1).to_bytes(8, "little")
+    assert stored(worker, project) == (1).to_bytes(8, "little")
 
 
 def test_a_checkpoint_makes_a_write_visible_in_the_store(worker: Worker) -> None:
     project, _ = worker.projects
     worker.send((project, [event(COUNTER + b"k")]), (project, {WRITE_LOG: True}))
     worker.receive(2)
-    with ProjectStoreReader(worker.store(project)) as reader:
-        assert reader.kv_get(worker.applets[project], b"k") == (1).to_bytes(8, "little")
+    assert stored(worker, project) == (1).to_bytes(8, "little")
 
 
-def test_an_exception_in_a_project_ends_only_its_actor(worker: Worker) -> None:
+def test_an_exception_in_a_project_ends_only_its_actor(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
     broken, other = worker.projects
     worker.send((broken, [event(COUNTER + b"k")]))
     worker.receive(1)
@@ -98,9 +108,9 @@ def test_an_exception_in_a_project_ends_only_its_actor(worker: Worker) -> None:
     assert answers[broken] == LOST
     assert count(answers[other]) == 1
     assert worker.ended(broken).failed
+    assert "failed and starts again" in caplog.text
     worker.send((broken, [event(COUNTER + b"k")]))
     assert worker.receive(1) == [(broken, NOT_HERE)]
     worker.send((broken, [RESUMED]))
     assert worker.receive(1) == [(broken, NOT_HERE)], "there is no new actor yet"
-    with ProjectStoreReader(worker.store(broken)) as reader:
-        assert reader.kv_get(worker.applets[broken], b"k") == (1).to_bytes(8, "little")
+    assert stored(worker, broken) == (1).to_bytes(8, "little")

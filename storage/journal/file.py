@@ -1,0 +1,288 @@
+"""The journal in a folder of files; see `segments.py` and `records.py` for what is in them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from fieldbrook.core.errors import (
+    JournalBusyError,
+    JournalDamagedError,
+    JournalFullError,
+    JournalOutcomeError,
+    StoreError,
+)
+from fieldbrook.storage.data_lock import flock_soon
+from fieldbrook.storage.journal.protocol import Damaged, Record, refuse_damage
+from fieldbrook.storage.journal.records import BLOCK, HEAD_BYTES, pack_round
+from fieldbrook.storage.journal.segments import (
+    BEGIN,
+    DAMAGED_SUFFIX,
+    NEW_SUFFIX,
+    SUFFIX,
+    Found,
+    SegmentFile,
+    SegmentHead,
+    Sync,
+    create,
+    find,
+    next_id,
+    read_segments,
+)
+from fieldbrook.storage.lmdb.environment import store_error, store_errors
+from fieldbrook.system.fsync import make_folder, sync_folder
+
+SEGMENT_BYTES = 16 << 20
+SEGMENTS = 8
+_AT_LEAST = 2  # files: two can take turns on a disk that is full
+
+
+class _Segment:
+    """A segment with records that a store may lack: `needed` has each project's last number."""
+
+    def __init__(self, file: SegmentFile, segment: int) -> None:
+        self.file = file
+        self.segment = segment
+        self.end = BEGIN
+        self.needed: dict[int, int] = {}
+
+
+class FileJournal:
+    """The journal in a folder, which no other process can open; the protocol is `Journal`.
+
+    Two files are made at the start, others when they are needed; all are kept. Only making a file
+    needs space on the disk.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        segment_bytes: int = SEGMENT_BYTES,
+        segments: int = SEGMENTS,
+        sync: Sync = os.fdatasync,
+    ) -> None:
+        """Open the folder, and create it if need be; it has the worker's name.
+
+        Args:
+            folder: the folder.
+            segment_bytes: the size of a file, a multiple of 4,096.
+            segments: how many files there may be.
+            sync: makes what was written to a descriptor durable.
+
+        Raises:
+            JournalBusyError: another process has it open.
+            StoreError: it cannot be read, or belongs to another worker or a newer version.
+        """
+        assert segment_bytes % BLOCK == 0
+        assert segment_bytes > BEGIN
+        assert segments >= _AT_LEAST
+        self._folder, self._size, self._limit, self._sync = folder, segment_bytes, segments, sync
+        self._lock = _lock_folder(folder)
+        try:
+            self._found = find(folder, folder.name)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._last = max((found.segment for found in self._found), default=0)
+        self._damaged: set[str] = set()
+        self._live: deque[_Segment] = deque()  # the last one is written to, if `_writable`
+        self._free: deque[SegmentFile] = deque()
+        self._writable = False
+        self._can_grow = True
+        self._begun = False
+        self._waiting: list[Record] = []
+        self._waiting_bytes = 0
+
+    # ------------------------------------------------------------ reading
+
+    def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
+        """Iterate over what is in the journal; see the protocol."""
+        assert not self._begun
+
+        def note(error: JournalDamagedError) -> None:
+            self._damaged.add(str(error.details["file"]))
+            damaged(error)
+
+        return read_segments(self._found, note)
+
+    def begin(self) -> None:
+        """Start anew; see the protocol.
+
+        Files in which `records` found damage are kept as `*.damaged`, and no longer used.
+        """
+        assert not self._begun
+        rest = []
+        with store_errors(self._folder):
+            for leftover in self._folder.glob(f"*{NEW_SUFFIX}"):
+                leftover.unlink()
+            for found in sorted(self._found, key=lambda found: found.segment):
+                usable = found.size == self._size and found.path.name not in self._damaged
+                if usable and len(self._free) < self._limit:
+                    self._free.append(self._open(found))
+                else:
+                    rest.append(found)
+            while len(self._free) < _AT_LEAST:
+                self._free.append(self._create())
+        self._begun = True
+        self._next_segment()  # from here on no reader looks for the old segments
+        with store_errors(self._folder):
+            for found in rest:
+                self._put_away(found)
+            sync_folder(self._folder)
+
+    def _put_away(self, found: Found) -> None:
+        if found.path.name in self._damaged:
+            name = f"{found.path.stem}-{found.segment:x}{DAMAGED_SUFFIX}"
+            found.path.rename(found.path.with_name(name))
+        else:
+            found.path.unlink()
+
+    def _open(self, found: Found) -> SegmentFile:
+        return SegmentFile(found, self._folder.name, self._sync)
+
+    def _create(self) -> SegmentFile:
+        paths = (self._folder / f"{place}{SUFFIX}" for place in itertools.count())
+        path = next(path for path in paths if not path.exists())
+        return self._open(create(path, self._size))
+
+    # ------------------------------------------------------------ writing
+
+    def add(self, project_id: int, number: int, batch: bytes) -> None:
+        """Keep a record for the next `sync`; see the protocol."""
+        assert self._begun
+        size = HEAD_BYTES + len(batch)
+        round_bytes = self._waiting_bytes + size
+        if round_bytes > self._size - BEGIN:
+            raise JournalFullError(
+                reason=f"{round_bytes} bytes at once do not fit into a segment of the journal, "
+                f"which has {self._size - BEGIN}"
+            )
+        if not self._writable or self._live[-1].end + round_bytes > self._size:
+            self._next_segment()
+        self._waiting.append(Record(project_id, number, batch))
+        self._waiting_bytes = round_bytes
+
+    def sync(self) -> None:
+        """Write all added records to the disk; see the protocol."""
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if not self._writable:
+            raise StoreError(reason=f"{self._folder}: no segment of the journal can be written")
+        segment = self._live[-1]
+        data = pack_round(waiting, segment.segment)
+        try:
+            segment.file.write(data, segment.end)
+        except OSError as error:
+            self._writable = False
+            self._exclude_round(error)
+        segment.end += len(data)
+        for project_id, number, _ in waiting:
+            segment.needed[project_id] = number
+
+    def _exclude_round(self, failure: OSError) -> NoReturn:
+        """Begin a segment whose head says that the last round of this one does not count."""
+        reason = str(store_error(self._folder, failure))
+        try:
+            self._next_segment()
+        except StoreError as error:
+            raise JournalOutcomeError(reason=f"{reason}; then {error}") from failure
+        raise StoreError(reason=reason) from failure
+
+    def _next_segment(self) -> None:
+        """Go on in the next segment. When its head cannot be written, nothing can be.
+
+        The head may be on the disk nevertheless, so the last segment must not grow any more.
+        """
+        if self._live and self._live[-1].end == BEGIN:  # nothing in it counts: left out
+            self._free.append(self._live.pop().file)
+        file = self._take_file()
+        segment = next_id(self._last)
+        last = self._live[-1] if self._live else None
+        head = SegmentHead(
+            self._size,
+            segment,
+            last.segment if last else 0,
+            last.end if last else 0,
+            self._live[0].segment if self._live else segment,
+        )
+        self._last = segment
+        self._writable = False
+        try:
+            file.put_head(head)
+        except OSError as error:
+            self._free.append(file)
+            raise store_error(self._folder, error) from error
+        self._live.append(_Segment(file, segment))
+        self._writable = True
+        self._free_released()
+
+    def _take_file(self) -> SegmentFile:
+        self._free_released()
+        if self._free:
+            return self._free.popleft()
+        if not self._can_grow or len(self._live) >= self._limit:
+            raise JournalFullError(reason=f"{self._folder}: no segment of the journal is free")
+        try:
+            return self._create()
+        except OSError as error:
+            self._can_grow = False  # until a release shows that the disk can be written
+            reason = f"no segment of the journal is free: {store_error(self._folder, error)}"
+            raise JournalFullError(reason=reason) from error
+
+    # ------------------------------------------------------------ releasing
+
+    def release(self, project_id: int, number: int) -> None:
+        """Note that the project's store holds all batches up to `number`."""
+        for segment in self._live:
+            if segment.needed.get(project_id, number + 1) <= number:
+                del segment.needed[project_id]
+        self._can_grow = True
+        self._free_released()
+
+    def _free_released(self) -> None:
+        """Free the oldest segments: those of which nothing is needed, in turn."""
+        while len(self._live) > 1 and not self._live[0].needed:
+            self._free.append(self._live.popleft().file)
+
+    @property
+    def low(self) -> bool:
+        """Whether at most a quarter of the segments can still be used."""
+        total = self._limit if self._can_grow else len(self._live) + len(self._free)
+        return total - len(self._live) <= total // 4
+
+    def oldest(self) -> Mapping[int, int]:
+        """Return what the oldest segment waits for; see the protocol."""
+        return dict(self._live[0].needed) if self._live else {}
+
+    def close(self) -> None:
+        """Forget what was not synced, and let others open the journal."""
+        for file in [segment.file for segment in self._live] + list(self._free):
+            file.close()
+        self._live.clear()
+        self._free.clear()
+        self._waiting, self._begun = [], False
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+
+def _lock_folder(folder: Path) -> int:
+    with store_errors(folder):
+        make_folder(folder)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flock_soon(lock)
+    except BlockingIOError:
+        os.close(lock)
+        raise JournalBusyError(
+            reason=f"{folder}: another process uses this journal; each has one worker"
+        ) from None
+    except OSError as error:
+        os.close(lock)
+        raise store_error(folder, error) from error
+    return lock

@@ -1,0 +1,94 @@
+"""What a journal promises, whoever keeps it: files, memory, or later a replicated stream.
+
+A batch has happened when its record is in the journal. The store of its project is brought up to
+date later, by a checkpoint, and never lies ahead of the journal. Records of one project have
+rising numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from fieldbrook.core.errors import JournalDamagedError
+
+
+class Record(NamedTuple):
+    """One batch of one project: its number, from 1 on, and the packed batch."""
+
+    project_id: int
+    number: int
+    batch: bytes
+
+
+Damaged = Callable[[JournalDamagedError], None]
+"""Takes a damaged place of a journal; the reading goes on behind it, unless this raises."""
+
+
+def refuse_damage(error: JournalDamagedError) -> None:
+    """A `Damaged` that ends the reading.
+
+    Raises:
+        JournalDamagedError: always.
+    """
+    raise error
+
+
+class JournalWriter(Protocol):
+    """The side of a journal that a project's store uses. It is not thread-safe."""
+
+    def add(self, project_id: int, number: int, batch: bytes) -> None:
+        """Keep a record for the next `sync`. What `add` refuses is not part of that `sync`.
+
+        Raises:
+            JournalFullError: the record does not fit in, or no segment is free.
+            StoreError: the disk failed.
+        """
+
+    def sync(self) -> None:
+        """Write all records since the last `sync` to the disk: either all of them or none.
+
+        Raises:
+            StoreError: the disk failed. None of these records will ever be read.
+            JournalOutcomeError: the disk failed, and it is open whether these records will be read
+                if the process ends now. `add` refuses records until that is settled: from then
+                on they will not be read.
+        """
+
+    def release(self, project_id: int, number: int) -> None:
+        """Note that the project's store holds all batches up to `number`."""
+
+
+class Journal(JournalWriter, Protocol):
+    """A journal. A new one is first read (`records`), then begun (`begin`), then written."""
+
+    def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
+        """Iterate over what is in the journal, in the order in which it was added.
+
+        These are all records that a store may still lack, and others that every store has. A
+        process that was killed in `sync` may have left records that nobody was told of.
+
+        Args:
+            damaged: called for each damaged place. The end of the last `sync` is not damage.
+
+        Raises:
+            JournalDamagedError: records are damaged, unless `damaged` takes it.
+            StoreError: the journal cannot be read.
+        """
+
+    def begin(self) -> None:
+        """Start anew: all stores hold the records that were there. Call it before the first `add`.
+
+        Raises:
+            StoreError: the journal cannot be written.
+        """
+
+    @property
+    def low(self) -> bool:
+        """Whether few segments are free, so that the projects of `oldest` need a checkpoint."""
+
+    def oldest(self) -> Mapping[int, int]:
+        """Return what the oldest segment waits for: the number of each project to be released."""
+
+    def close(self) -> None:
+        """Forget what was not synced, and let others open the journal."""

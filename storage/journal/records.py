@@ -1,0 +1,113 @@
+"""Records as bytes. A round is what one `sync` writes: whole blocks, zeros at the end.
+
+A block that was synced is never written again, so a power cut damages the last round only. A
+record's head tells how many records of its round follow: zeros behind the last one are the end of
+the round, and zeros anywhere else are damage. The head has a checksum of its own, so that of a
+damaged batch at least the project and the number are known.
+
+A bad record that is followed by a later round is damage, too: a round is written when the one
+before it is on disk. Only a bad record that no round follows may be the rest of a write that a
+crash cut off.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from fieldbrook.storage.journal.protocol import Record
+
+BLOCK = 4_096
+# Length and CRC-32 of the batch, the segment's id, the place in the round, how many records of
+# the round follow, project, number; then the CRC-32 of this head.
+_HEAD = struct.Struct("<IIQIIQQ")
+_CRC = struct.Struct("<I")
+HEAD_BYTES = _HEAD.size + _CRC.size
+
+Bad = Callable[[int, int, int, int], None]
+"""Takes a damaged place: first and last byte + 1, project and number; 0 when not known."""
+
+
+class Head(NamedTuple):
+    """The head of a record, before its batch."""
+
+    length: int
+    crc: int
+    segment: int
+    place: int
+    left: int
+    project_id: int
+    number: int
+
+
+def padded(size: int) -> int:
+    """Round a size in bytes up to whole blocks."""
+    return -(-size // BLOCK) * BLOCK
+
+
+def pack_round(records: Sequence[Record], segment: int) -> bytes:
+    """Pack records as one round of the segment with this id."""
+    parts: list[bytes] = []
+    left = len(records)
+    for place, (project_id, number, batch) in enumerate(records):
+        left -= 1
+        head = _HEAD.pack(len(batch), crc32(batch), segment, place, left, project_id, number)
+        parts += (head, _CRC.pack(crc32(head)), batch)
+    size = sum(map(len, parts))
+    parts.append(bytes(padded(size) - size))
+    return b"".join(parts)
+
+
+def head_at(data: memoryview, at: int) -> Head | None:
+    """Return the head at an offset, or None when there is none."""
+    if at + HEAD_BYTES > len(data):
+        return None
+    crc = _CRC.unpack_from(data, at + _HEAD.size)[0]
+    if crc32(data[at : at + _HEAD.size]) != crc:
+        return None
+    return Head._make(_HEAD.unpack_from(data, at))
+
+
+def read_records(
+    data: memoryview, begin: int, end: int | None, segment: int, bad: Bad
+) -> Iterator[Record]:
+    """Iterate over the records of a segment.
+
+    Args:
+        data: the file.
+        begin: offset of the first round.
+        end: where the last round ends. None: not known; a bad record that no round follows ends
+            the reading.
+        segment: the segment's id; the file has older records of other segments.
+        bad: called for each damaged place.
+    """
+    at, limit = begin, len(data) if end is None else end
+    while at < limit:
+        head = head_at(data, at)
+        if head is not None and head.segment != segment:
+            head = None
+        following = 0 if head is None else at + HEAD_BYTES + head.length
+        batch = data[at + HEAD_BYTES : following]
+        if head is not None and following <= limit and crc32(batch) == head.crc:
+            yield Record(head.project_id, head.number, bytes(batch))
+        else:
+            later = _next_round(data, at, limit, segment)
+            if later is None and end is None:
+                return
+            if head is None or following > limit:
+                bad(at, later or limit, 0, 0)
+                at = later or limit
+                continue
+            bad(at, following, head.project_id, head.number)
+        at = following if head.left else padded(following)
+
+
+def _next_round(data: memoryview, at: int, limit: int, segment: int) -> int | None:
+    """Return the offset of the next round behind `at`, or None."""
+    for block in range((at // BLOCK + 1) * BLOCK, limit, BLOCK):
+        head = head_at(data, block)
+        if head is not None and head.segment == segment and head.place == 0:
+            return block
+    return None

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.actors.wire import WRITE_LOG, frame, pack, project_sockets
+from fieldbrook.actors.wire import NOT_HERE, WRITE_LOG, frame, pack, worker_sockets
 from fieldbrook.core.errors import UnavailableError
 from fieldbrook.gateway.chain_client import read_frame
 
@@ -26,9 +26,9 @@ async def flush_pending_rows(run_dir: Path, project_id: int) -> None:
 
     Returns when they have done so, or after 2 s for each process that does not answer.
     """
-    for path in project_sockets(run_dir, project_id):
+    for path in worker_sockets(run_dir):
         try:
-            await _flush(path)
+            await _flush(path, project_id)
         except (OSError, EOFError, ValueError) as error:
             # The process has ended and wrote its rows before, or it is busy (TimeoutError).
             log.debug("project %d did not write its log: %s", project_id, error)
@@ -43,9 +43,9 @@ async def trace_state(run_dir: Path, project_id: int) -> Any:
         UnavailableError: the project's process is busy.
     """
     state = None
-    for path in project_sockets(run_dir, project_id):
+    for path in worker_sockets(run_dir):
         try:
-            state = await _flush(path) or state
+            state = await _flush(path, project_id) or state
         except TimeoutError:
             raise UnavailableError(what=f"project {project_id} is busy") from None
         except (OSError, EOFError, ValueError) as error:
@@ -53,11 +53,12 @@ async def trace_state(run_dir: Path, project_id: int) -> Any:
     return state
 
 
-async def _flush(path: Path) -> Any:
+async def _flush(path: Path, project_id: int) -> Any:
     async with asyncio.timeout(_LIMIT_S):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:
-            writer.write(frame(pack({WRITE_LOG: True})))
-            return await read_frame(reader)
+            writer.write(frame(pack([(project_id, {WRITE_LOG: True})])))
+            ((_, answer),) = await read_frame(reader)
+            return None if answer == NOT_HERE else answer
         finally:
             writer.close()

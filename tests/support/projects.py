@@ -21,11 +21,13 @@ from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import RegistryWriter
 from fieldbrook.wasm.engine.compile import compile_in_child
+from fieldbrook.wasm.engine.engine import make_engine
 from fieldbrook.wasm.limits import Limits
 from tests.support.nodes import until
 
 MAP = 64 << 20
 LIMITS = Limits(deadline_ms=1_000)
+SLICE_S = 0.02
 COUNTER, TRAP, SEND, SPIN, CHAIN, LARGE = b"c", b"t", b"s", b"e", b"x", b"l"
 
 # `start` looks at the first byte of its payload: it counts under the second one (u64,
@@ -82,6 +84,18 @@ MODULE = b"""
 """
 
 
+class _Collector:
+    """Takes the answers of an executor."""
+
+    closed = False
+
+    def __init__(self, results: list[Any]) -> None:
+        self._results = results
+
+    def answer(self, value: Any) -> None:
+        self._results.extend(unpack(pack(value)))
+
+
 class Project:
     """One project's executor with its store, and shards if there are to be any."""
 
@@ -95,7 +109,7 @@ class Project:
         self.applet_id = made.applet.applet_id
         self.registry.create_strategy(self.project_id, self.applet_id, "TWO", "quick")
         self.store = ProjectStore(folder / "store", MAP)
-        self.pool = InstancePool(modules, LIMITS)
+        self.pool = InstancePool(modules, LIMITS, make_engine(LIMITS))
         setup = Setup(
             store=str(self.store.path),
             modules=str(modules),
@@ -112,7 +126,7 @@ class Project:
         )
         self.executor = ProjectExecutor(
             *(self.project_id, self.registry.reader(), self.store, self.pool),
-            shards=self.shards,
+            look_ahead=self.shards,
         )
         self.executor.refresh()
         if self.shards is not None:

@@ -154,6 +154,8 @@ class FileJournal:
     def add(self, project_id: int, number: int, batch: bytes) -> None:
         """Keep a record for the next `sync`; see the protocol."""
         assert self._begun
+        if not self._writable:
+            self._recover_writing()
         size = HEAD_BYTES + len(batch)
         round_bytes = self._waiting_bytes + size
         if round_bytes > self._size - BEGIN:
@@ -161,7 +163,7 @@ class FileJournal:
                 reason=f"{round_bytes} bytes at once do not fit into a segment of the journal, "
                 f"which has {self._size - BEGIN}"
             )
-        if not self._writable or self._live[-1].end + round_bytes > self._size:
+        if self._live[-1].end + round_bytes > self._size:
             self._next_segment()
         self._waiting.append(Record(project_id, number, batch))
         self._waiting_bytes = round_bytes
@@ -183,6 +185,17 @@ class FileJournal:
         segment.end += len(data)
         for project_id, number, _ in waiting:
             segment.needed[project_id] = number
+
+    def _recover_writing(self) -> None:
+        """Begin a segment after a failure, so that the failed round can never be read.
+
+        Before that no batch may have its number, not even one that is written past the journal:
+        therefore a full journal is not reported as such.
+        """
+        try:
+            self._next_segment()
+        except JournalFullError as error:
+            raise StoreError(reason=f"after a failed sync {error}") from error
 
     def _exclude_round(self, failure: OSError) -> NoReturn:
         """Begin a segment whose head says that the last round of this one does not count."""

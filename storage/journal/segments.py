@@ -90,7 +90,7 @@ class SegmentFile:
         """Write the head of the file's next segment, and sync it."""
         data = _HEAD.pack(_MAGIC, FORMAT, *head, self._worker)
         data += _CRC.pack(crc32(data))
-        copy = 0
+        copy = 1 - self._copy
         self.write(data + bytes(BLOCK - len(data)), copy * BLOCK)
         self._copy = copy  # after a failure the next head goes to the same place
 

@@ -1,0 +1,78 @@
+"""Journals of both kinds behind one face, so that one suite tests both."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from fieldbrook.storage.journal.file import FileJournal
+from fieldbrook.storage.journal.memory import MemoryJournal
+from fieldbrook.storage.journal.protocol import Journal
+from fieldbrook.storage.journal.records import BLOCK
+from fieldbrook.storage.journal.segments import BEGIN
+
+ROUNDS = 4
+"""How many records of at most `RECORD_BYTES`, each synced alone, fit into one segment."""
+
+RECORD_BYTES = 3_000
+SEGMENTS = 4
+
+
+class Kept(Protocol):
+    """A journal that can crash, and whose syncs can fail."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+    def crash(self) -> Journal:
+        """Return the journal as the next process finds it."""
+
+    def fail_next_sync(self) -> None: ...
+
+
+class InFiles:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fails = False
+        self.journal = self._open()
+
+    def _open(self) -> FileJournal:
+        return FileJournal(self._folder, BEGIN + ROUNDS * BLOCK, SEGMENTS, self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        if self._fails:
+            self._fails = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fdatasync(descriptor)
+
+    def crash(self) -> Journal:
+        self.journal.close()
+        self.journal = self._open()
+        return self.journal
+
+    def fail_next_sync(self) -> None:
+        self._fails = True
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.journal = MemoryJournal(ROUNDS * RECORD_BYTES, SEGMENTS)
+
+    def crash(self) -> Journal:
+        self.journal.crash()
+        return self.journal
+
+    def fail_next_sync(self) -> None:
+        self.journal.failing_syncs += 1
+
+
+@pytest.fixture(params=["file", "memory"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+    made: Kept = InFiles(tmp_path / "0") if request.param == "file" else InMemory()
+    yield made
+    made.journal.close()

@@ -1,8 +1,8 @@
-"""Flush a project's pending log rows and event records before they are read.
+"""Have a project write what it has in memory to its store, before the store is read.
 
-Log rows and event records wait up to 0.2 s for the next commit, because an fsync for each of
-them would slow down every event. A reader therefore requests a flush first: the reader pays the
-cost, and a row is visible as soon as its event was answered.
+The store of a running project may lack the batches of the last seconds, which are in its worker's
+journal, and its last log rows. A reader therefore asks for a checkpoint first: whoever reads pays
+for it, and what was answered can be read.
 """
 
 from __future__ import annotations
@@ -18,47 +18,77 @@ from fieldbrook.gateway.chain_client import read_frame
 
 log = logging.getLogger(__name__)
 
-_LIMIT_S = 2.0  # when a handler runs longer, the reader gets the rows that are written already
+_LIMIT_S = 2.0  # when a handler runs longer, the reader gets what is written already
 
 
-async def flush_pending_rows(run_dir: Path, project_id: int) -> None:
-    """Ask the processes of a project to write their pending rows.
+class PendingRows:
+    """Asks the workers for checkpoints; one question at a time for each project.
 
-    Returns when they have done so, or after 2 s for each process that does not answer.
+    A gateway does not know which worker runs a project that it sends no events to, so it asks all.
+    There are few, and one that does not run the project answers at once.
     """
-    for path in worker_sockets(run_dir):
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._asked: dict[int, asyncio.Task[Any]] = {}
+        self._next: dict[int, asyncio.Task[Any]] = {}
+
+    async def flush(self, project_id: int) -> None:
+        """Have a project write all that it has answered.
+
+        Returns when it has done so, or after 2 s.
+        """
         try:
-            await _flush(path, project_id)
-        except (OSError, EOFError, ValueError) as error:
-            # The process has ended and wrote its rows before, or it is busy (TimeoutError).
-            log.debug("project %d did not write its log: %s", project_id, error)
+            await self._state(project_id)
+        except TimeoutError:
+            log.debug("project %d is busy and did not write its rows in time", project_id)
 
+    async def trace_state(self, project_id: int) -> Any:
+        """Return the state of a project's trace (`Tracing.state`), None without one.
 
-async def trace_state(run_dir: Path, project_id: int) -> Any:
-    """Return the state of a project's trace (`Tracing.state`), None without one.
+        The trace's rows are written by then. A project that does not run is not started.
 
-    The trace's rows are written by then. A project without a process is not started.
-
-    Raises:
-        UnavailableError: the project's process is busy.
-    """
-    state = None
-    for path in worker_sockets(run_dir):
+        Raises:
+            UnavailableError: the project is busy.
+        """
         try:
-            state = await _flush(path, project_id) or state
+            return await self._state(project_id)
         except TimeoutError:
             raise UnavailableError(what=f"project {project_id} is busy") from None
-        except (OSError, EOFError, ValueError) as error:
-            log.debug("project %d has no process: %s", project_id, error)
-    return state
+
+    async def _state(self, project_id: int) -> Any:
+        """Join the next question about a project; the present one may be too early for us."""
+        task = self._next.get(project_id)
+        if task is None:
+            before = self._asked.get(project_id)
+            task = asyncio.create_task(self._ask_after(before, project_id))
+            (self._next if before is not None else self._asked)[project_id] = task
+        return await asyncio.shield(task)
+
+    async def _ask_after(self, before: asyncio.Task[Any] | None, project_id: int) -> Any:
+        if before is not None:
+            await asyncio.wait([before])
+            self._asked[project_id] = self._next.pop(project_id)
+        try:
+            asked = [_ask(path, project_id) for path in worker_sockets(self._run_dir)]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            del self._asked[project_id]
+        for answer in answers:
+            if isinstance(answer, TimeoutError):
+                raise answer
+            if isinstance(answer, BaseException):  # a worker that has ended, or ends
+                log.debug("project %d: a worker did not answer: %s", project_id, answer)
+        here = [a for a in answers if not isinstance(a, BaseException) and a != NOT_HERE]
+        return here[0] if here else None
 
 
-async def _flush(path: Path, project_id: int) -> Any:
+async def _ask(path: Path, project_id: int) -> Any:
     async with asyncio.timeout(_LIMIT_S):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:
             writer.write(frame(pack([(project_id, {WRITE_LOG: True})])))
             ((_, answer),) = await read_frame(reader)
-            return None if answer == NOT_HERE else answer
+            return answer
         finally:
             writer.close()

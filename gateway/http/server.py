@@ -58,7 +58,7 @@ from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.peers import Answer, serve_peers
-from fieldbrook.gateway.pending_rows import flush_pending_rows, trace_state
+from fieldbrook.gateway.pending_rows import PendingRows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.request_target import TargetApplication
 from fieldbrook.observability import metrics
@@ -191,6 +191,7 @@ class HttpGateway(GatewayActor):
         self, registry: SocketRegistryClient, token_key: bytes, memory_budget: MemoryBudget
     ) -> ManagementContext:
         settings = self.settings
+        pending = PendingRows(self.run_dir)
         return ManagementContext(
             reader=self._reader,
             registry=registry,
@@ -201,8 +202,8 @@ class HttpGateway(GatewayActor):
             modules_dir=settings.data / "modules",
             uploads_dir=settings.data / "uploads",
             part=self.part,
-            flush_project=partial(flush_pending_rows, self.run_dir),
-            trace_state=partial(trace_state, self.run_dir),
+            flush_project=pending.flush,
+            trace_state=pending.trace_state,
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             health=self._node_health,

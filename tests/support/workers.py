@@ -123,7 +123,12 @@ class Worker:
     def call(self, action: Any) -> None:
         """Have the thread with the baton do something, and wait until it has."""
         done = threading.Event()
-        self.core.call(lambda: (action(), done.set())[0])
+
+        def act() -> None:
+            action()
+            done.set()
+
+        self.core.call(act)
         self.server.wake()
         assert done.wait(20)
 

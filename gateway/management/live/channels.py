@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Protocol
 
 from fieldbrook.core.errors import NodeError, UnavailableError
@@ -29,6 +29,28 @@ class Reader(Protocol):
 
     async def read(self) -> Message | None:
         """What is new since the last time; None if nothing is."""
+
+
+class FlushedReader:
+    """A reader of a project's store, to which the project first writes what it has in memory."""
+
+    def __init__(self, reader: Reader, flush: Callable[[], Awaitable[None]]) -> None:
+        self._reader = reader
+        self._flush = flush
+
+    async def begin(self) -> None:
+        """See `Reader.begin`."""
+        await self._flush()
+        await self._reader.begin()
+
+    async def first(self, after: str) -> Message | None:
+        """See `Reader.first`; it goes as far as the last `read`."""
+        return await self._reader.first(after)
+
+    async def read(self) -> Message | None:
+        """See `Reader.read`."""
+        await self._flush()
+        return await self._reader.read()
 
 
 class Follower(Protocol):

@@ -19,7 +19,7 @@ from fieldbrook.gateway.auth import Caller, require_admin
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
-from fieldbrook.gateway.management.live.channels import Reader
+from fieldbrook.gateway.management.live.channels import FlushedReader, Reader
 from fieldbrook.gateway.management.live.events import EventsReader, read_place
 from fieldbrook.gateway.management.live.figures import HealthReader, SeriesReader
 from fieldbrook.gateway.management.live.letters import LettersReader
@@ -113,7 +113,8 @@ def source_of(
     else:
         _bound(follow, NoFilter)
         make = partial(LettersReader, store, workers.searches)
-    return Source(key, make, project.project_id)
+    flush = partial(context.flush_project, project.project_id)
+    return Source(key, lambda: FlushedReader(make(), flush), project.project_id)
 
 
 def _project(context: ManagementContext, account: Account, follow: Follow) -> Project | None:

@@ -108,8 +108,8 @@ async def read_pairs(call: Call[None, ReadPairs]) -> KeyList | StoredValue | Pai
     """The value of a key, the list of an applet's keys, or its pairs."""
     applet = _applet(call)
     if call.query.key is not None:
-        return _value(call, applet, call.query.key)
-    return _pairs(call, applet) if call.query.values else _keys(call, applet)
+        return await _value(call, applet, call.query.key)
+    return await _pairs(call, applet) if call.query.values else await _keys(call, applet)
 
 
 async def write_key(call: Call[NewValue, KeyQuery]) -> WrittenKey:
@@ -159,10 +159,10 @@ def _no_key(applet: Applet, key: str | None) -> NotFoundError:
     return NotFoundError(what=f"applet {applet.applet_id} has no key {key or '(empty)'}")
 
 
-def _value(call: Call[None, ReadPairs], applet: Applet, given: str) -> StoredValue:
+async def _value(call: Call[None, ReadPairs], applet: Applet, given: str) -> StoredValue:
     wanted = call.query.encoding
     key = decode(given, wanted, "key")
-    store = call.context.store_reader(applet.project_id)
+    store = await call.context.flushed_store(applet.project_id)
     value = store.kv_get(kv.owner(applet), key) if store else None
     if value is None:
         raise _no_key(applet, given)
@@ -175,10 +175,10 @@ def _value(call: Call[None, ReadPairs], applet: Applet, given: str) -> StoredVal
     )
 
 
-def _keys(call: Call[None, ReadPairs], applet: Applet) -> KeyList:
+async def _keys(call: Call[None, ReadPairs], applet: Applet) -> KeyList:
     query = call.query
     prefix, after = decode(query.prefix, query.encoding, "prefix"), _after(query)
-    store = call.context.store_reader(applet.project_id)
+    store = await call.context.flushed_store(applet.project_id)
     found = store.kv_keys(kv.owner(applet), prefix, query.limit + 1, after) if store else []
     keys = found[: query.limit]
     encoded = [encode(key, query.encoding) for key in keys]
@@ -194,10 +194,10 @@ def _keys(call: Call[None, ReadPairs], applet: Applet) -> KeyList:
     )
 
 
-def _pairs(call: Call[None, ReadPairs], applet: Applet) -> PairPage:
+async def _pairs(call: Call[None, ReadPairs], applet: Applet) -> PairPage:
     query = call.query
     prefix, after = decode(query.prefix, query.encoding, "prefix"), _after(query)
-    store, owner = call.context.store_reader(applet.project_id), kv.owner(applet)
+    store, owner = await call.context.flushed_store(applet.project_id), kv.owner(applet)
     found = store.kv_pairs(owner, prefix, query.limit, after, _PAGE_BYTES) if store else []
     more = bool(store and found and store.kv_keys(owner, prefix, 1, found[-1][0]))
     return PairPage(

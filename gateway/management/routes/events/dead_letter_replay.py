@@ -154,7 +154,7 @@ async def _choose(
         raise BadRequestError(FieldError(ids, f"{MISSING}: or a filter, or all=true", where))
     if wanted != ANY_LETTER and chosen.all:
         raise BadRequestError(FieldError("all", "cannot be given with a filter", where))
-    store = call.context.store_reader(project_id)
+    store = await call.context.flushed_store(project_id)
     if store is None:
         return [], ""
     after, _, until = chosen.after.partition("-")

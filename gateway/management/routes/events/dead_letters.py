@@ -115,7 +115,7 @@ async def read_letters(call: Call[None, ReadLetters]) -> DeadLetterList | DeadLe
     """Dead letters without their payloads, newest first, or with `groupBy=reason` how many there
     are of each reason, applet and handler."""
     query, wanted = call.query, call.query.filter
-    store = call.context.store_reader(own_project(call).project_id)
+    store = await call.context.flushed_store(own_project(call).project_id)
     run = call.workers.searches.run
     if query.group_by is not None:
         groups = await run(lambda: store.dead_letter_groups(wanted)) if store else []
@@ -135,7 +135,7 @@ async def read_letters(call: Call[None, ReadLetters]) -> DeadLetterList | DeadLe
 
 async def read_letter(call: Call[None, None]) -> WholeDeadLetter:
     """One dead letter with its payload."""
-    store = call.context.store_reader(own_project(call).project_id)
+    store = await call.context.flushed_store(own_project(call).project_id)
     number = call.id("letterID")
     letter = store.dead_letter(number) if store else None
     if letter is None:

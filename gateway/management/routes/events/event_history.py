@@ -141,7 +141,7 @@ async def read_event(call: Call[None, None]) -> EventDetails:
     the host calls of a traced event, and the reasons if an event with its id was refused."""
     project = own_project(call)
     place = call.id("place")
-    store = call.context.store_reader(project.project_id)
+    store = await call.context.flushed_store(project.project_id)
     found = await call.workers.searches.run(lambda: store.event_at(place)) if store else None
     if store is None or found is None:
         raise EventNotFoundError(place=place)

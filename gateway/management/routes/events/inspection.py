@@ -148,7 +148,7 @@ class MetricPart(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_metrics(call: Call[None, ReadLog]) -> MetricPart:
     """A part of the metrics that applets submitted, with the paging of the applet log."""
-    store = call.context.store_reader(own_project(call).project_id)
+    store = await call.context.flushed_store(own_project(call).project_id)
     rows = store.metrics(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)
     return MetricPart(data=[_metric(row) for row in rows], following=str(following))
@@ -179,7 +179,7 @@ async def _follow(
             version = reader.version()
             if not _still_allowed(call, project_id):
                 return
-        store = call.context.store_reader(project_id)
+        store = await call.context.flushed_store(project_id)
         rows = store.logs(after, call.query.limit) if store else ()
         if rows:
             after = rows[-1].sequence

@@ -116,7 +116,7 @@ async def remove_instances(call: Call[None, FilterInstances]) -> None:
 async def remove_log(call: Call[None, None]) -> None:
     """Delete the log rows of an instance."""
     applet = own_instance(call)
-    if call.context.store_reader(applet.project_id) is None:
+    if await call.context.flushed_store(applet.project_id) is None:
         return  # the project has never run
     await call.command(applet.project_id, CLEAR_LOG, [applet.instance_id])
 

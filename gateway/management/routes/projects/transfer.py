@@ -68,7 +68,7 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
     project, context = own_project(call), call.context
     with context.reader.snapshot() as registry:
         exported = collect(registry, project, with_tokens=call.body.tokens)
-    store = context.store_reader(project.project_id) if call.body.data else None
+    store = await context.flushed_store(project.project_id) if call.body.data else None
     copy = None if store is None else store.copy
     target = new_path(context.uploads_dir, context.part, ".project")
     size = sum(resource.size for resource in exported.resources)

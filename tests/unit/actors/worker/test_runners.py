@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,11 @@ def event(payload: bytes, name: str = "e", publisher: int = 9) -> WireEvent:
     return ("DEFAULT", publisher, name, payload, 1, 0, "")
 
 
-def count(results: object) -> int:
+def count(results: Any) -> int:
     """The count that a handler returned for one event."""
-    (result,) = results  # type: ignore[misc]
-    (handler,) = result
-    assert handler[2] == "", handler
-    code: int = handler[1]
-    return code
+    (((_, code, error),),) = results
+    assert error == ""
+    return int(code)
 
 
 def stored(worker: Worker, project: int) -> bytes:

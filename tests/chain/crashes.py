@@ -13,7 +13,7 @@ from fieldbrook.observability.fault_points import HOLD, VARIABLE
 from tests.chain.senders import Sending
 from tests.support.nodes import RunningNode, alive, long_id, parts, until
 
-CHAIN, PROJECT, NODE = "fb-chain:31337", "fb-project", "the node"
+CHAIN, PROJECT, NODE = "fb-chain:31337", "project", "the node"
 
 
 class CrashAt:

@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
         metavar="S",
         help="seconds between faults; from 11 on no pause of a restart is measured",
     )
-    parser.add_argument("--only", default="", help="faults that match, as: kill fb-project$")
+    parser.add_argument("--only", default="", help="faults that match, as: kill project$")
     parser.add_argument("--folder", type=Path, help="where to work; kept when given")
     given = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="fb") as made:

@@ -31,7 +31,7 @@ _FULL_S = 3.0
 _FILLED_BYTES = 4096
 _SMALL_DISK_BYTES = 1 << 30
 _EVERYTHING = 10_000_000
-PROJECT_PART = "fb-project"
+PROJECT_PART = "project"
 KILLED = (
     PROJECT_PART,
     "fb-http:0",
@@ -44,7 +44,7 @@ KILLED = (
     "fb-node",
     "nats-server",
 )
-FROZEN = ("fb-project", "fb-http:0", "fb-mqtt:0")
+FROZEN = ("project", "fb-http:0", "fb-mqtt:0")
 _MQTT_PARTS = ("fb-mqtt:0", "nats-server")
 
 
@@ -306,7 +306,7 @@ class Harness:
         """Nobody sends until the project's process is retired."""
         try:
             self._rest()
-            until(lambda: "fb-project" not in parts(self.node), "the project retires", HEAL_S)
+            until(lambda: "project" not in parts(self.node), "the project retires", HEAL_S)
         finally:
             self._go_on()
 

@@ -118,7 +118,7 @@ def test_a_gateway_that_hung_is_replaced_and_tells_of_it_afterwards(watched: Wat
 def test_a_process_that_only_paused_is_well_again_and_stays(watched: Watched) -> None:
     applet, _ = watched.project("pausing")
     part = f"project:{applet['projectID']}"
-    pid = watched.process("fb-project")
+    pid = watched.process("project")
     os.kill(pid, signal.SIGSTOP)
     try:
         watched.begins(part, "hung")
@@ -157,7 +157,7 @@ def test_a_batch_whose_commit_hangs_is_named_until_it_goes_on(watched: Watched) 
 def test_a_disk_that_takes_nothing_is_named_until_it_does(watched: Watched) -> None:
     applet, publisher = watched.project("nodisk", counter(1, 16_384))
     part = f"project:{applet['projectID']}"
-    pid = until(lambda: _process_of(watched.node, applet), "its process")
+    pid = until(lambda: worker_of(watched.node, applet["projectID"]), "its process")
     size = (watched.folder(applet) / "data.mdb").stat().st_size
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     # What the kernel says at the end of a quota: no byte beyond this.
@@ -207,7 +207,7 @@ def test_a_project_whose_store_is_damaged_is_named_until_it_is_put_back(watched:
     part = f"project:{applet['projectID']}"
     data = watched.folder(applet) / "data.mdb"
     good = data.read_bytes()
-    pid = until(lambda: _process_of(watched.node, applet), "its process")
+    pid = until(lambda: worker_of(watched.node, applet["projectID"]), "its process")
     data.unlink()
     data.write_bytes(b"this is not a store" * 4096)
     os.kill(pid, signal.SIGKILL)
@@ -221,13 +221,13 @@ def test_a_project_whose_store_is_damaged_is_named_until_it_is_put_back(watched:
 def test_a_module_that_cannot_be_read_is_named_until_it_can(watched: Watched) -> None:
     applet, publisher = watched.project("modules", TALLY + b";; of its own")
     part = f"project:{applet['projectID']}"
-    pid = until(lambda: _process_of(watched.node, applet), "its process")
+    pid = until(lambda: worker_of(watched.node, applet["projectID"]), "its process")
     folder = watched.node.data / "modules"
     away = watched.node.data / "away"
     folder.rename(away)
     folder.mkdir()
     os.kill(pid, signal.SIGKILL)
-    until(lambda: _process_of(watched.node, applet) not in (pid, 0), "it is started again")
+    until(lambda: worker_of(watched.node, applet["projectID"]) not in (pid, 0), "it is started again")
     (result,) = until(lambda: _handled(watched.node, message(publisher, b"x")), "an event")
     assert result["code"] == -1
     watched.begins(part, "module_unreadable")
@@ -274,20 +274,6 @@ def test_a_broker_that_is_gone_is_named_until_it_is_back(
         broker.start()
         watched.ends("mqtt:0", "no_broker")
         assert json.loads(json.dumps(watched.liveness()[1]["Broker"])) == "ok"
-
-
-def _process_of(node: RunningNode, applet: Any) -> int:
-    """The process that has a project's store open, 0 when none has."""
-    mark = f"/projects/{applet['projectID']}/data.mdb"
-    for pid in node.processes():
-        try:
-            comm = Path(f"/proc/{pid}/comm").read_text().strip()
-            opened = comm == "fb-project" and mark in Path(f"/proc/{pid}/maps").read_text()
-        except OSError:
-            continue
-        if opened:
-            return pid
-    return 0
 
 
 def _handled(node: RunningNode, event: Any) -> Any:

@@ -286,7 +286,7 @@ def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: Ru
     applet = node.deploy("fatal", TALLY)
     publisher = node.add_publisher("fatal", "d")
     assert node.send("fatal", message(publisher)).status == 201
-    old = next(pid for name, pid in parts(node).items() if name.startswith("fb-project"))
+    old = next(pid for name, pid in parts(node).items() if name.startswith("project"))
     os.kill(old, signal.SIGSEGV)
     until(lambda: not alive(old), "the process has ended")
     assert "Fatal Python error: Segmentation fault" in node.log

@@ -96,7 +96,7 @@ def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
 ) -> None:
     node, applet_id = counting
     ledgers = [Ledger(node, node.add_publisher("load", f"d{n}")) for n in range(4)]
-    kinds = ["fb-project", "fb-http:0", "fb-project", "fb-registry", "fb-project", "fb-root"]
+    kinds = ["project", "fb-http:0", "project", "fb-registry", "project", "fb-root"]
     for kind in kinds:
         after_more(ledgers)
         os.kill(running(node, kind), signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["fb-project", "fb-mqtt:0", "nats-server"])
+@pytest.mark.parametrize("kind", ["project", "fb-mqtt:0", "nats-server"])
 def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
     counting: tuple[RunningNode, str], kind: str
 ) -> None:

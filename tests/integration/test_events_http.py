@@ -409,7 +409,7 @@ def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(
     body = json.dumps(message(publisher)).encode()
 
     def running() -> bool:
-        return "fb-project" in parts(node)
+        return "project" in parts(node)
 
     until(lambda: flood(node.http_port, "p", body, 10) == 10 and running(), "it runs")
     until(lambda: not running(), "the idle project's process ends")
@@ -478,7 +478,7 @@ def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
     for connection in waiting:
         connection.close()
     until(lambda: not store.exists(), "its store is removed")
-    until(lambda: "fb-project" not in parts(node), "its process is gone")
+    until(lambda: "project" not in parts(node), "its process is gone")
 
 
 def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(start_node: StartNode) -> None:

@@ -71,11 +71,11 @@ def test_reading_a_log_again_and_again_keeps_no_project_awake(node: RunningNode)
     def sleeps() -> bool:
         assert logged(node, "asleep") == ["one"]
         time.sleep(0.5)  # as somebody who looks twice a second
-        return "fb-project" not in parts(node)
+        return "project" not in parts(node)
 
     until(sleeps, "the project's process ends")
     assert logged(node, "asleep") == ["one"]
-    assert "fb-project" not in parts(node), "and a look starts none"
+    assert "project" not in parts(node), "and a look starts none"
 
 
 def test_a_value_under_the_empty_key_can_be_listed_and_read(

@@ -174,7 +174,7 @@ def test_letters_are_grouped_replayed_and_discarded_by_what_failed(kept: Keeping
 
 def test_letters_survive_the_death_of_their_project(kept: Keeping) -> None:
     kept.send("FAIL", b"lasting", "dead-5")
-    pid = next(p for name, p in parts(kept.node).items() if name == "fb-project")
+    pid = next(p for name, p in parts(kept.node).items() if name == "project")
     os.kill(pid, signal.SIGKILL)
     assert kept.letter_of("dead-5")
     until(lambda: kept.node.send("kept", message(kept.publisher, b"", "SEVEN")).status == 201, "it")

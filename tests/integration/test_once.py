@@ -82,7 +82,7 @@ def test_a_failed_event_that_is_sent_again_is_one_dead_letter(counting: Counting
 def test_an_acknowledged_event_is_known_after_its_project_was_killed(counting: Counting) -> None:
     before = counting.count()
     assert counting.send("lasting").status == 201
-    pid = next(p for name, p in parts(counting.node).items() if name == "fb-project")
+    pid = next(p for name, p in parts(counting.node).items() if name == "project")
     os.kill(pid, signal.SIGKILL)
     until(lambda: counting.send("lasting").status == 201, "the project")
     assert counting.count() == before + 1

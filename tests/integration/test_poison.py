@@ -47,9 +47,9 @@ def ticks(pid: int) -> int:
 
 def kill_while_busy(node: RunningNode, killed: set[int]) -> int:
     """kill -9 of the project's process once a handler has run in it for a while."""
-    pid = int(until(lambda: parts(node).get("fb-project", 0), "the project runs"))
+    pid = int(until(lambda: parts(node).get("project", 0), "the project runs"))
     while pid in killed:
-        pid = int(until(lambda: parts(node).get("fb-project", 0), "it runs again"))
+        pid = int(until(lambda: parts(node).get("project", 0), "it runs again"))
     # To start is work, too: as much as a handler's, on a slow machine.
     until(lambda: one(node, "up", part="project") == 1, "it has started")
     before = ticks(pid)
@@ -88,7 +88,7 @@ def test_an_event_that_killed_its_project_twice_becomes_a_dead_letter_and_others
     again = named(message(publisher, b"deadly", "SPIN"), "deadly")
     answer = node.send("deadly", again)
     assert answer.json["results"][0]["errMsg"] == letter["reason"]
-    assert parts(node)["fb-project"] not in killed
+    assert parts(node)["project"] not in killed
 
 
 def test_nothing_of_a_batch_runs_after_the_event_that_killed_its_project(

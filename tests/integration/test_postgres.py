@@ -73,7 +73,7 @@ class Served:
 
     def kill_project(self) -> None:
         """kill -9 of the project's process, if it is there."""
-        pid = parts(self.node).get("fb-project")
+        pid = parts(self.node).get("project")
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -94,7 +94,7 @@ class Planted:
             for topic in ("room", f"room/push/{token}/FAIL", f"room/push/{token}x/START"):
                 device.publish(topic, json.dumps(message(self.publisher, b"x", "FAIL")).encode())
             device.publish("room", token.encode())
-        for part in ("fb-registry", "fb-project", "fb-mqtt:0", "nats-server"):
+        for part in ("fb-registry", "project", "fb-mqtt:0", "nats-server"):
             with suppress(ProcessLookupError):
                 os.kill(parts(node)[part], signal.SIGKILL)
             self._be_refused()

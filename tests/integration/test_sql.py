@@ -182,9 +182,9 @@ def test_who_may_not_read_the_tables_of_a_project(ada: User, bob: User) -> None:
 def test_acknowledged_rows_survive_the_death_of_the_project(querying: Querying) -> None:
     for _ in range(5):
         assert querying.events(*[querying.insert("c")] * 20) == [0] * 20
-    pid = next(p for name, p in parts(querying.node).items() if name == "fb-project")
+    pid = next(p for name, p in parts(querying.node).items() if name == "project")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: parts(querying.node).get("fb-project", pid) != pid or None, "its end")
+    until(lambda: parts(querying.node).get("project", pid) != pid or None, "its end")
     until(
         lambda: (
             querying.node.send(

@@ -322,7 +322,7 @@ def test_a_killed_project_loses_its_trace_and_nothing_else(tracing: Tracing) -> 
     tracing.trace(events=10)
     kept = tracing.send("KEYS")
     calls = tracing.calls(kept)
-    os.kill(parts(tracing.node)["fb-project"], signal.SIGKILL)
+    os.kill(parts(tracing.node)["project"], signal.SIGKILL)
     again = message(tracing.publisher, b"x", "KEYS")
     answer = until(
         lambda: (sent := tracing.node.send("t", again)).status == 201 and sent, "it is back"

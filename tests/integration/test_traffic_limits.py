@@ -60,7 +60,7 @@ def test_counts_survive_the_death_of_the_project(world: World) -> None:
     limit = world.limit()
     assert world.send(world.one).status == 201
     assert world.send(world.one).status == 201
-    process = parts(world.node)["fb-project"]
+    process = parts(world.node)["project"]
     os.kill(process, signal.SIGKILL)
     until(lambda: not alive(process), "the project dies")
     # An event that met the dead process was answered 503: it did not run, nothing counted it.

@@ -6,6 +6,7 @@ import base64
 import http.client
 import itertools
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -356,6 +357,22 @@ def part_of(pid: int) -> str:
 
 
 def parts(node: RunningNode) -> dict[str, int]:
-    """The process ids of a node by what they call themselves; one of several projects. Of a
-    process and one that it is forking, which still has its name, the former."""
-    return {part_of(pid): pid for pid in reversed(node.processes()) if alive(pid)}
+    """The process ids of a node by what they call themselves. Of a process and one that it is
+    forking, which still has its name, the former. `project` is a worker that runs a project."""
+    found = {part_of(pid): pid for pid in reversed(node.processes()) if alive(pid)}
+    if pid := worker_of(node):
+        found["project"] = pid
+    return found
+
+
+def worker_of(node: RunningNode, project_id: str = "") -> int:
+    """The worker that has a project's store open, or any project's; 0 when none has."""
+    store = re.compile(rf"/projects/{project_id or '[0-9]+'}/data.mdb")
+    for pid in node.processes():
+        try:
+            comm = Path(f"/proc/{pid}/comm").read_text()
+            if comm.startswith("fb-worker") and store.search(Path(f"/proc/{pid}/maps").read_text()):
+                return pid
+        except OSError:
+            continue
+    return 0

@@ -77,18 +77,6 @@ def test_a_server_answers_several_connections_and_stops(tmp_path: Path) -> None:
         connection.close()
 
 
-def test_a_retiring_server_serves_until_the_last_connection_closes(tmp_path: Path) -> None:
-    served = Served(tmp_path / "s")
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(tmp_path / "s"))
-    assert ask(connection, [1]) == (1,)
-    served.server.retire()
-    assert ask(connection, [2]) == (2,)
-    connection.close()
-    served.thread.join(LIMIT_S)
-    assert not served.thread.is_alive()
-
-
 def test_a_stream_that_is_not_ours_costs_only_its_own_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

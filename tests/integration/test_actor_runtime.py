@@ -23,8 +23,8 @@ from tests.support.nodes import RunningNode, StartNode, alive, message, parts, u
 from tests.support.tools import LIMIT_S, free_port
 
 SLOW_S = 20.0  # a second or two, on a machine that has nothing else to do
-CHILDREN = ("fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler")
-PARTS = {"fb-root", "fb-admin", "fb-actor", "fb-spare", *CHILDREN}
+CHILDREN = ("fb-worker:0", "fb-worker:1", "fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler")
+PARTS = {"fb-root", "fb-admin", "fb-actor", *CHILDREN}
 SIGNALS = {
     signal.SIGSEGV: "Segmentation fault",
     signal.SIGBUS: "Bus error",

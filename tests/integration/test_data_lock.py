@@ -29,7 +29,7 @@ from tests.support.tools import LIMIT_S, free_port
 @pytest.fixture(params=["up", "node"])
 def node(start_node: StartNode, request: pytest.FixtureRequest) -> RunningNode:
     running = start_node(command=request.param, logged_in=False)
-    until(lambda: "fb-spare" in parts(running), "the spare is there")
+    until(lambda: "fb-worker:0" in parts(running), "a worker is there")
     return running
 
 

@@ -24,7 +24,16 @@ from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Mosquitto
 from tests.support.heavy import Load, shards_of
 from tests.support.heavy import module as heavy
-from tests.support.nodes import RunningNode, StartNode, alive, message, parts, strategies, until
+from tests.support.nodes import (
+    RunningNode,
+    StartNode,
+    alive,
+    message,
+    parts,
+    strategies,
+    until,
+    worker_of,
+)
 from tests.support.tools import LIMIT_S
 
 _MIB = 1 << 20
@@ -227,7 +236,9 @@ def test_a_module_that_cannot_be_read_is_named_until_it_can(watched: Watched) ->
     folder.rename(away)
     folder.mkdir()
     os.kill(pid, signal.SIGKILL)
-    until(lambda: worker_of(watched.node, applet["projectID"]) not in (pid, 0), "it is started again")
+    until(
+        lambda: worker_of(watched.node, applet["projectID"]) not in (pid, 0), "it is started again"
+    )
     (result,) = until(lambda: _handled(watched.node, message(publisher, b"x")), "an event")
     assert result["code"] == -1
     watched.begins(part, "module_unreadable")

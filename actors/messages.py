@@ -157,6 +157,14 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoverJournal:
+    """Have a worker bring the stores up to date with the journal of another one, which cannot
+    start; answered by JournalRecovered."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """Check that a child is alive; answered by Ponged.
 
@@ -209,13 +217,12 @@ class Activate:
     """A gateway has events for a project and no route to it: start it if necessary.
 
     `account_id` is the project's owner, and `processes` the owner's quota of running projects
-    (None: no limit). A `dedicated` project has a worker for itself.
+    (None: no limit).
     """
 
     project_id: int
     account_id: int = 0
     processes: int | None = None
-    dedicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +256,22 @@ class ProjectRemoved:
     """A project was removed from the registry: stop its actor and remove its store."""
 
     project_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecovered:
+    """The stores have what the journal of a worker had, or the reason why that failed."""
+
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DedicatedProjects:
+    """All projects whose owner wants a worker for each alone; sent by the registry at its start
+    and when they change."""
+
+    project_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import FrameServer, Request, unpack
 from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
+from fieldbrook.core.model import Project
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics, metrics_table, node_log
 from fieldbrook.observability.health import ProcessHealth
@@ -27,7 +29,6 @@ from fieldbrook.security.node_secrets import load_or_create_key
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.registry.module_files import collect
 from fieldbrook.storage.registry.service import (
-    RegistryReader,
     RegistryWriter,
     encode_result,
     execute,
@@ -46,7 +47,7 @@ SOCKET_NAME = "registry"
 
 
 class RegistryActor(NodeActor):
-    """Owns the registry's writer; tells the supervisor which projects were removed."""
+    """Owns the registry's writer; tells the supervisor which projects are removed or dedicated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,6 +86,7 @@ class RegistryActor(NodeActor):
         except NodeError as error:
             self.send(sender, m.Failed(PART, str(error)))
             return
+        self.send(sender, m.DedicatedProjects(self._dedicated))
         self.accept_posts()
         self._thread = threading.Thread(target=self._serve, name="data", daemon=True)
         self._thread.start()
@@ -105,7 +107,9 @@ class RegistryActor(NodeActor):
         self._reader = self._writer.reader()
         self._watch = StoreWatch(self._health, self._writer)
         self._modules = data / "modules"
-        _remove_stores(data / "projects", self._reader)
+        projects = self._reader.projects()
+        _remove_stores(data / "projects", projects)
+        self._dedicated = frozenset(one.project_id for one in projects if one.dedicated)
         self._has_orphans = True
         self._next_collection = self._next_storage = 0.0
         self._path = run_dir / SOCKET_NAME
@@ -141,12 +145,23 @@ class RegistryActor(NodeActor):
         metrics.add(metrics.COMMANDS)
         if operation == "remove_project":
             self.post(m.ProjectRemoved(arguments["project_id"]))
+        if isinstance(result, Project):
+            self._note_dedicated(result, removed=operation == "remove_project")
         if self._writer.resources_removed:
             self._writer.resources_removed = False
             self._has_orphans, self._next_collection = True, 0.0
         if operation in _FREES_STORAGE:
             self._next_storage = 0.0
         return True, encode_result(result)
+
+    def _note_dedicated(self, project: Project, *, removed: bool) -> None:
+        """Tell the supervisor when another project has to have a worker of its own, or no more."""
+        others = self._dedicated - {project.project_id}
+        wanted = project.dedicated and not removed
+        dedicated = others | {project.project_id} if wanted else others
+        if dedicated != self._dedicated:
+            self._dedicated = dedicated
+            self.post(m.DedicatedProjects(dedicated))
 
     def _on_quiet(self) -> None:
         """Use an idle second: probe a failed store again, and remove module files without an
@@ -190,10 +205,10 @@ class RegistryActor(NodeActor):
         self._next_storage = began + max(STORAGE_S, _STORAGE_SHARE * took_s)
 
 
-def _remove_stores(projects: Path, reader: RegistryReader) -> None:
+def _remove_stores(stores: Path, projects: Iterable[Project]) -> None:
     """Remove stores of removed projects that a crash left behind before their clean-up."""
-    known = {str(project.project_id) for project in reader.projects()}
-    for folder in projects.iterdir():
+    known = {str(project.project_id) for project in projects}
+    for folder in stores.iterdir():
         if folder.name not in known:
             log.warning("removing the store of project %s, which no longer exists", folder.name)
             shutil.rmtree(folder, ignore_errors=True)

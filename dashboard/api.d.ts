@@ -136,7 +136,7 @@ export type ChangeQuotas = { quotas: ChangedQuota[] };
 export type ChangeRole = { role: "ADMIN" | "DEVELOPER" };
 
 /** A `limit` for one account, or `unlimited`; with neither, that of the settings applies. */
-export type ChangedQuota = { name: "abis" | "access_keys" | "applets" | "bytes" | "cron_jobs" | "databases" | "modules" | "monitors" | "operators" | "processes" | "projects" | "publishers" | "strategies"; limit?: number | null; unlimited?: boolean };
+export type ChangedQuota = { name: "abis" | "access_keys" | "applets" | "bytes" | "cron_jobs" | "databases" | "dedicated" | "modules" | "monitors" | "operators" | "processes" | "projects" | "publishers" | "strategies"; limit?: number | null; unlimited?: boolean };
 
 /** How much of a kind was removed. */
 export type ClearedBroker = { kind: string; removed: number };
@@ -202,7 +202,7 @@ export type CreateStrategies = { strategies: Rule[] };
 export type CreateTrafficLimit = { threshold: number; duration: string; publisherThreshold?: number | null; apiType: "BLOCKCHAIN" | "EVENT" };
 
 /** A new project. `project` repeats it for early clients. */
-export type CreatedProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string; project: PlainProject };
+export type CreatedProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; dedicated: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string; project: PlainProject };
 
 /** A page of cron jobs; `total` counts all matching ones. */
 export type CronJobPage = { data: CronJobReply[]; total: number };
@@ -343,8 +343,8 @@ export type HandlerResult = { instanceID: string; code: number; errMsg: string; 
 /** A health condition of one part. `seconds` is how long it has lasted. */
 export type HealthCondition = { part: string; state: string; meaning: string; detail: string; since?: string; seconds?: number; until?: string };
 
-/** The conditions, recent ones (newest first), and the processes. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, those of projects last. */
-export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: number; recent: HealthCondition[]; parts: Record<string, string>; projects: Record<string, number>; processes: ProcessRow[]; processesTotal: number };
+/** The conditions, recent ones (newest first), the processes, and the projects in them. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, workers of one project last. `running` lists the at most 200 busiest of the projects that have metrics of their own (setting `metrics_projects`). */
+export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: number; recent: HealthCondition[]; parts: Record<string, string>; projects: Record<string, number>; processes: ProcessRow[]; processesTotal: number; running: ProjectLoad[] };
 
 /** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
 export type ImportProject = { name?: string; newTokens?: boolean };
@@ -352,8 +352,8 @@ export type ImportProject = { name?: string; newTokens?: boolean };
 /** An import. `type` is there for functions: `(i32, i32) -> (i32)`. */
 export type ImportReply = { module: string; name: string; kind: string; type: string };
 
-/** A project that was made from a file; `warnings` name its dead strategies. */
-export type ImportedProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string; warnings?: string[] };
+/** A project that was made from a file; `warnings` name its dead strategies, and say when it lost its own worker. */
+export type ImportedProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; dedicated: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string; warnings?: string[] };
 
 /** An instance. */
 export type InstanceReply = { instanceID: string; appletID: string; instanceState: string; state: string; createdAt: string; updatedAt: string };
@@ -427,8 +427,11 @@ export type PairPage = { appletID: string; data: StoredPair[]; next?: string };
 /** Whether sending to a chain is paused. */
 export type ParkedChain = { chainID: number; parked: boolean };
 
+/** Whether the project has a worker of its own; absent or false: it shares one. */
+export type PlaceProject = { dedicated?: boolean };
+
 /** A project without its configurations. */
-export type PlainProject = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; channelState: boolean; createdAt: string; updatedAt: string };
+export type PlainProject = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; dedicated: boolean; channelState: boolean; createdAt: string; updatedAt: string };
 
 /** The permission on a group of operations; an unknown group grants nothing. */
 export type Privilege = { name: string; perm: "NO_ACCESS" | "READONLY" | "READ_WRITE" };
@@ -436,8 +439,11 @@ export type Privilege = { name: string; perm: "NO_ACCESS" | "READONLY" | "READ_W
 /** The permission of an access key on a group of operations. */
 export type PrivilegeReply = { name: string; desc: string; perm: string };
 
-/** A process of the node. `project` is the name of the project whose events it handles. `state` is the supervisor's; `resting` is a part without a process. `cpuSeconds` counts from the start of the process. `restarts` is how often a process of this part has died since the node started. */
-export type ProcessRow = { part: string; project?: string; state: string; pid?: number; memoryBytes?: number; cpuSeconds?: number; startedAt?: string; restarts: number };
+/** A process of the node. A worker has the number of `projects` that it runs; `project` is the name of the one that has a worker of its own. `state` is the supervisor's; `resting` is a part without a process. `cpuSeconds` counts from the start of the process. `restarts` is how often a process of this part has died since the node started. */
+export type ProcessRow = { part: string; project?: string; projects?: number; state: string; pid?: number; memoryBytes?: number; cpuSeconds?: number; startedAt?: string; restarts: number };
+
+/** A project that runs, or has died since the node started. `worker` is the part that runs it; a project without one is at rest. `busySeconds` is the time that workers have spent on it since the node started. `memoryBytes` are its kept instances and what it has yet to write to its store. `restarts` is how often it has died. */
+export type ProjectLoad = { project: string; projectID: string; worker?: string; busySeconds: number; memoryBytes: number; restarts: number };
 
 /** A page of projects; `total` counts all matching ones. */
 export type ProjectPage = { data: ProjectReply[]; total: number };
@@ -445,8 +451,8 @@ export type ProjectPage = { data: ProjectReply[]; total: number };
 /** Events and failed handler runs of a project per second, over the last second. */
 export type ProjectRates = { events: number; failed: number };
 
-/** A project with its configurations. `channelState`: the node listens to its topic. */
-export type ProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string };
+/** A project with its configurations. `channelState`: the node listens to its topic. `dedicated`: it has a worker of its own. */
+export type ProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; dedicated: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string };
 
 /** A project in a list, with its applets, their modules and their instances. */
 export type ProjectRow = { projectID: string; projectName: string; applets: AppletRow[]; createdAt: string; updatedAt: string };
@@ -1134,7 +1140,7 @@ export interface Routes {
     body: undefined;
     answer: null;
   };
-  /** Current health conditions, recent ones (newest first), and the node's processes with their memory, CPU time and restarts. */
+  /** Current health conditions, recent ones (newest first), the node's processes with their memory, CPU time and restarts, and which worker runs which project. */
   "GET /health": {
     query: undefined;
     body: undefined;
@@ -1469,6 +1475,12 @@ export interface Routes {
     query: undefined;
     body: ExportProject | undefined;
     answer: Blob;
+  };
+  /** Run a project in a worker of its own, or in one that it shares with other projects. Each dedicated project of the account counts for its quota `dedicated`. A running project moves at once; events that arrive meanwhile wait. */
+  "PUT /project/x/{projectName}/worker": {
+    query: undefined;
+    body: PlaceProject | undefined;
+    answer: ProjectReply;
   };
   /** One project with its configurations. */
   "GET /project/{projectName}": {

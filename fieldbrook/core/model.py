@@ -65,7 +65,10 @@ class Account(Record, frozen=True, kw_only=True):
 
 
 class Project(Record, frozen=True, kw_only=True):
-    """The unit of isolation: one name (channel and topic), one actor, one store."""
+    """The unit of isolation: one name (channel and topic), one actor, one store.
+
+    A `dedicated` project has a worker of its own.
+    """
 
     project_id: int
     account_id: int
@@ -74,6 +77,7 @@ class Project(Record, frozen=True, kw_only=True):
     protocol: str = ""
     description: str = ""
     public: bool = False
+    dedicated: bool = False
 
 
 class Resource(Record, frozen=True, kw_only=True):

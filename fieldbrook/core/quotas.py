@@ -13,6 +13,7 @@ from fieldbrook.core.model import ADMIN, Account
 
 PROJECTS, APPLETS, STRATEGIES, PUBLISHERS = "projects", "applets", "strategies", "publishers"
 MODULES, BYTES, DATABASES, PROCESSES = "modules", "bytes", "databases", "processes"
+DEDICATED = "dedicated"
 MONITORS, CRON_JOBS, ABIS = "monitors", "cron_jobs", "abis"
 OPERATORS, ACCESS_KEYS = "operators", "access_keys"
 
@@ -30,6 +31,7 @@ NOUNS: dict[str, str] = {
     OPERATORS: "operators",
     ACCESS_KEYS: "access keys",
     PROCESSES: "projects that run at once",
+    DEDICATED: "projects with a worker of their own",
 }
 NAMES = tuple(NOUNS)
 

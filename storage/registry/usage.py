@@ -90,6 +90,9 @@ def quota_usage(
     if name in _PER_ACCOUNT:
         table, index = _PER_ACCOUNT[name]
         return int(getattr(tables, table).count_of(txn, index, own))
+    if name == quotas.DEDICATED:
+        own_projects = tables.projects.scan(txn, "account_projects", own)
+        return sum(project.dedicated for project in own_projects)
     projects = tables.projects.ids(txn, "account_projects", own)
     if name in _PER_PROJECT:
         table, index = _PER_PROJECT[name]

@@ -17,6 +17,15 @@ export const makePrivateText = 'This deletes the publisher “anonymous”. Even
 export const nowPublic = 'Events without a token are accepted';
 export const nowPrivate = 'Events without a token are refused';
 export const anonymousKey = 'anonymous';
+export const worker = 'Worker';
+export const isDedicated = 'its own';
+export const isShared = 'shared';
+export const makeDedicated = 'Use a worker of its own';
+export const makeDedicatedText = 'The project gets a process for itself: no other project can slow it down or stop it. That takes more memory of the node, so an account may have only some (quota “dedicated”). Events that arrive during the move wait.';
+export const makeShared = 'Share a worker';
+export const makeSharedText = 'The project runs in one process with others. Events that arrive during the move wait.';
+export const nowDedicated = 'The project has a worker of its own';
+export const nowShared = 'The project shares a worker';
 
 export const variables = 'Environment variables';
 export const variablesText = 'Handlers read them with ws_get_env. Events that arrive after saving see the new values.';

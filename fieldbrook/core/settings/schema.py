@@ -283,6 +283,20 @@ class Settings(BaseSettings):
         le=64,
         description="Number of processes that run projects. 0: one for each core.",
     )
+    project_memory_bytes: int = Field(
+        512 * _MIB,
+        ge=16 * _MIB,
+        le=_MOST,
+        description="Memory of the instances that one project keeps, and of what it has yet to "
+        "write to its store, in bytes. A project with more is started again without them.",
+    )
+    worker_memory_bytes: int = Field(
+        4 * _GIB,
+        ge=128 * _MIB,
+        le=_MOST,
+        description="Memory of one worker, in bytes, without maps of files. Above it the project "
+        "that uses most is started again, or the worker if no project uses much.",
+    )
     project_map_bytes: int = Field(
         _GIB,
         ge=_MIB,
@@ -379,6 +393,8 @@ class Settings(BaseSettings):
         description="Number of projects of one account that run at the same time. At the limit one "
         "without events makes room for the next. Empty: no limit. Administrators have no limit.",
     )
+    # None by default: each takes the memory of a process, whatever its account pays for.
+    quota_dedicated: Quota = _quota(0, "projects with a worker of their own")
     cron_timezone: str = Field("UTC", description="Time zone of cron expressions.")
     chains: tuple[Chain, ...] = Field(
         (),

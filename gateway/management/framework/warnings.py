@@ -17,6 +17,10 @@ _SHOWN = 20  # warnings of one answer; the others are only counted
 # Proxies have as little as 4 KiB for the head of an answer.
 _HEADERS_SHOWN, _HEADER_CHARACTERS = 3, 200
 _HANDLERS_SHOWN, _NAMES_CHARACTERS = 20, 400
+SHARED_WORKER = (
+    "the project had a worker of its own and shares one here, because the quota `dedicated` of "
+    "your account is used up"
+)
 _AGENT = "299 fieldbrook"  # RFC 7234, 5.5: "Miscellaneous Persistent Warning"
 
 

@@ -18,6 +18,7 @@ from fieldbrook.core.errors import (
     AccountNotFoundError,
     AppletNotFoundError,
     ProjectNotFoundError,
+    QuotaExceededError,
     ResourceNotFoundError,
 )
 from fieldbrook.core.model import (
@@ -176,6 +177,14 @@ class Change:
         used = self.now.usage(account_id, name, self._stored)
         if used + adding > limit:
             raise exceeded(account, name, limit, used, adding)
+
+    def is_within_quota(self, account_id: int, name: str) -> bool:
+        """Whether an account's quota allows one more."""
+        try:
+            self.require_quota(account_id, name)
+        except QuotaExceededError:
+            return False
+        return True
 
     def account(self, account_id: int) -> Account:
         """Return an account, or raise `AccountNotFoundError`."""

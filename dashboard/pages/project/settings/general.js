@@ -1,5 +1,5 @@
 // @ts-check
-/** What a project is: its ids, its description, and whether it takes events without a token. */
+/** What a project is: its ids, its description, whether it takes events without a token, and where it runs. */
 import { html, useState } from '../../../vendor/preact.js';
 import { post, put, remove } from '../../../core/api.js';
 import { Ago, Badge, Card, Copy } from '../../../parts/basics.js';
@@ -24,6 +24,20 @@ function Access({ name, project, again }) {
 }
 
 /** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
+function Worker({ name, project, again }) {
+  const [asking, ask] = useState(false);
+  const dedicated = !project.dedicated;
+  const work = async () => {
+    await put(`/project/x/${encodeURIComponent(name)}/worker`, { dedicated });
+    say(dedicated ? words.nowDedicated : words.nowShared);
+    again();
+  };
+  const submit = dedicated ? words.makeDedicated : words.makeShared;
+  return html`<div class="line"><span>${words.worker}</span><${Badge}>${dedicated ? words.isShared : words.isDedicated}</${Badge}><button type="button" class="small" onClick=${() => ask(true)}>${submit}</button></div>
+    ${asking && html`<${Confirm} title=${submit} text=${dedicated ? words.makeDedicatedText : words.makeSharedText} submit=${submit} work=${work} onClose=${() => ask(false)} />`}`;
+}
+
+/** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
 export function General({ name, project, again }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     await put(`/project/x/${encodeURIComponent(name)}`, { description: form.description });
@@ -32,5 +46,5 @@ export function General({ name, project, again }) {
   };
   return html`<${Card} title=${words.general}><div class="pad stack"><dl class="pairs"><dt>${words.id}</dt><dd class="mono">${project.projectID} <${Copy} text=${project.projectID} /></dd><dt>${words.owner}</dt><dd class="mono">${project.accountID}</dd><dt>${words.created}</dt><dd><${Ago} at=${project.createdAt} /></dd></dl>
     <${Form} submit=${save} work=${work}><${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" defaultValue=${project.description ?? ''} /></${Field}></${Form}>
-    <${Access} name=${name} project=${project} again=${again} /></div></${Card}>`;
+    <${Access} name=${name} project=${project} again=${again} /><${Worker} name=${name} project=${project} again=${again} /></div></${Card}>`;
 }

@@ -10,7 +10,7 @@ import click
 
 from fieldbrook.cli.client import Upload
 from fieldbrook.cli.console import current
-from fieldbrook.cli.errors import file_error
+from fieldbrook.cli.errors import WrongUsageError, file_error
 from fieldbrook.cli.input import read_file
 from fieldbrook.cli.options import (
     CommandGroup,
@@ -27,12 +27,17 @@ _FIELDS = {
     "name": "project",
     "projectID": "id",
     "description": "description",
+    "dedicated": "dedicated worker",
     "env": "environment",
     "createdAt": "created",
     "updatedAt": "updated",
 }
 _CREATED_FIELDS = {"name": "project", "projectID": "id"}
-_FIELDS_OF_UPDATE = {"name": "project", "description": "description"}
+_FIELDS_OF_UPDATE = {
+    "name": "project",
+    "description": "description",
+    "dedicated": "dedicated worker",
+}
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -78,12 +83,29 @@ def project_show(project: str) -> None:
 
 @project.command("update")
 @project_argument
-@click.option("--description", required=True, help="A text for people; empty for none.")
-def project_update(project: str, description: str) -> None:
-    """Change the description of a project."""
+@click.option("--description", help="A text for people; empty for none.")
+@click.option(
+    "--dedicated/--shared",
+    default=None,
+    help="Run it in a worker of its own, or in one that it shares with other projects.",
+)
+def project_update(project: str, description: str | None, dedicated: bool | None) -> None:
+    """Change the description of a project, or where it runs.
+
+    A dedicated project has a process of its own: no other project can slow it down or stop it. The
+    quota `dedicated` limits their number; it is 0 by default, except for administrators.
+    """
+    if description is None and dedicated is None:
+        raise WrongUsageError("nothing to change", "give --description, --dedicated or --shared")
     client, name = open_project(project)
-    body = {"description": description}
-    show_fields(client.call("PUT", ["project", "x", name], body=body), _FIELDS_OF_UPDATE)
+    updated: dict[str, Any] = {}
+    if dedicated is not None:
+        body: dict[str, Any] = {"dedicated": dedicated}
+        updated = client.call("PUT", ["project", "x", name, "worker"], body=body)
+    if description is not None:
+        body = {"description": description}
+        updated = client.call("PUT", ["project", "x", name], body=body)
+    show_fields(updated, _FIELDS_OF_UPDATE)
 
 
 @project.command("export")

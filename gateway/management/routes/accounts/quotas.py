@@ -31,6 +31,7 @@ Name = Literal[
     "operators",
     "access_keys",
     "processes",
+    "dedicated",
 ]
 Limit = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 

@@ -55,14 +55,15 @@ _REFUSED, _FAILED = "refused", "failed"
 class Contents(msgspec.Struct, frozen=True):
     """The summary of a project's file for the gateway.
 
-    It has the name of the project, the old ids of its applets, the number of its cron jobs, and
-    the file names of its modules by SHA-256.
+    It has the name of the project, the old ids of its applets, the number of its cron jobs, the
+    file names of its modules by SHA-256, and whether it had a worker of its own.
     """
 
     name: str
     applets: list[int]
     cron_jobs: int
     modules: dict[str, str]
+    dedicated: bool
 
 
 class _Built(msgspec.Struct, frozen=True):
@@ -189,6 +190,7 @@ def _read(archive: Path, folder: Path, *limits: int) -> dict[str, Any]:
         "applets": [applet.applet_id for applet in exported.applets],
         "cron_jobs": len(exported.cron_jobs),
         "modules": {r.sha256: r.filename[:_NAME_LIMIT] for r in exported.resources},
+        "dedicated": exported.project.dedicated,
     }
 
 

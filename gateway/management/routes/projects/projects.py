@@ -73,6 +73,12 @@ class UpdateProject(msgspec.Struct, frozen=True, kw_only=True):
     description: Description = ""
 
 
+class PlaceProject(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the project has a worker of its own; absent or false: it shares one."""
+
+    dedicated: bool = False
+
+
 class ListProjects(Paging, frozen=True, kw_only=True):
     """Filters: ids, exact names, a part of the name, and the version."""
 
@@ -162,6 +168,18 @@ async def update_project(call: Call[UpdateProject, None]) -> ProjectReply:
     return with_configs(call, project)
 
 
+async def place_project(call: Call[PlaceProject, None]) -> ProjectReply:
+    """Run a project in a worker of its own, or in one that it shares with other projects. Each
+    dedicated project of the account counts for its quota `dedicated`. A running project moves at
+    once; events that arrive meanwhile wait."""
+    project = await call.context.registry.call(
+        "set_dedicated",
+        project_id=own_project(call).project_id,
+        dedicated=call.body.dedicated,
+    )
+    return with_configs(call, project)
+
+
 async def remove_project(call: Call[None, None]) -> None:
     """Remove a project and everything that belongs to it."""
     await call.context.registry.call("remove_project", project_id=own_project(call).project_id)
@@ -233,6 +251,7 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", _ONE, "RemoveProject", remove_project),
     Route("GET", f"{_X}/data", "GetProject", get_project),
     Route("PUT", _X, "UpdateProject", update_project),
+    Route("PUT", f"{_X}/worker", "PlaceProject", place_project),
     Route("DELETE", _X, "RemoveProject", remove_project),
     Route("GET", "/project/datalist", "ListProject", page_projects),
     Route("GET", "/project/detail_list", "ListProjectDetail", page_project_details),

@@ -109,9 +109,11 @@ async def import_project(call: Call[ImportProject, None]) -> ImportedProjectRepl
         shutil.rmtree(file.folder, ignore_errors=True)
     with context.reader.snapshot() as registry:
         strategies = registry.strategies(project.project_id)
-        dead = list(warnings.dead_strategies(strategies, modules_by_applet(registry, strategies)))
+        found = list(warnings.dead_strategies(strategies, modules_by_applet(registry, strategies)))
+    if contents.dedicated and not project.dedicated:
+        found += [warnings.SHARED_WORKER]
     made = msgspec.structs.asdict(with_configs(call, project))
-    return ImportedProjectReply(**made, warnings=warnings.listed(dead))
+    return ImportedProjectReply(**made, warnings=warnings.listed(found))
 
 
 async def _import(

@@ -80,6 +80,20 @@ class ProjectCommands(Commands):
             return change.update(self.tables.projects, project, description=description)
 
     @command
+    def set_dedicated(self, project_id: int, dedicated: bool) -> Project:
+        """Give a project a worker of its own, or let it share one again.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+            QuotaExceededError: the account has as many dedicated projects as its quota allows.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            if dedicated and not project.dedicated:
+                change.require_quota(project.account_id, quotas.DEDICATED)
+            return change.update(self.tables.projects, project, dedicated=dedicated)
+
+    @command
     def put_config(self, project_id: int, kind: str, value: bytes) -> Config:
         """Set or replace a project's configuration of one kind.
 

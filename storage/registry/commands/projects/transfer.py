@@ -61,6 +61,9 @@ class TransferCommands(Commands):
     ) -> Project:
         """Create a project from the records of another, completely or not at all.
 
+        A dedicated project is one here too if the account's quota allows that; otherwise it
+        shares a worker.
+
         Args:
             account_id: the owner on this node.
             name: the name on this node.
@@ -92,6 +95,8 @@ class TransferCommands(Commands):
                 project_id=project_id,
                 account_id=account_id,
                 name=name,
+                dedicated=given.project.dedicated
+                and change.is_within_quota(account_id, quotas.DEDICATED),
             )
             self._import_applets(change, project, given, modules, applet_ids)
             self._import_publishers(change, project, given, new_tokens)

@@ -88,6 +88,8 @@ def fill(node: Node, name: str, n: int) -> None:
             writer.create_publisher(project_id, f"d{n}", f"d{n}")
         case quotas.DATABASES:
             writer.put_config(node.project(f"p{n}"), PROJECT_DATABASE, TABLES)
+        case quotas.DEDICATED:
+            writer.set_dedicated(node.project(f"p{n}"), True)
         case quotas.MONITORS:
             writer.create_monitor(project_id, CONTRACT_LOG, 1, "E", address=f"0x{n:040x}")
         case quotas.CRON_JOBS:
@@ -115,7 +117,8 @@ def test_an_account_has_as_many_as_it_may_and_no_more(make: Callable[..., Node],
     with pytest.raises(QuotaExceededError) as refused:
         fill(node, name, 2)
     assert node.used(name) == before + 2
-    assert name == quotas.DATABASES or node.reader.version() == version, "nothing has changed"
+    made_project = name in (quotas.DATABASES, quotas.DEDICATED)
+    assert made_project or node.reader.version() == version, "nothing has changed"
     said = str(from_wire(*to_wire(refused.value)))
     assert f"account ada has {before + 2} {quotas.NOUNS[name]} and asks for 1 more" in said
     assert f"its limit is {before + 2} (quota {name})" in said
@@ -323,3 +326,31 @@ def test_an_import_counts_with_all_that_is_in_it(make: Callable[..., Node], name
     node.writer.set_account_quotas(node.ada.account_id, {name: enough})
     bring()
     assert node.used(name) == enough
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_an_import_is_dedicated_only_as_far_as_the_quota_allows(
+    make: Callable[..., Node], allowed: int
+) -> None:
+    node = make(dedicated=allowed)
+    project_id = node.project("room", node.root)
+    node.writer.set_dedicated(project_id, True)
+    with node.reader.snapshot() as registry:
+        project = registry.project(project_id)
+        assert project is not None
+        exported = encode_record(collect(registry, project, with_tokens=False))
+    for n in range(2):
+        (fresh,) = node.writer.reserve_ids(1)
+        made = node.writer.import_project(node.ada.account_id, f"copy{n}", exported, [], fresh, [])
+        assert made.dedicated is (n < allowed)
+
+
+def test_a_project_stays_dedicated_when_the_quota_is_lowered(make: Callable[..., Node]) -> None:
+    node = make(dedicated=1)
+    project_id = node.project()
+    node.writer.set_dedicated(project_id, True)
+    node.writer.set_account_quotas(node.ada.account_id, {quotas.DEDICATED: 0})
+    assert node.writer.set_dedicated(project_id, True).dedicated
+    assert not node.writer.set_dedicated(project_id, False).dedicated
+    with pytest.raises(QuotaExceededError):
+        node.writer.set_dedicated(project_id, True)

@@ -36,13 +36,15 @@ class PlainProject(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     protocol: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
     public: bool
+    dedicated: bool
     channel_state: bool
     created_at: str
     updated_at: str
 
 
 class ProjectReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A project with its configurations. `channelState`: the node listens to its topic."""
+    """A project with its configurations. `channelState`: the node listens to its topic.
+    `dedicated`: it has a worker of its own."""
 
     project_id: str
     account_id: str
@@ -51,6 +53,7 @@ class ProjectReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     protocol: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
     public: bool
+    dedicated: bool
     envs: EnvironmentReply
     database: DatabaseReply
     flow: StoredFlow | UnsetType = UNSET
@@ -70,7 +73,8 @@ class CreatedProjectReply(ProjectReply, frozen=True, kw_only=True):
 
 
 class ImportedProjectReply(ProjectReply, frozen=True, kw_only=True):
-    """A project that was made from a file; `warnings` name its dead strategies."""
+    """A project that was made from a file; `warnings` name its dead strategies, and say when it
+    lost its own worker."""
 
     warnings: list[str] | UnsetType = UNSET
 
@@ -105,6 +109,7 @@ def project_reply(
         protocol=project.protocol or UNSET,
         description=project.description or UNSET,
         public=project.public,
+        dedicated=project.dedicated,
         envs=as_stored(values.get(PROJECT_ENV, b'{"env":[]}'), EnvironmentReply),
         database=as_stored(values.get(PROJECT_DATABASE, b'{"schemas":[]}'), DatabaseReply),
         flow=UNSET if flow is None else as_stored(flow, StoredFlow),

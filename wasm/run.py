@@ -202,6 +202,11 @@ class Host(Protocol):
     uses_sql: bool
 
     @property
+    def kept_bytes(self) -> int:
+        """The memory of the instance that is kept for the next event; 0 without one."""
+        ...
+
+    @property
     def handlers(self) -> tuple[str, ...]:
         """The names `run` accepts."""
         ...

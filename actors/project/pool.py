@@ -55,6 +55,11 @@ class InstancePool:
         self._hosts[applet_id] = (version, host)
         return host
 
+    @property
+    def kept_bytes(self) -> int:
+        """The memory of the instances that wait for the next event."""
+        return sum(host.kept_bytes for _, host in self._hosts.values())
+
     def keep_only(self, applets: Iterable[Applet]) -> None:
         """Release the hosts of applets that are gone."""
         for applet_id in self._hosts.keys() - {applet.applet_id for applet in applets}:

@@ -36,7 +36,6 @@ class Child:
     account_id: int = 0  # the project's owner; 0 until a gateway has named it
     worker: str = ""  # the part of the worker that runs the project, or did last
     in_journal: bool = False  # that worker's journal may have batches that the store lacks
-    dedicated: bool = False  # the project's owner wants a worker for it alone
     suspect_until: float = 0.0  # monotonic time until which a project is kept away from others
     subject: str = ""  # the part of which a worker's `hung_guest` or `stuck_batch` was raised
     late: bool = False  # a chain that takes long to start; the boot no longer waits for it
@@ -55,6 +54,11 @@ class Child:
     def is_project(self) -> bool:
         """Whether it is a project, which has no process of its own."""
         return self.part.startswith("project:")
+
+    @property
+    def is_dedicated(self) -> bool:
+        """Whether it is a worker with one project."""
+        return self.part.startswith(metrics_table.DEDICATED)
 
     @property
     def is_settled(self) -> bool:

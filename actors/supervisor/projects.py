@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, UP, Child
-from fieldbrook.actors.supervisor.workers import DEDICATED
 from fieldbrook.storage.project.outbox import is_parked, waiting_projects
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Projects:
             supervisor.send(sender, m.DropProject(project_id))
             return
         child = self.child(project_id)
-        child.account_id, child.dedicated = asked.account_id, asked.dedicated
+        child.account_id = asked.account_id
         match child.state:
             case "up":
                 supervisor.send(sender, self._route(child))
@@ -68,6 +67,8 @@ class Projects:
                 supervisor.start(child)
             case "retiring":
                 child.wanted = True
+            case "starting" if not supervisor.workers.can_run(child):
+                supervisor.send(sender, m.Unreachable(project_id))
             case "backoff" if child.restarts.unreachable:
                 supervisor.send(sender, m.Unreachable(project_id))
 
@@ -95,7 +96,7 @@ class Projects:
             self._supervisor.send_to_gateways(self._route(child))
 
     def _route(self, child: Child) -> m.RouteTo:
-        alone = child.worker.startswith(DEDICATED)
+        alone = self._supervisor.children[child.worker].is_dedicated
         return m.RouteTo(child.project_id, child.path, alone)
 
     def on_idle(self, project_id: int, generation: int) -> None:
@@ -110,6 +111,11 @@ class Projects:
         self.close_route(child)
         self._supervisor.send_to_worker(child, m.Retire(child.project_id))
         self._supervisor.set_timer(RETIRE_LIMIT_S, "retired?", child)
+
+    def restart(self, child: Child) -> None:
+        """End a running project and start it again, maybe in another worker."""
+        child.wanted = True
+        self.retire(child)
 
     def close_route(self, child: Child) -> None:
         """Have the gateways forget the route to a project."""

@@ -104,6 +104,11 @@ class Supervisor(NodeActor):
                 self.projects.on_outbox_filled(project_id, generation, consumer)
             case m.ProjectRemoved(project_id=project_id):
                 self.projects.remove(project_id)
+            case m.DedicatedProjects(project_ids=project_ids):
+                self.workers.dedicated = project_ids
+                self.workers.settle()
+            case m.JournalRecovered():
+                self.workers.on_journal_recovered(message)
             case m.Ponged():
                 self._on_pong(message)
             case m.HealthReported():
@@ -273,6 +278,8 @@ class Supervisor(NodeActor):
         self._draining.discard(child.part)
         self._on_drained(None)
         if child.kind == "worker" and not self.exiting:
+            if not retired:
+                child.enter(BACKOFF)  # until it starts again: its journal has to be read first
             self.workers.on_exit(child)
         if self.exiting:
             return
@@ -281,8 +288,16 @@ class Supervisor(NodeActor):
         else:
             self._restart(child, lived_s, how)
 
+    def retire(self, child: Child) -> None:
+        """Have the process of a child end; it is started again only if it is `wanted`."""
+        if child.address is not None:
+            child.enter(RETIRING)
+            self.stop_child(child.address)
+            self.set_timer(RETIRE_LIMIT_S, "retired?", child)
+
     def _end_retired(self, child: Child) -> None:
         self.board.remove(child.part)
+        self.schedule_health()
         child.enter(DOWN)
         if child.wanted:
             self.start(child)
@@ -292,10 +307,10 @@ class Supervisor(NodeActor):
     def _on_project_ended(self, ended: m.ProjectEnded) -> None:
         child = self.children.get(ended.part)
         if child is not None and child.generation == ended.generation:
+            child.in_journal = False
             if ended.failed:
                 self.workers.suspect(child)
             self.on_project_exit(child, failed=ended.failed, how="its actor failed")
-            self.workers.on_project_ended(child)
 
     def on_project_exit(self, child: Child, *, failed: bool, how: str = "") -> None:
         """Note that a project does not run any more, and start it again if it is needed.
@@ -429,7 +444,7 @@ class Supervisor(NodeActor):
                 self.send_to(child, m.Ping(self._pings))
             elif silent_s > limit_s / 2:
                 self._raise_condition(child, health.HUNG, f"silent for {silent_s:.0f} s")
-        self.workers.sample()
+        self.workers.look(now)
         self._checks.run(now, parked=self.projects.parked)
         self.board.end_cleared()
         if self.board.changed:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.supervisor.balance import Balance
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING, UP, Child
 from fieldbrook.observability import metrics
-from fieldbrook.observability.metrics_table import NO_ROW
+from fieldbrook.observability.metrics_table import DEDICATED, NO_ROW
 
 if TYPE_CHECKING:
     from fieldbrook.actors.supervisor.supervisor import Supervisor
@@ -19,18 +18,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPECT_S = 600.0  # a project in whose turn a worker died has a worker of its own for this time
-_LOAD_S = 10.0  # over which the CPU time of workers is compared
-DEDICATED = "worker:p"
+_GIVEN_UP_AFTER = 2  # deaths in a row: another worker reads its journal and takes its projects
+_ASKED_AGAIN_S = 30.0
 
 
 class Workers:
-    """Places projects in workers, and decides which project has caused a worker's death."""
+    """Places projects in workers, and decides which project has caused a worker's death.
+
+    `dedicated` are the ids of the projects whose owner wants a worker for each alone.
+    """
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._shared: list[str] = []
         self._recovered = False  # whether each worker was up, so that all journals are read
-        self._samples: dict[str, list[tuple[float, float]]] = {}  # time and CPU seconds, by part
+        self.dedicated: frozenset[int] = frozenset()
+        self._balance = Balance(supervisor)
+        # When another worker was asked to read the journal of a part that cannot start.
+        self._asked: dict[str, float] = {}
 
     def parts(self, number: int) -> list[str]:
         """Name the workers that projects share."""
@@ -72,29 +77,41 @@ class Workers:
 
     def is_alone(self, project: Child) -> bool:
         """Whether a project has a worker of its own, by choice or because it is suspected."""
-        return project.dedicated or time.monotonic() < project.suspect_until
+        return project.project_id in self.dedicated or time.monotonic() < project.suspect_until
+
+    def look(self, now: float) -> None:
+        """Move and start again what has to be; call it every few seconds."""
+        self._balance.look(now)
+        self.settle()
+        self._recover_elsewhere(now)
+
+    def settle(self) -> None:
+        """Move projects that are in the wrong kind of worker, and end workers without a project."""
+        supervisor = self._supervisor
+        for child in list(supervisor.children.values()):
+            if child.state != UP:
+                continue
+            if child.is_project:
+                home = supervisor.children[child.worker]
+                if self.is_alone(child) != home.is_dedicated:
+                    supervisor.projects.restart(child)
+            elif child.is_dedicated and not self._is_needed(child):
+                supervisor.retire(child)
+
+    def _is_needed(self, worker: Child) -> bool:
+        """Whether a dedicated worker has a project, or will have it."""
+        part = f"project:{worker.part.removeprefix(DEDICATED)}"
+        project = self._supervisor.children.get(part)
+        return project is not None and project.worker == worker.part and project.state != DOWN
+
+    def can_run(self, project: Child) -> bool:
+        """Whether a project that starts may expect its worker to come up soon."""
+        home = self._supervisor.children.get(project.worker)
+        return home is None or home.state == UP or not home.restarts.unreachable
 
     def _load(self, worker: Child) -> tuple[float, int]:
         """The share of a core that a worker uses, in tenths, and the number of its projects."""
-        samples = self._samples.get(worker.part, ())
-        share = 0.0
-        if len(samples) > 1:
-            (began, before), (now, after) = samples[0], samples[-1]
-            share = (after - before) / max(now - began, 1e-3)
-        return round(share, 1), len(self._projects_of(worker))
-
-    def sample(self) -> None:
-        """Note the CPU time of all workers; call it every few seconds."""
-        now = time.monotonic()
-        for part in self._shared:
-            worker = self._supervisor.children[part]
-            samples = self._samples.setdefault(part, [])
-            if worker.pid is None:
-                samples.clear()
-                continue
-            samples.append((now, _cpu_s(worker.pid)))
-            while len(samples) > 2 and now - samples[1][0] >= _LOAD_S:
-                del samples[0]
+        return round(self._balance.rates.share(worker.part), 1), len(self._projects_of(worker))
 
     def _projects_of(self, worker: Child) -> list[Child]:
         return [
@@ -110,6 +127,7 @@ class Workers:
     def on_ready(self, worker: Child) -> None:
         """Run the projects that have waited for this worker, whose journal is read now."""
         children = self._supervisor.children
+        self._asked.pop(worker.part, None)
         if not self._recovered:
             self._recovered = all(children[part].state == UP for part in self._shared)
         for child in list(children.values()):
@@ -129,8 +147,10 @@ class Workers:
         supervisor = self._supervisor
         lost = self._projects_of(worker)
         guilty = [child for child in lost if self._had_turn(child)]
-        if len(lost) == 1 and worker.part.startswith(DEDICATED):
+        if worker.is_dedicated:
             guilty = lost
+        if worker.state == RETIRING:
+            guilty = []
         for child in lost:
             supervisor.projects.close_route(child)
             if child in guilty and child.state in (UP, STARTING):
@@ -149,15 +169,39 @@ class Workers:
         table = self._supervisor.child_metrics.table
         return project.slot != NO_ROW and table.row(project.slot)[metrics.IN_TURN] > 0
 
-    def on_project_ended(self, project: Child) -> None:
-        """End the worker of a project that had it alone."""
-        project.in_journal = False
-        worker = self._supervisor.children.get(project.worker)
-        if worker is None or not worker.part.startswith(DEDICATED) or worker.address is None:
-            return
-        if worker.state == UP and not self._projects_of(worker):
-            worker.enter(RETIRING)
-            self._supervisor.stop_child(worker.address)
+    def _recover_elsewhere(self, now: float) -> None:
+        """Have the journals of workers that cannot start read by others, for their projects."""
+        supervisor = self._supervisor
+        for part in self._shared:
+            worker = supervisor.children[part]
+            others = [supervisor.children[n] for n in self._shared if n != part]
+            running = [other for other in others if other.state == UP]
+            lately = now - self._asked.get(part, -_ASKED_AGAIN_S) < _ASKED_AGAIN_S
+            if worker.state == UP or worker.restarts.failures < _GIVEN_UP_AFTER or lately:
+                continue
+            if running and any(child.in_journal for child in self._all_of(worker)):
+                self._asked[part] = now
+                reader = min(running, key=self._load)
+                supervisor.send_to(reader, m.RecoverJournal(part.removeprefix("worker:")))
+
+    def on_journal_recovered(self, recovered: m.JournalRecovered) -> None:
+        """Run the projects of a worker that cannot start elsewhere, now that its journal is read.
+
+        When the worker has come up meanwhile, it has run them itself.
+        """
+        part = f"worker:{recovered.name}"
+        if recovered.reason:
+            log.warning("the journal of %s cannot be read: %s", part, recovered.reason)
+        elif self._asked.pop(part, None) is not None:
+            for project in self._all_of(self._supervisor.children[part]):
+                project.in_journal = False
+                if project.state == STARTING:
+                    self.run(project)
+
+    def _all_of(self, worker: Child) -> list[Child]:
+        """All projects that ran in a worker last."""
+        children = self._supervisor.children.values()
+        return [child for child in children if child.is_project and child.worker == worker.part]
 
     def raise_hung(self, worker: Child, project_id: int, state: str, detail: str) -> None:
         """Raise a condition of the project that a worker is busy with, or of the worker."""
@@ -171,11 +215,3 @@ class Workers:
         if worker.subject:
             self._supervisor.board.clear(worker.subject, *states)
             worker.subject = ""
-
-
-def _cpu_s(pid: int) -> float:
-    """The CPU time of a process in ticks of 10 ms, as seconds; 0.0 when it has ended."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
-    return 0.0

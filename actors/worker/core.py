@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -130,6 +131,7 @@ class WorkerCore:
         """Give a project its turn; `commit` follows."""
         row = here.row = actor.row
         row[metrics.IN_TURN] = 1.0
+        began = time.monotonic()
         try:
             actor.turn(slice_s)
         except NodeError as error:
@@ -142,6 +144,7 @@ class WorkerCore:
             self._fail(actor, error)
         finally:
             row[metrics.IN_TURN] = 0.0
+            row[metrics.BUSY_SECONDS] += time.monotonic() - began
 
     def commit(self, actors: Sequence[ProjectActor]) -> None:
         """Commit what these projects have prepared in their turns, and send the answers."""

@@ -35,6 +35,7 @@ UNREADABLE = "unreadable"
 MODULE_UNREADABLE = "module_unreadable"
 CLOCK_BACK = "clock_back"
 PARKED = "parked"
+MEMORY_HIGH = "memory_high"
 SHARDS_DIE = "shards_die"
 
 MEANINGS: dict[str, str] = {
@@ -56,6 +57,7 @@ MEANINGS: dict[str, str] = {
     UNREADABLE: "stored data cannot be read",
     MODULE_UNREADABLE: "the file of a WebAssembly module cannot be read",
     CLOCK_BACK: "the system clock was set back",
+    MEMORY_HIGH: "it used too much memory and is started again",
     PARKED: "messages of handlers are held back until an operator releases them",
     SHARDS_DIE: "processes that help to run the project's handlers die or hang",
 }

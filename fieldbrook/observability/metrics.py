@@ -25,6 +25,7 @@ GATEWAY = "gateway"  # by kind of gateway: http, mqtt, scheduler, chain
 CHAIN = "chain"  # by the chain's id
 PART = "part"  # by process; all projects count as one
 PROJECT = "project"  # by project, for projects with a row of their own
+HIDDEN = "hidden"  # not exported: for the supervisor alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +369,19 @@ STORE_USED = _add(
     GAUGE,
     PROJECT,
 )
+BUSY_SECONDS = _add(
+    "fieldbrook_project_busy_seconds",
+    "Time that workers have spent on projects, which waits for the disk included.",
+    COUNTER,
+    PROJECT,
+)
+PROJECT_MEMORY = _add(
+    "fieldbrook_project_memory_bytes",
+    "Memory of the instances that a running project keeps, and of what it has yet to write to its "
+    "store; project_memory_bytes is the limit.",
+    GAUGE,
+    PROJECT,
+)
 HANDLER_EFFECTS = _add_labelled(
     "fieldbrook_handler_effects",
     "Messages, API calls and transactions that handlers sent and their projects committed.",
@@ -426,7 +440,8 @@ TRANSACTIONS_REPLACED = _add_labelled(
 
 UP = _add(
     "fieldbrook_up",
-    "Running processes of a part of the node: 0 or 1, or any number for projects.",
+    "What runs of a part of the node: 0 or 1 process, or the number of projects or dedicated "
+    "workers.",
     GAUGE,
     PART,
 )
@@ -434,18 +449,20 @@ IN_TURN = _add(
     "fieldbrook_project_in_turn",
     "Whether a worker runs the project at this moment.",
     GAUGE,
-    PART,
+    HIDDEN,
 )
-PROCESS_STARTS = _add("fieldbrook_process_starts", "Starts of processes.", COUNTER, PART)
+PROCESS_STARTS = _add(
+    "fieldbrook_process_starts", "Starts of processes and of projects.", COUNTER, PART
+)
 PROCESS_RESTARTS = _add(
     "fieldbrook_process_restarts",
-    "Processes that ended unexpectedly and were to be started again.",
+    "Processes and projects that ended unexpectedly and were to be started again.",
     COUNTER,
     PART,
 )
 PROJECT_STATES = _add_labelled(
     "fieldbrook_projects",
-    "Projects by the state of their process; only those that were needed since the node's start.",
+    "Projects by state; only those that were needed since the node's start.",
     GAUGE,
     WHOLE,
     "state",

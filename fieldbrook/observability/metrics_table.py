@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -123,6 +124,7 @@ def attached_row(slot: int) -> memoryview[float]:
 
 
 PROJECTS = "projects"  # the part name of the rows that projects share
+DEDICATED = "worker:p"  # and the id of its project: the part name of a worker with one project
 NO_ROW = -1
 
 
@@ -131,13 +133,14 @@ class RowAllocator:
     """Assigns rows to parts.
 
     A fixed part keeps its row. The first `named` projects also get rows of their own and keep
-    them. All other projects borrow any row that no project uses at the time.
+    them. All other projects borrow any row that no project uses at the time, and so do dedicated
+    workers: a row never passes from one kind to the other, so that the sum of each only grows.
     """
 
     rows: int = ROWS
     named: int = 0
     _of_part: dict[str, int] = field(default_factory=dict)
-    _free: list[int] = field(default_factory=list)
+    _free: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _used: int = 0
     _projects_named: int = 0
 
@@ -146,17 +149,23 @@ class RowAllocator:
         slot = self._of_part.get(part)
         if slot is not None:
             return slot, part
+        if part.startswith(DEDICATED):
+            return self._borrow(DEDICATED), part
         if not part.startswith("project:"):
             return self._keep(part)
         if self._projects_named < self.named:
             self._projects_named += 1
             return self._keep(part)
-        return (self._free.pop() if self._free else self._new()), PROJECTS
+        return self._borrow(PROJECTS), PROJECTS
 
     def release(self, part: str, slot: int) -> None:
-        """Release the row of a process that has ended."""
+        """Release the row of a process or a project that has ended."""
         if slot != NO_ROW and part not in self._of_part:
-            self._free.append(slot)
+            self._free[DEDICATED if part.startswith(DEDICATED) else PROJECTS].append(slot)
+
+    def _borrow(self, kind: str) -> int:
+        free = self._free[kind]
+        return free.pop() if free else self._new()
 
     def _keep(self, part: str) -> tuple[int, str]:
         slot = self._new()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fieldbrook.system.process_usage import Stat, read_stat
+
 GATEWAYS, PROJECTS, REST = "gateways", "projects", "rest"
 _GATEWAY_PARTS = frozenset({"http", "mqtt"})
-_PROJECT_PARTS = frozenset({"project", "projects"})
 _READS_LIMIT = 32  # a read takes about 20 us, and a sample of the series has 2 ms
-_STAT_BYTES = 1_024
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
@@ -21,14 +17,6 @@ class Usage(NamedTuple):
 
     memory: dict[str, float]
     cpu: float
-
-
-class Stat(NamedTuple):
-    """Resident bytes, CPU seconds since the start, and the start in Unix milliseconds."""
-
-    resident: float
-    cpu_s: float
-    started_ms: int
 
 
 class _Seen(NamedTuple):
@@ -52,7 +40,7 @@ class Processes:
         """Read the processes whose last read is the longest ago.
 
         Args:
-            running: the part (`http:0`, `project:12`, ...) and the pid of each process.
+            running: the part (`http:0`, `worker:1`, ...) and the pid of each process.
             now: monotonic seconds.
         """
         kinds = {pid: kind_of(part) for part, pid in running}
@@ -77,28 +65,4 @@ def kind_of(part: str) -> str:
     name = part.partition(":")[0]
     if name in _GATEWAY_PARTS:
         return GATEWAYS
-    return PROJECTS if name in _PROJECT_PARTS else REST
-
-
-def read_stat(pid: int) -> Stat | None:
-    """Memory, CPU time and start of a process; None when it has ended.
-
-    Source: proc_pid_stat(5), fields 14, 15, 22 and 24.
-    """
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        text = os.read(descriptor, _STAT_BYTES)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    words = text.rpartition(b")")[2].split()  # the name before it may have any characters
-    try:
-        started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(words[19]) / _TICKS
-        spent = (int(words[11]) + int(words[12])) / _TICKS
-        return Stat(int(words[21]) * _PAGE, spent, int(started_s * 1000))
-    except (IndexError, ValueError):
-        return None
+    return PROJECTS if name == "worker" else REST

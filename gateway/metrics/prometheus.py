@@ -20,18 +20,18 @@ from fieldbrook.observability.metrics import (
     DEPRECATED_NAMES,
     GATEWAY,
     GAUGE,
+    HIDDEN,
     PART,
     PROJECT,
     Family,
 )
 from fieldbrook.observability.metrics_table import Row
+from fieldbrook.system.process_usage import read_stat
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 _ALL_VALUES_LIMIT = 12  # a label with more values shows only those that are not 0
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 _NOT_DIRECT = (  # set by pages in browsers and by proxies
     "Origin",
     "Forwarded",
@@ -99,6 +99,8 @@ class Node:
             "fieldbrook", "Version of the node.", {"version": self._version}
         )
         for family in metrics.FAMILIES:
+            if family.by == HIDDEN:
+                continue
             yield self._histogram(family) if family.bounds else self._counted(family)
         for one in (*_health(self._node_health), *_processes(self._rows), *self._collected):
             yield _metric(one.kind, one.name, one.text, one.labels, one.samples)
@@ -186,6 +188,8 @@ def _bound(bound: float) -> str:
 
 
 _GATEWAYS = frozenset({"http", "mqtt", "scheduler", "chain"})
+# Labels of all projects, and of all workers with one project.
+_PROJECTS, _DEDICATED = ("project",), ("worker:dedicated",)
 
 
 def _group(by: str, part: str) -> tuple[str, ...] | None:
@@ -197,7 +201,9 @@ def _group(by: str, part: str) -> tuple[str, ...] | None:
     if by == CHAIN:
         return (name,) if kind == "chain" else None
     if by == PART:
-        return ("project",) if is_project else (part,)
+        if part.startswith(metrics_table.DEDICATED):
+            return _DEDICATED
+        return _PROJECTS if is_project else (part,)
     if by == PROJECT:
         return (name,) if is_project else None
     return ()
@@ -233,10 +239,11 @@ def _processes(rows: Iterable[Row]) -> Iterator[Collected]:
     seconds: dict[str, float] = defaultdict(float)
     for row in rows:
         group = _group(PART, row.part)
-        found = _process_usage(row.pid) if row.pid else None
+        # The pid of a project is that of its worker.
+        found = read_stat(row.pid) if row.pid and group != _PROJECTS else None
         if found is not None and group is not None:
-            memory[group[0]] += found[0]
-            seconds[group[0]] += found[1]
+            memory[group[0]] += found.resident
+            seconds[group[0]] += found.cpu_s
     yield Collected(
         "fieldbrook_process_resident_memory_bytes",
         "Resident memory of the running processes. Shared memory counts for each process.",
@@ -251,17 +258,6 @@ def _processes(rows: Iterable[Row]) -> Iterator[Collected]:
         (PART,),
         [((part,), spent) for part, spent in seconds.items()],
     )
-
-
-def _process_usage(pid: int) -> tuple[float, float] | None:
-    """Resident memory in bytes and CPU time in seconds; None where /proc does not say."""
-    folder = Path("/proc") / str(pid)
-    try:
-        resident = int((folder / "statm").read_text().split()[1]) * _PAGE
-        times = (folder / "stat").read_text().rpartition(")")[2].split()
-    except (OSError, IndexError, ValueError):
-        return None
-    return resident, (int(times[11]) + int(times[12])) / _TICKS
 
 
 class FolderSizes:

@@ -70,13 +70,13 @@ def read_table(table: Table, at: float) -> tuple[Reading, list[tuple[str, int]]]
     """Read the table: totals and levels, and the part and pid of each running process."""
     reading, running = Reading(at), []
     for part, pid, row in table.views():
-        if pid:
-            running.append((part, pid))
         kind, _, name = part.partition(":")
         if kind in _PROJECT_KINDS:
             _add_project(reading, name, row)
-        else:
-            _add_part(reading, kind, row)
+            continue
+        if pid:
+            running.append((part, pid))
+        _add_part(reading, kind, row)
     return reading, running
 
 

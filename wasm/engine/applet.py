@@ -84,6 +84,11 @@ class AppletHost:
         """The names `run` accepts."""
         return self._handlers
 
+    @property
+    def kept_bytes(self) -> int:
+        """See `Host.kept_bytes`."""
+        return self._guest.kept_bytes
+
     def run(self, handler: str, run: Run) -> tuple[int, str]:
         """See `Host.run`."""
         name = self._names.get(handler)

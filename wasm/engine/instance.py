@@ -87,6 +87,7 @@ class RawGuest(Guest):
         "_view_type",
         "_views",
         "_wasi",
+        "kept_bytes",
     )
 
     def __init__(
@@ -100,6 +101,7 @@ class RawGuest(Guest):
     ) -> None:
         super().__init__(limits)
         start_ticker(engine)
+        self.kept_bytes = 0
         self._seeded = seeded
         self._engine = engine
         self._minimum = report.memory_pages * PAGE_BYTES

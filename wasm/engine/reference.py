@@ -217,6 +217,7 @@ class ReferenceHost:
         report = examine(module, engine, limits)
         self._handlers = report.handlers
         self.uses_sql = uses_sql(module)
+        self.kept_bytes = 0
         self._guest = _ReferenceGuest(engine, module, report.wasi, limits, seeded=seeded)
 
     @property

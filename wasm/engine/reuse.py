@@ -79,10 +79,12 @@ class ReusedGuest(RawGuest):
 
     def _is_large(self) -> bool:
         size: int = raw.memory_data_size(self._context, self._memory_export)
+        self.kept_bytes = size
         return size > self._recycle_bytes
 
     def _end(self) -> None:
         store, self._store = self._store, 0
+        self.kept_bytes = 0
         self._size, self._can_alloc = 0, False
         if store:
             raw.store_delete(store)

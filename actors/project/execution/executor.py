@@ -95,6 +95,7 @@ class ProjectExecutor:
         self._project_id = project_id
         self._reader = reader
         self._store = store
+        self._pool = pool
         self._chains = chains
         self._look_ahead = look_ahead
         self._queue: collections.deque[tuple[Requester, Any, int]] = collections.deque()
@@ -432,5 +433,6 @@ class ProjectExecutor:
         metrics.put(metrics.OUTBOX_PENDING, len(store.outbox))
         metrics.put(metrics.OUTBOX_PENDING_BYTES, store.outbox.bytes)
         metrics.put(metrics.STORE_USED, store.used_bytes)
+        metrics.put(metrics.PROJECT_MEMORY, self._pool.kept_bytes + store.waiting_bytes)
         if self._look_ahead is not None:
             metrics.put(metrics.SHARDS, len(self._look_ahead.pids))

@@ -1,5 +1,5 @@
 // @ts-check
-/** The node's health: conditions with what to do, and its processes. */
+/** The node's health: conditions with what to do, its processes, and the projects in them. */
 import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
@@ -10,40 +10,52 @@ import { AsCommand } from '../../parts/code.js';
 import { Troubles } from '../../parts/troubles.js';
 import * as words from '../../words/en/health.js';
 
+const RUNNING = /** @type {[string, string?][]} */ ([[words.columns.project], [words.columns.worker], [words.columns.memory, 'num'], [words.columns.busy, 'num'], [words.columns.restarts, 'num']]);
 const EVERY_MS = 4000;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.part], [words.columns.state], [words.columns.memory, 'num'], [words.columns.cpu, 'num'], [words.columns.restarts, 'num'], [words.columns.started], [words.columns.pid, 'num']]);
 
-/** CPU shares by pid between the last two answers. @param {import('../../api').ProcessRow[] | undefined} processes @returns {Map<number, number>} */
-function useShares(processes) {
-  const before = useRef(/** @type {{at: number, spent: Map<number, number>}} */ ({ at: 0, spent: new Map() }));
-  const [shares, set] = useState(/** @type {Map<number, number>} */ (new Map()));
+/** Shares of a core by key between the last two answers. @template T @param {T[]} list @param {(one: T) => [string | number, number]} pair @returns {Map<string | number, number>} */
+function useShares(list, pair) {
+  const before = useRef(/** @type {{at: number, spent: Map<string | number, number>}} */ ({ at: 0, spent: new Map() }));
+  const [shares, set] = useState(/** @type {Map<string | number, number>} */ (new Map()));
   useEffect(() => {
-    if (!processes) return;
-    const now = { at: performance.now(), spent: new Map(processes.map(({ pid = 0, cpuSeconds = 0 }) => [pid, cpuSeconds])) };
+    const now = { at: performance.now(), spent: new Map(list.map(pair)) };
     const { at, spent } = before.current;
     const took = (now.at - at) / 1000;
-    if (at) set(new Map([...now.spent].filter(([pid]) => spent.has(pid)).map(([pid, value]) => [pid, Math.max(0, value - (spent.get(pid) ?? 0)) / took])));
+    if (at) set(new Map([...now.spent].filter(([key]) => spent.has(key)).map(([key, value]) => [key, Math.max(0, value - (spent.get(key) ?? 0)) / took])));
     before.current = now;
-  }, [processes]);
+  }, [list]);
   return shares;
 }
 
+/** What a part is for, or which projects it runs. @param {import('../../api').ProcessRow} one */
+const purpose = (one) => one.project ? html`<a href=${to('projects', one.project)}>${one.project}</a>` : html`<span class="dim">${one.projects === undefined ? words.parts[one.part.split(':')[0]] : words.runs(one.projects)}</span>`;
+
 /** @param {{list: import('../../api').ProcessRow[]}} p */
 function Processes({ list }) {
-  const shares = useShares(list);
-  const row = (/** @type {import('../../api').ProcessRow} */ one) => html`<tr key=${`${one.part}${one.pid}`}><td><span class="line"><strong>${one.part}</strong>${one.project ? html`<a href=${to('projects', one.project)}>${one.project}</a>` : html`<span class="dim">${words.parts[one.part.split(':')[0]]}</span>`}</span></td>
+  const shares = useShares(list, (one) => [one.pid ?? 0, one.cpuSeconds ?? 0]);
+  const row = (/** @type {import('../../api').ProcessRow} */ one) => html`<tr key=${`${one.part}${one.pid}`}><td><span class="line"><strong>${one.part}</strong>${purpose(one)}</span></td>
     <td><${Badge} kind=${words.kinds[one.state] ?? 'warn'}>${one.state}</${Badge}></td><td class="num">${one.memoryBytes === undefined ? '–' : size(one.memoryBytes)}</td><td class="num">${one.pid && shares.has(one.pid) ? words.percent(shares.get(one.pid) ?? 0) : '–'}</td>
     <td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}</${Badge}>` : 0}</td><td class="dim"><${Ago} at=${one.startedAt} /></td><td class="num dim">${one.pid ?? '–'}</td></tr>`;
   return html`<${Table} label=${words.processes} columns=${COLUMNS}>${list.map(row)}</${Table}>`;
 }
 
+/** @param {{list: import('../../api').ProjectLoad[]}} p */
+function Running({ list }) {
+  const shares = useShares(list, (one) => [one.projectID, one.busySeconds]);
+  const row = (/** @type {import('../../api').ProjectLoad} */ one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.project)}>${one.project}</a></td><td class="dim">${one.worker ?? words.resting}</td>
+    <td class="num">${size(one.memoryBytes)}</td><td class="num">${shares.has(one.projectID) ? words.percent(shares.get(one.projectID) ?? 0) : '–'}</td><td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}</${Badge}>` : 0}</td></tr>`;
+  return html`<${Table} label=${words.running} columns=${RUNNING}>${list.map(row)}</${Table}>`;
+}
+
 export function Page() {
   const health = useLoad((signal) => get('/health', {}, { signal }), [], EVERY_MS);
-  const content = (/** @type {import('../../api').HealthReply} */ { data, total, recent, processes, processesTotal, projects }) => html`
+  const content = (/** @type {import('../../api').HealthReply} */ { data, total, recent, processes, processesTotal, projects, running }) => html`
     <${Card} title=${words.now} controls=${html`<${Badge} kind=${total ? 'bad' : 'good'}>${total ? words.problems(total) : words.well}</${Badge}>`}>
       ${total ? html`<${Troubles} list=${data} />${total > data.length && html`<p class="pad hint">${words.more(total - data.length)}</p>`}` : html`<${Empty} title=${words.well} icon="heart">${words.wellHint}</${Empty}>`}</${Card}>
     <${Card} title=${words.processes} controls=${html`<span class="hint">${words.some(processes.length, processesTotal) || (Object.keys(projects).length > 0 && `${words.projectsLabel}: ${words.projects(projects)}`)}</span>`}><${Processes} list=${processes} /></${Card}>
+    ${running.length > 0 && html`<${Card} title=${words.running} controls=${html`<span class="hint">${words.busyHint}</span>`}><${Running} list=${running} /></${Card}>`}
     ${recent.length > 0 && html`<${Card} title=${words.lately}><${Troubles} list=${recent} /></${Card}>`}`;
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text} />
-    <${Show} of=${health} rows=${6}>${content}</${Show}><${AsCommand} text="fieldbrook health --recent" /></div>`;
+    <${Show} of=${health} rows=${6}>${content}</${Show}><${AsCommand} text="fieldbrook health --recent --processes" /></div>`;
 }

@@ -25,7 +25,7 @@ def in_another_process(table: Table, slot: int, counts: dict[int, float]) -> Non
     """Have a fork write a row and end as a kill would end it: with nothing tidied up."""
     pid = os.fork()
     if pid == 0:
-        table.attach(slot)
+        metrics.here.row = table.attach(slot)
         for column, number in counts.items():
             metrics.add(column, number)
         os._exit(9)

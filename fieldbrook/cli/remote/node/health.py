@@ -39,10 +39,29 @@ def status(context: click.Context) -> None:
         context.exit(EXIT_REFUSED)
 
 
+_PROCESS_COLUMNS = {
+    "part": "PROCESS",
+    "state": "STATE",
+    "pid": "PID",
+    "memory": "MEMORY",
+    "cpuSeconds": "CPU SECONDS",
+    "restarts": "RESTARTS",
+    "projects": "PROJECTS",
+}
+_PROJECT_COLUMNS = {
+    "project": "PROJECT",
+    "worker": "WORKER",
+    "memory": "MEMORY",
+    "busySeconds": "BUSY SECONDS",
+    "restarts": "RESTARTS",
+}
+
+
 @click.command(cls=SharedCommand)
 @click.option("--recent", is_flag=True, help="Show conditions that have ended, too.")
+@click.option("--processes", is_flag=True, help="Show the processes and the projects in them, too.")
 @click.pass_context
-def health(context: click.Context, recent: bool) -> None:
+def health(context: click.Context, recent: bool, processes: bool) -> None:
     """Show open health conditions, for administrators.
 
     The exit code is 1 when the node is not healthy.
@@ -57,5 +76,20 @@ def health(context: click.Context, recent: bool) -> None:
         if recent and answer["recent"]:
             note("ended conditions:")
             show_rows(answer["recent"], _ENDED_COLUMNS, "")
+        if processes:
+            note("processes:")
+            show_rows(_with_memory(answer["processes"]), _PROCESS_COLUMNS, "")
+            note("projects, the busiest first:")
+            show_rows(_with_memory(answer["running"]), _PROJECT_COLUMNS, "no projects")
     if not answer["healthy"]:
         context.exit(EXIT_REFUSED)
+
+
+def _with_memory(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with their memory in a form for people."""
+    return [
+        {**row, "memory": f"{row['memoryBytes'] / (1 << 20):.1f} MiB"}
+        if "memoryBytes" in row
+        else row
+        for row in rows
+    ]

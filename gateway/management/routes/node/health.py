@@ -5,7 +5,8 @@ Source: ours; the original interface has only `/liveness`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,11 +14,11 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.metrics.processes import read_stat
 from fieldbrook.observability import metrics, metrics_table
 from fieldbrook.observability.health import MEANINGS, Condition
+from fieldbrook.system.process_usage import read_stat
 
-_PROCESSES_LIMIT = 200  # reading one of them takes about 20 us of the gateway's loop
+_SHOWN = 200  # reading a process takes about 20 us of the gateway's loop
 
 
 class HealthCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +36,15 @@ class HealthCondition(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the node.
 
-    `project` is the name of the project whose events it handles. `state` is the supervisor's;
-    `resting` is a part without a process. `cpuSeconds` counts from the start of the process.
-    `restarts` is how often a process of this part has died since the node started.
+    A worker has the number of `projects` that it runs; `project` is the name of the one that has a
+    worker of its own. `state` is the supervisor's; `resting` is a part without a process.
+    `cpuSeconds` counts from the start of the process. `restarts` is how often a process of this
+    part has died since the node started.
     """
 
     part: str
     project: str | UnsetType = UNSET
+    projects: int | UnsetType = UNSET
     state: str
     pid: int | UnsetType = UNSET
     memory_bytes: int | UnsetType = msgspec.field(name="memoryBytes", default=UNSET)
@@ -50,12 +53,29 @@ class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
 
 
+class ProjectLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A project that runs, or has died since the node started.
+
+    `worker` is the part that runs it; a project without one is at rest. `busySeconds` is the time
+    that workers have spent on it since the node started. `memoryBytes` are its kept instances and
+    what it has yet to write to its store. `restarts` is how often it has died.
+    """
+
+    project: str
+    project_id: str = msgspec.field(name="projectID")
+    worker: str | UnsetType = UNSET
+    busy_seconds: float = msgspec.field(name="busySeconds")
+    memory_bytes: int = msgspec.field(name="memoryBytes")
+    restarts: int
+
+
 class HealthReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions, recent ones (newest first), and the processes.
+    """The conditions, recent ones (newest first), the processes, and the projects in them.
 
     `total` also counts conditions that `data` does not list. `parts` has the state of each part,
     `projects` how many projects are in each state. `processes` lists at most 200 of
-    `processesTotal`, those of projects last.
+    `processesTotal`, workers of one project last. `running` lists the at most 200 busiest of the
+    projects that have metrics of their own (setting `metrics_projects`).
     """
 
     healthy: bool
@@ -66,11 +86,36 @@ class HealthReply(msgspec.Struct, frozen=True, kw_only=True):
     projects: dict[str, int]
     processes: list[ProcessRow]
     processes_total: int = msgspec.field(name="processesTotal")
+    running: list[ProjectLoad]
+
+
+class _Rows:
+    """What the metrics table says of processes and projects.
+
+    Parts at rest are left out when nothing has ever died there. The row of a project has the pid
+    of its worker.
+    """
+
+    def __init__(self) -> None:
+        table = metrics_table.shared.table
+        self.processes: list[tuple[str, int, int]] = []  # part, pid, restarts
+        self.projects: list[tuple[int, int, memoryview[float]]] = []  # id, pid, numbers
+        self.counts: Counter[int] = Counter()  # of projects by pid
+        for part, pid, row in table.views() if table is not None else ():
+            restarts = int(row[metrics.PROCESS_RESTARTS])
+            kind, _, name = part.partition(":")
+            if kind not in ("project", metrics_table.PROJECTS):
+                if pid or restarts:
+                    self.processes.append((part, pid, restarts))
+                continue
+            self.counts[pid] += 1
+            if name and (pid or restarts):
+                self.projects.append((int(name), pid, row))
 
 
 async def get_health(call: Call[None, None]) -> HealthReply:
-    """Current health conditions, recent ones (newest first), and the node's processes with their
-    memory, CPU time and restarts."""
+    """Current health conditions, recent ones (newest first), the node's processes with their
+    memory, CPU time and restarts, and which worker runs which project."""
     return current_health(call.context)
 
 
@@ -78,7 +123,7 @@ def current_health(context: ManagementContext) -> HealthReply:
     """The health of the node as it is now."""
     node_health = context.health()
     now_ms = context.clock()
-    rows = _rows()
+    rows = _Rows()
     return HealthReply(
         healthy=not node_health.all_conditions,
         data=[_condition(condition, now_ms) for condition in node_health.all_conditions],
@@ -87,7 +132,8 @@ def current_health(context: ManagementContext) -> HealthReply:
         parts=dict(node_health.parts),
         projects=dict(node_health.projects),
         processes=_processes(context, rows, node_health.parts),
-        processes_total=len(rows),
+        processes_total=len(rows.processes),
+        running=_running(context, rows),
     )
 
 
@@ -105,29 +151,24 @@ def _condition(condition: Condition, now_ms: int) -> HealthCondition:
     )
 
 
-def _rows() -> list[tuple[str, int, int]]:
-    """Part, pid and restarts of each row of the metrics table; rows of projects at rest are left
-    out when nothing has ever died there."""
-    table = metrics_table.shared.table
-    if table is None:
-        return []
-    rows = ((part, pid, int(row[metrics.PROCESS_RESTARTS])) for part, pid, row in table.views())
-    return [(part, pid, died) for part, pid, died in rows if pid or died]
-
-
 def _processes(
-    context: ManagementContext, rows: Sequence[tuple[str, int, int]], states: Mapping[str, str]
+    context: ManagementContext, rows: _Rows, states: Mapping[str, str]
 ) -> list[ProcessRow]:
-    shown = sorted(rows, key=lambda row: row[0].startswith("project"))[:_PROCESSES_LIMIT]
-    return [_process(context, states, *row) for row in shown]
+    ordered = sorted(rows.processes, key=lambda row: row[0].startswith(metrics_table.DEDICATED))
+    return [_process(context, rows, states, *row) for row in ordered[:_SHOWN]]
 
 
 def _process(
-    context: ManagementContext, states: Mapping[str, str], part: str, pid: int, restarts: int
+    context: ManagementContext,
+    rows: _Rows,
+    states: Mapping[str, str],
+    part: str,
+    pid: int,
+    restarts: int,
 ) -> ProcessRow:
     usage = read_stat(pid) if pid else None
     state = states.get(part) or ("up" if usage else "resting")
-    _, _, project_id = part.partition("project:")
+    project_id = part.removeprefix(metrics_table.DEDICATED)
     project = context.reader.project(int(project_id)) if project_id.isdecimal() else None
     row = ProcessRow(
         part=part, project=project.name if project else UNSET, state=state, restarts=restarts
@@ -136,11 +177,32 @@ def _process(
         return row
     return msgspec.structs.replace(
         row,
+        projects=rows.counts[pid] if part.startswith("worker:") else UNSET,
         pid=pid,
         memory_bytes=int(usage.resident),
         cpu_seconds=round(usage.cpu_s, 2),
         started_at=rfc3339(usage.started_ms),
     )
+
+
+def _running(context: ManagementContext, rows: _Rows) -> list[ProjectLoad]:
+    workers = {pid: part for part, pid, _ in rows.processes if pid}
+    busiest = sorted(rows.projects, key=lambda row: row[2][metrics.BUSY_SECONDS], reverse=True)
+    found = []
+    for project_id, pid, row in busiest[:_SHOWN]:
+        project = context.reader.project(project_id)
+        if project is not None:
+            found.append(
+                ProjectLoad(
+                    project=project.name,
+                    project_id=str(project_id),
+                    worker=workers.get(pid, UNSET),
+                    busy_seconds=round(row[metrics.BUSY_SECONDS], 2),
+                    memory_bytes=int(row[metrics.PROJECT_MEMORY]),
+                    restarts=int(row[metrics.PROCESS_RESTARTS]),
+                )
+            )
+    return found
 
 
 ROUTES: tuple[Route, ...] = (Route("GET", "/health", "GetHealth", get_health, auth=Auth.ADMIN),)

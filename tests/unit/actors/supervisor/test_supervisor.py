@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.supervisor.child import STARTING, UP, Child
-from fieldbrook.actors.supervisor.supervisor import Supervisor
-from fieldbrook.core.settings import Settings
+from fieldbrook.actors.supervisor.supervisor import CHAIN_LATE_S, CHAIN_START_LIMIT_S, START_LIMIT_S
+from fieldbrook.core.settings import Chain
+from tests.support.supervisor_tree import Tree
+
+DEV = Chain(id=1, name="dev", endpoints=("http://127.0.0.1:8545",))
 
 
-class Booting:
-    """A supervisor whose one slow part is starting, and what it says and does."""
+class Booting(Tree):
+    """A node of which all parts are up but one."""
 
-    def __init__(self, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sent: list[object] = []
-        self.ended: list[str] = []
-        self.supervisor = Supervisor()
-        instead: dict[str, Callable[..., None]] = {
-            "send": lambda _to, message: self.sent.append(message),
-            "set_timer": lambda *_: None,
-            "start": lambda child: child.enter(STARTING),
-            "_raise_condition": lambda *_: None,
-            "_kill": lambda child: self.ended.append(child.part),
-        }
-        for name, function in instead.items():
-            monkeypatch.setattr(self.supervisor, name, function)
-        monkeypatch.setattr(self.supervisor.projects, "make_spares", lambda: None)
-        monkeypatch.setattr(self.supervisor, "_boot_requester", "whoever asked")
-        self.supervisor.settings = Settings(data=tmp_path)
-        self.slow, registry = Child(part), Child("registry")
-        self.slow.enter(STARTING)
-        registry.enter(UP)
-        self.supervisor.children = {child.part: child for child in (registry, self.slow)}
+    def __init__(self, slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(tmp_path, monkeypatch, workers=1, chains=(DEV,))
+        self.ready("registry")
+        for part in ("worker:0", "http:0", "mqtt:0", "scheduler", "chain:1"):
+            if part != slow:
+                self.ready(part)
 
     @property
     def has_booted(self) -> bool:
-        return any(isinstance(message, m.Booted) for message in self.sent)
+        return bool(self.told_booter(m.Booted))
 
 
 @pytest.mark.parametrize(("part", "booted"), [("chain:1", True), ("http:0", False)])
@@ -47,9 +34,8 @@ def test_a_node_has_booted_although_a_chain_but_nothing_else_could_not_start(
     part: str, booted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting(part, tmp_path, monkeypatch)
-    booting.supervisor._check_boot()
     assert not booting.has_booted
-    booting.supervisor._on_exit(booting.slow)
+    booting.die(part)
     assert booting.has_booted is booted
 
 
@@ -57,16 +43,24 @@ def test_a_chain_that_starts_slowly_is_let_be_and_waited_for_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting("chain:1", tmp_path, monkeypatch)
-    booting.supervisor._on_timer("started?", booting.slow)
+    booting.pass_time(CHAIN_LATE_S + 1)
     assert booting.has_booted
-    assert booting.ended == []
-    booting.supervisor._on_timer("started?", booting.slow)
-    assert booting.ended == ["chain:1"]
+    assert booting.stopped == []
+    booting.pass_time(CHAIN_START_LIMIT_S - CHAIN_LATE_S)
+    assert booting.stopped == ["chain:1"]
 
 
 def test_another_part_that_does_not_start_in_time_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting("http:0", tmp_path, monkeypatch)
-    booting.supervisor._on_timer("started?", booting.slow)
-    assert (booting.has_booted, booting.ended) == (False, ["http:0"])
+    booting.pass_time(START_LIMIT_S + 1)
+    assert (booting.has_booted, booting.stopped) == (False, ["http:0"])
+
+
+def test_a_worker_that_cannot_read_its_journal_at_the_start_keeps_the_node_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booting = Booting("worker:0", tmp_path, monkeypatch)
+    booting.receive(m.Failed("worker:0", "the journal is damaged"))
+    assert booting.told_booter(m.BootFailed) == [m.BootFailed("worker:0", "the journal is damaged")]

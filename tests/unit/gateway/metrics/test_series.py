@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 
 import pytest
 
-from fieldbrook.gateway.metrics.processes import GATEWAYS, PROJECTS, Processes, read_stat
+from fieldbrook.gateway.metrics.processes import GATEWAYS, PROJECTS, Processes
 from fieldbrook.gateway.metrics.readings import NAMES, quantile
 from fieldbrook.gateway.metrics.series import PROJECTS_LIMIT, STEPS, Series
 from fieldbrook.observability import metrics
@@ -141,13 +142,12 @@ def test_a_quantile_of_nothing_is_no_number_and_of_the_largest_bucket_its_lower_
 def test_memory_and_cpu_come_from_the_processes_by_their_kind() -> None:
     processes = Processes()
     mine, now = os.getpid(), 10.0
-    found = processes.read([("http:0", mine), ("project:1", os.getppid())], now)
+    found = processes.read([("http:0", mine), ("worker:1", os.getppid())], now)
     assert found.memory[GATEWAYS] > 1 << 20
     assert found.memory[PROJECTS] > 0
     assert found.cpu == 0.0  # one look says nothing of the time between two
-    before = read_stat(mine)
-    assert before is not None
-    while (spent := read_stat(mine)) is not None and spent[1] < before[1] + 0.05:
+    spent = time.process_time() + 0.05
+    while time.process_time() < spent:
         sum(range(100_000))
     assert processes.read([("http:0", mine)], now + 1).cpu >= 0.04
 
@@ -156,7 +156,6 @@ def test_a_process_that_has_ended_counts_no_more() -> None:
     processes = Processes()
     gone = 2**22 + 1  # above the largest pid
     assert processes.read([("http:0", gone)], 1.0).memory[GATEWAYS] == 0
-    assert read_stat(gone) is None
 
 
 def test_many_processes_are_read_in_turns() -> None:

@@ -1,94 +1,138 @@
-"""Have a project write what it has in memory to its store, before the store is read.
+"""Have projects write what they still have in memory to their stores, before these are read.
 
-The store of a running project may lack the batches of the last seconds, which are in its worker's
-journal, and its last log rows. A reader therefore asks for a checkpoint first: whoever reads pays
-for it, and what was answered can be read.
+A batch of events is durable in the journal of its worker, and reaches the store of its project
+seconds later, by a checkpoint. Log rows and event records wait up to 0.2 s even for the journal.
+A reader beside the worker therefore asks for a checkpoint first: the reader pays the cost, and
+sees every event that was answered before.
+
+Nobody asks who needs only a rough figure: sizes and quotas, which a checkpoint hardly changes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
-from fieldbrook.actors.wire import NOT_HERE, WRITE_LOG, frame, pack, worker_sockets
+from fieldbrook.actors.wire import LOST, NOT_HERE, WRITE_LOG, frame, pack, worker_sockets
 from fieldbrook.core.errors import UnavailableError
 from fieldbrook.gateway.chain_client import read_frame
 
 log = logging.getLogger(__name__)
 
 _LIMIT_S = 2.0  # when a handler runs longer, the reader gets what is written already
+_FOLLOWED_S = 0.25  # a project that pages follow is asked at most so often
 
 
 class PendingRows:
-    """Asks the workers for checkpoints; one question at a time for each project.
+    """Asks for checkpoints, for all requests and pages of one gateway."""
 
-    A gateway does not know which worker runs a project that it sends no events to, so it asks all.
-    There are few, and one that does not run the project answers at once.
-    """
-
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-        self._asked: dict[int, asyncio.Task[Any]] = {}
-        self._next: dict[int, asyncio.Task[Any]] = {}
+    def __init__(self, run_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run_dir, self._clock = run_dir, clock
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._next: dict[int, asyncio.Task[None]] = {}  # checkpoints that are not asked for yet
+        self._followed: dict[int, float] = {}
 
     async def flush(self, project_id: int) -> None:
-        """Have a project write all that it has answered.
+        """Ask for a checkpoint of a project.
 
-        Returns when it has done so, or after 2 s.
+        While one is under way, all who come share the next one. Returns when it is done, or
+        after 2 s if the project's worker does not answer.
         """
-        try:
-            await self._state(project_id)
-        except TimeoutError:
-            log.debug("project %d is busy and did not write its rows in time", project_id)
+        shared = self._next.get(project_id)
+        if shared is None:
+            shared = asyncio.get_running_loop().create_task(self._flush_next(project_id))
+            self._next[project_id] = shared
+        await asyncio.shield(shared)
+
+    async def _flush_next(self, project_id: int) -> None:
+        lock = self._locks.setdefault(project_id, asyncio.Lock())
+        async with lock:
+            del self._next[project_id]  # who comes from now on needs a later one
+            await flush_projects(self._run_dir, [project_id])
+
+    async def flush_followed(self, project_id: int) -> None:
+        """Do the same for pages that show rows as they come, at most four times a second.
+
+        A page that comes within 0.25 s of another's gets the rows of that checkpoint.
+        """
+        now = self._clock()
+        if now - self._followed.get(project_id, 0.0) < _FOLLOWED_S:
+            return
+        for followed, asked_at in list(self._followed.items()):
+            if now - asked_at >= _FOLLOWED_S:
+                del self._followed[followed]
+        self._followed[project_id] = now
+        await self.flush(project_id)
 
     async def trace_state(self, project_id: int) -> Any:
-        """Return the state of a project's trace (`Tracing.state`), None without one.
+        """Ask for a checkpoint, and return the state of a project's trace (`Tracing.state`).
 
-        The trace's rows are written by then. A project that does not run is not started.
+        It is None without a trace. A project that does not run is not started.
 
         Raises:
-            UnavailableError: the project is busy.
+            UnavailableError: the project's worker is busy.
         """
+        states, late = await _ask_all(self._run_dir, [project_id], _LIMIT_S)
+        if late and project_id not in states:
+            raise UnavailableError(what=f"project {project_id} is busy")
+        return states.get(project_id)
+
+
+async def flush_projects(
+    run_dir: Path, project_ids: Collection[int], limit_s: float = _LIMIT_S
+) -> bool:
+    """Ask for checkpoints of projects; those that do not run need none.
+
+    Returns:
+        Whether all workers have answered within `limit_s`.
+    """
+    _, late = await _ask_all(run_dir, project_ids, limit_s)
+    return not late
+
+
+async def _ask_all(
+    run_dir: Path, project_ids: Collection[int], limit_s: float
+) -> tuple[dict[int, Any], bool]:
+    """Ask all workers, of which each project has at most one.
+
+    Returns:
+        The answers by project, and whether a worker did not answer in time.
+    """
+    answers: dict[int, Any] = {}
+
+    async def ask(path: Path) -> bool:
         try:
-            return await self._state(project_id)
+            await _ask(path, project_ids, answers, limit_s)
         except TimeoutError:
-            raise UnavailableError(what=f"project {project_id} is busy") from None
+            log.debug("%s did not answer in time", path)
+            return False
+        except (OSError, EOFError, ValueError) as error:
+            # The worker has ended. What it had is in its journal, which the next one reads.
+            log.debug("%s: no checkpoint: %s", path, error)
+        return True
 
-    async def _state(self, project_id: int) -> Any:
-        """Join the next question about a project; the present one may be too early for us."""
-        task = self._next.get(project_id)
-        if task is None:
-            before = self._asked.get(project_id)
-            task = asyncio.create_task(self._ask_after(before, project_id))
-            (self._next if before is not None else self._asked)[project_id] = task
-        return await asyncio.shield(task)
-
-    async def _ask_after(self, before: asyncio.Task[Any] | None, project_id: int) -> Any:
-        if before is not None:
-            await asyncio.wait([before])
-            self._asked[project_id] = self._next.pop(project_id)
-        try:
-            asked = [_ask(path, project_id) for path in worker_sockets(self._run_dir)]
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-        finally:
-            del self._asked[project_id]
-        for answer in answers:
-            if isinstance(answer, TimeoutError):
-                raise answer
-            if isinstance(answer, BaseException):  # a worker that has ended, or ends
-                log.debug("project %d: a worker did not answer: %s", project_id, answer)
-        here = [a for a in answers if not isinstance(a, BaseException) and a != NOT_HERE]
-        return here[0] if here else None
+    answered = await asyncio.gather(*map(ask, worker_sockets(run_dir)))
+    return answers, not all(answered)
 
 
-async def _ask(path: Path, project_id: int) -> Any:
-    async with asyncio.timeout(_LIMIT_S):
+async def _ask(
+    path: Path, project_ids: Collection[int], answers: dict[int, Any], limit_s: float
+) -> None:
+    """Ask one worker, and add its answers for the projects that it runs."""
+    async with asyncio.timeout(limit_s):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:
-            writer.write(frame(pack([(project_id, {WRITE_LOG: True})])))
-            ((_, answer),) = await read_frame(reader)
-            return answer
+            writer.write(frame(pack([(number, {WRITE_LOG: True}) for number in project_ids])))
+            missing = set(project_ids)
+            while missing:
+                for project_id, answer in await read_frame(reader):
+                    missing.discard(project_id)
+                    if answer not in (NOT_HERE, LOST):
+                        answers[project_id] = answer
         finally:
             writer.close()

@@ -203,6 +203,7 @@ class HttpGateway(GatewayActor):
             uploads_dir=settings.data / "uploads",
             part=self.part,
             flush_project=pending.flush,
+            flush_followed=pending.flush_followed,
             trace_state=pending.trace_state,
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,

@@ -50,7 +50,8 @@ def stored_bytes_in(projects: Path) -> StoredBytes:
     """Return a `StoredBytes` that measures the folders of projects.
 
     A folder holds the key-value store, and the SQL database when it is a SQLite file. Sparse
-    files count with their allocated blocks only.
+    files count with their allocated blocks only. What still waits for a checkpoint of the store
+    is not counted: it is at most a few MiB and a few seconds old.
     """
 
     def stored(project_id: int) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 from fieldbrook.actors.wire import NODE_COMMAND, RESUME, FrameReader, frame, pack, unpack
 
 Bodies = list[tuple[int, list[str]]]
-"""Project ids, and the ids of the events of a body; a command is shown by its name."""
+"""Project ids, and the ids of the events of a body; a command is shown by its
+name, and of a map its keys are."""
 
 
 class ScriptedWorker:
@@ -67,15 +68,15 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for received in self._reader.feed(data):
             arrived = unpack(received)
-            self._worker.frames.append(
-                [(n, [_shown(each) for each in body]) for n, body in arrived]
-            )
+            self._worker.frames.append([(n, [*map(_shown, body)]) for n, body in arrived])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
 
 
 def _shown(event: Any) -> str:
+    if isinstance(event, str):  # the key of a map
+        return event
     if event[1] == NODE_COMMAND and event[0] == RESUME:
         return RESUME
     shown: str = event[2]

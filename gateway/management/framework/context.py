@@ -187,7 +187,8 @@ class ManagementContext:
     Attributes:
         vault: seals the private keys of operators.
         setup_code: reads the one-time setup code.
-        store_reader: the store of a project by its id; None while the project has none.
+        store_reader: the store of a project by its id, as of its last checkpoint; None while the
+            project has none. See `flushed_store`.
         command: sends a command to a project (`wire.REPLAY`, `wire.WRITE_KEY`, ...) with its
             payload and returns its outcome.
         health: the health of the node.
@@ -196,9 +197,10 @@ class ManagementContext:
         chain_command: sends a command to a chain's process.
         chain_reader: the store of a chain by its id; None while its process has stored nothing.
         quotas: the quotas of accounts.
-        running: the ids of the projects that have a process.
+        running: the ids of the projects that run.
         part: the name of the gateway.
-        flush_project: makes a project write its pending log rows and event records.
+        flush_project: makes a project write what waits for a checkpoint (`pending_rows`).
+        flush_followed: does the same for pages that follow a project, several times a second.
         trace_state: the state of a project's trace (`Tracing.state`); None without one.
         database_reader: reads a project's SQL database, given the project's configuration of it.
         dry_runner: runs handlers without effect.
@@ -238,6 +240,7 @@ class ManagementContext:
     running: Callable[[], Set[int]] = frozenset
     part: str = FIRST_PART
     flush_project: Callable[[int], Awaitable[None]] = _flush_nothing
+    flush_followed: Callable[[int], Awaitable[None]] = _flush_nothing
     trace_state: Callable[[int], Awaitable[Any]] = _no_trace
     database_reader: Callable[[int, Mapping[str, Any]], DatabaseReader] = _no_database
     dry_runner: DryRunner | None = None
@@ -258,9 +261,14 @@ class ManagementContext:
     publisher_activity: ReadActivity = nobody_seen
 
     async def flushed_store(self, project_id: int) -> ProjectStoreReader | None:
-        """A project's store, after the pending rows of all answered events were written to it.
+        """A project's store, after everything that answered events have left was written to it.
 
         None while the project has no store.
         """
         await self.flush_project(project_id)
         return self.store_reader(project_id)
+
+    async def flush_if_running(self, project_id: int) -> None:
+        """Make a project that pages follow write what waits, several times a second at most."""
+        if project_id in self.running():  # one that does not run has written everything
+            await self.flush_followed(project_id)

@@ -113,7 +113,7 @@ def source_of(
     else:
         _bound(follow, NoFilter)
         make = partial(LettersReader, store, workers.searches)
-    flush = partial(context.flush_project, project.project_id)
+    flush = partial(context.flush_if_running, project.project_id)
     return Source(key, lambda: FlushedReader(make(), flush), project.project_id)
 
 

@@ -179,7 +179,8 @@ async def _follow(
             version = reader.version()
             if not _still_allowed(call, project_id):
                 return
-        store = await call.context.flushed_store(project_id)
+        await call.context.flush_if_running(project_id)
+        store = call.context.store_reader(project_id)
         rows = store.logs(after, call.query.limit) if store else ()
         if rows:
             after = rows[-1].sequence

@@ -124,6 +124,8 @@ async def dry_run(call: Call[DryRunEvent, None]) -> DryRunReport:
         database=database.value if database else None,
         with_state=body.with_state,
     )
+    if body.with_state:
+        await context.flush_project(applet.project_id)
     return _reply(await _run(call, trial))
 
 

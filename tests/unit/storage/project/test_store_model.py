@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.journal.memory import MemoryJournal
 from fieldbrook.storage.project.commit import effects
@@ -247,7 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
                 put(*args)
                 raise lmdb.DiskError("no space left")
 
-            store._tables.put = fail  # type: ignore[method-assign]
+            store._tables.put = fail  # type: ignore[assignment, method-assign]
             with pytest.raises(StoreError, match="disk is full"):
                 store._write_waiting()
             store._tables.put = put  # type: ignore[method-assign]
@@ -306,9 +307,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert store.read_committed(key) == model.pairs.get(key)
         outcomes = model.outcomes | self.batch.outcomes
         for name in NAMES:
-            assert store.outcome_of(name.encode(), effects.clock.now_ms()) == outcomes.get(
-                name.encode()
-            )
+            assert store.outcome_of(name.encode(), clock.now_ms()) == outcomes.get(name.encode())
             assert store.was_delivered(name) == (name in model.deliveries | self.batch.deliveries)
         assert len(store.outbox) == len(model.outbox)
         assert store.outbox.consumers == {consumer_of(kind) for kind, _ in model.outbox}

@@ -138,7 +138,7 @@ class GatewayActor(NodeActor, abc.ABC):
             self._drained.wait(DRAIN_LIMIT_S)
 
     def activate(self, project_id: int) -> None:
-        """Ask the supervisor to start a project; see `project_client.ProjectActivator`."""
+        """Ask the supervisor to start a project; see `links.route.ProjectActivator`."""
         account_id, processes = 0, None
         with contextlib.suppress(StoreError), self.registry_reader().snapshot() as registry:
             project = registry.project(project_id)

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from typing import Any, Protocol
+from typing import Any
 
 from fieldbrook.actors.wire import CREDIT, FRAME_BYTES, FRAME_EVENTS, LOST, NOT_HERE, WireEvent
 from fieldbrook.core.errors import (
     EventOutcomeUnknownError,
     NodeError,
-    StoreError,
     TooManyRequestsError,
     UnavailableError,
 )
+from fieldbrook.gateway.links.failed_bodies import FailedBodies
 from fieldbrook.gateway.links.fair_queue import GATEWAY_BYTES, FairQueue
 from fieldbrook.gateway.links.pending_event import (
     ANSWER_LIMIT_S,
@@ -28,11 +28,11 @@ from fieldbrook.gateway.links.pending_event import (
     PendingEvent,
     Settle,
     Settled,
-    is_resume,
     outcomes_of,
     resume_command,
 )
-from fieldbrook.gateway.links.suspects import Suspects, blame
+from fieldbrook.gateway.links.route import ProjectActivator, Route
+from fieldbrook.gateway.links.suspects import Suspects
 from fieldbrook.gateway.links.worker_link import SMALL_BYTES, Body, WorkerLink, WorkerLinks
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
@@ -40,21 +40,8 @@ from fieldbrook.gateway.memory_budget import MemoryBudget
 # therefore has only as many events as the project handles in this time.
 FRAME_S = 0.25
 _FIRST_PACE_S = FRAME_S / 16
-_ROUTE_RETRY_S = 5.0  # a lost route request must not block a project's events for ever
-# The supervisor may name a worker that the project has left. It is asked again after these times.
-_ASK_AGAIN_S = 0.01
-_ASK_AGAIN_MOST_S = 0.5
 _AFTER_UNKNOWN = "an earlier event of this publisher in the same request has an unknown outcome"
-_AFTER_FAILURE = "an earlier event of this publisher could not be stored"
-_TEMPORARY_ERRORS = (StoreError, UnavailableError)  # after these, senders retry the event
 _PUSH_QUEUE = -1  # the queue of events that an owner pushes for devices; never a publisher's id
-
-
-class ProjectActivator(Protocol):
-    """The part of the gateway that a client uses to start its project."""
-
-    def activate(self, project_id: int) -> None:
-        """Ask the supervisor to start the project and to report its route."""
 
 
 class ProjectClient:
@@ -78,28 +65,18 @@ class ProjectClient:
         """
         self.project_id = project_id
         self.in_turn = False  # see `LinkUser`
-        self._activator = activator
         self._loop = loop
         self._links = links
         self._queue = FairQueue(budget or MemoryBudget(GATEWAY_BYTES))
         self._suspects = Suspects()
+        self._failed = FailedBodies(self._queue, self._suspects)
+        self._route = Route(project_id, activator, loop, self._advance)
         self._link: WorkerLink | None = None
+        self._alone = False  # whether the worker of the link runs only this project
         self._sent: collections.deque[Body] = collections.deque()
-        # Bodies that were answered by NOT_HERE or LOST while later ones are still unanswered.
-        self._returned: list[Body] = []
-        self._lost: list[Body] = []
         self._paused = False  # the project refuses events until it receives RESUME
-        self._failed_queues: set[int] = set()  # queues with an event that could not be stored
         self._pace_s = _FIRST_PACE_S  # moving average of the project's time per event
         self._pace_updated_at = 0.0
-        self._path: str | None = None
-        # Whether the worker runs only this project: that of the route, and that of the link.
-        self._route_alone = False
-        self._alone = False
-        self._route_requested = False
-        self._route_requested_at = 0.0
-        self._misses = 0  # routes in a row to a worker that did not run the project
-        self._ask_again: asyncio.TimerHandle | None = None
 
     # ---------------------------------------------------------------- events
 
@@ -111,8 +88,7 @@ class ProjectClient:
     @property
     def waiting(self) -> int:
         """The number of queued events; a group of suspects counts as one."""
-        returned = sum(len(body.events) for body in self._returned)
-        return len(self._queue) + len(self._suspects) + returned
+        return len(self._queue) + len(self._suspects) + self._failed.waiting
 
     @property
     def unanswered(self) -> int:
@@ -122,13 +98,12 @@ class ProjectClient:
     @property
     def disconnected(self) -> bool:
         """Whether there is neither a route, nor a request for one, nor a link."""
-        asked = self._route_requested or self._ask_again is not None
-        return self._path is None and self._link is None and not asked
+        return self._route.unused and self._link is None
 
     @property
     def routed(self) -> bool:
         """Whether the worker that runs the project is known."""
-        return self._path is not None
+        return self._route.path is not None
 
     def submit(
         self,
@@ -182,8 +157,7 @@ class ProjectClient:
                     )
         for first in self._queue.first_events():
             self._expire_queue(first, now)
-        if self._route_requested and now - self._route_requested_at > _ROUTE_RETRY_S:
-            self._route_requested = False
+        if self._route.overdue(now):
             self._advance()
 
     def _expire_queue(self, first: PendingEvent | None, now: float) -> None:
@@ -196,7 +170,7 @@ class ProjectClient:
 
     def refuse_waiting(self, error: NodeError) -> None:
         """Settle all queued events except those with `resend`, which stay queued."""
-        self._route_requested = False
+        self._route.forget_request()
         waited = [self._queue.pop() for _ in range(len(self._queue))]
         for pending in waited:
             if pending.resend:
@@ -209,7 +183,7 @@ class ProjectClient:
 
     def refuse_all(self, error: NodeError) -> None:
         """Settle all events that were not sent, because the project does not exist any more."""
-        self._route_requested = False
+        self._route.forget_request()
         while self._suspects:
             for pending in self._suspects.take():
                 pending.finish(error)
@@ -223,20 +197,18 @@ class ProjectClient:
 
         `alone`: the worker runs no other project.
         """
-        self._path, self._route_alone = path, alone
+        self._route.set(path, alone)
         if self._link is not None and self._link.path == path:
             self._alone = alone
-        self._route_requested = False
-        self._cancel_ask_again()
         self._advance()
 
     def _advance(self) -> None:
         """Do what comes next for the events that wait: ask for a route, or for a turn on the
         link. A link that is not that of the route is left when nothing on it is unanswered."""
-        link = self._link
+        route, link = self._route, self._link
         if link is not None:
-            if link.path == self._path:
-                if not self.in_turn and self.can_send:
+            if link.path == route.path:
+                if not self.in_turn:
                     link.request_turn(self)
                 return
             if self._sent:
@@ -245,39 +217,26 @@ class ProjectClient:
             self._link = None
         if not (self._queue or self._suspects):
             return
-        if self._path is not None:
-            self._alone = self._route_alone
-            self._link = self._links.to(self._path)
+        if route.path is not None:
+            self._alone = route.alone
+            self._link = self._links.to(route.path)
             self._link.join(self)
             self._link.request_turn(self)
-        elif not self._route_requested and self._ask_again is None:
-            self._route_requested, self._route_requested_at = True, self._loop.time()
-            self._activator.activate(self.project_id)
+        else:
+            route.request()
+
+    @property
+    def _is_stale(self) -> bool:
+        """Whether the link is not that of the route."""
+        return self._link is not None and self._link.path != self._route.path
 
     def _forget_route(self) -> None:
         """Forget the route if it is that of the link, which was not of use.
 
         A different route already is that of the project's next start.
         """
-        if self._link is not None and self._link.path == self._path:
-            self._path = None
-
-    def _ask_for_route_later(self) -> None:
-        """Delay the next request for a route, if the last one has led to the wrong worker."""
-        self._misses += 1
-        if self._misses > 1 and self._path is None:
-            self._cancel_ask_again()
-            delay = min(_ASK_AGAIN_S * 2.0 ** min(self._misses - 2, 16), _ASK_AGAIN_MOST_S)
-            self._ask_again = self._loop.call_later(delay, self._ask_now)
-
-    def _ask_now(self) -> None:
-        self._ask_again = None
-        self._advance()
-
-    def _cancel_ask_again(self) -> None:
-        if self._ask_again is not None:
-            self._ask_again.cancel()
-            self._ask_again = None
+        if not self._is_stale:
+            self._route.path = None
 
     # ---------------------------------------------------------------- sending, for the link
 
@@ -287,7 +246,7 @@ class ProjectClient:
         sent = self._sent
         if not (self._queue or self._suspects or self._paused) or len(sent) >= CREDIT:
             return False
-        if self._link is None or self._link.path != self._path:
+        if self._link is None or self._link.path != self._route.path:
             return False
         # One of the suspects may have killed the worker, so no others are in flight with them.
         return not (sent and (self._paused or self._suspects or sent[0].suspects))
@@ -300,7 +259,7 @@ class ProjectClient:
         if self._paused:
             body = Body([resume_command()], 0, small=True, suspects=False)
             self._paused = False
-            self._failed_queues.clear()
+            self._failed.resumed()
         elif self._suspects:
             group = self._suspects.take()
             size = sum(len(pending.event[3]) for pending in group)
@@ -353,16 +312,18 @@ class ProjectClient:
             credit = self._settle(body, answer, now, settled)
         elif answer in (NOT_HERE, LOST):
             # Until RESUME the worker runs no later body either, so the order is kept.
-            if not (self._returned or self._lost):
+            if not self._failed:
                 self._forget_route()
             self._paused = True
-            (self._returned if answer == NOT_HERE else self._lost).append(self._sent.popleft())
+            self._sent.popleft()
+            (self._failed.add_returned if answer == NOT_HERE else self._failed.add_lost)(body)
             credit = body.credit
         else:
             raise ValueError(f"project {self.project_id} has no answer of this kind")
-        if not self._sent and (self._returned or self._lost):
-            self._take_back(True, settled)
-        self._advance()
+        if self._failed and not self._sent and self._failed.take_back(self._alone, settled):
+            self._route.missed()
+        if self._queue or self._suspects or self._paused or self._is_stale:
+            self._advance()
         return credit
 
     def _settle(self, body: Body, results: Any, now: float, settled: Settled) -> int:
@@ -373,7 +334,7 @@ class ProjectClient:
         if count:
             self._pace_s = (self._pace_s + (now - self._pace_updated_at) / count) / 2
             self._pace_updated_at = now
-            self._misses = 0
+            self._route.found()
         if count == len(events):
             self._sent.popleft()
             credit = body.credit
@@ -382,43 +343,18 @@ class ProjectClient:
             credit = 0
         pairs = list(zip(events, outcomes, strict=True))
         settled += pairs
-        if failed:
-            self._withdraw(pairs, settled)
+        if failed and self._failed.withdraw(pairs, settled):
+            self._paused = True
         return credit
-
-    def _withdraw(self, pairs: Settled, settled: Settled) -> None:
-        """Take back the events queued behind events that the project could not store.
-
-        Their senders get an error too and retry them after the failed events, so the order is
-        kept. Nothing more is sent until all events in flight are answered.
-        """
-        queue_ids = {
-            pending.queue_id
-            for pending, outcome in pairs
-            if pending.resend and isinstance(outcome, _TEMPORARY_ERRORS)
-        }
-        if not queue_ids:
-            return
-        self._paused = True
-        self._failed_queues |= queue_ids
-        behind = self._suspects.withdraw(queue_ids)
-        for queue_id in queue_ids:
-            while (first := self._queue.first_in(queue_id)) is not None and first.resend:
-                behind.append(self._queue.pop_from(queue_id))
-        error = UnavailableError(what=_AFTER_FAILURE)
-        settled += [(pending, error) for pending in behind]
-
-    # ---------------------------------------------------------------- failures
 
     def link_ended(self, alone: bool, settled: Settled) -> None:
         """See `LinkUser`."""
         self._forget_route()
         self._link = None
-        # After NOT_HERE the worker runs no later body of the project.
-        unanswered = self._returned or self._lost
-        unanswered += self._sent
+        self._failed.add_unanswered(self._sent)
         self._sent.clear()
-        self._take_back(alone, settled)
+        if self._failed.take_back(alone and self._alone, settled):
+            self._route.missed()
         self._paused = False
         # The socket may outlive the worker for a moment, so the supervisor is asked for a route.
         self._loop.call_soon(self._advance)
@@ -427,55 +363,3 @@ class ProjectClient:
         """See `LinkUser`."""
         self._link = None
         self._paused = False
-
-    def _take_back(self, alone: bool, settled: Settled) -> None:
-        """Queue the events that came back, before all others; settle those of unknown outcome.
-
-        `alone` says whether no other event was in flight on the link.
-        """
-        returned, self._returned = self._returned, []
-        lost = [pending for body in self._lost for pending in body.events]
-        self._lost = []
-        failed, self._failed_queues = self._failed_queues, set()
-        if len(lost) == 1 and alone and self._alone and not returned:
-            blame(lost[0])
-        self._suspects.add(self._to_resend(lost, failed, settled))
-        if returned:
-            self._put_back(returned, failed, settled)
-            self._ask_for_route_later()
-
-    def _to_resend(
-        self, lost: list[PendingEvent], failed: set[int], settled: Settled
-    ) -> list[PendingEvent]:
-        """Return which of the lost events are sent again, and settle the others."""
-        again = []
-        for pending in lost:
-            if not pending.resend:
-                if pending.blocked is not None:
-                    pending.blocked.add(pending.event[1])
-                unknown = EventOutcomeUnknownError(what="the project ended before it answered")
-                settled.append((pending, unknown))
-            elif pending.queue_id in failed:
-                settled.append((pending, UnavailableError(what=_AFTER_FAILURE)))
-            else:
-                again.append(pending)
-        return again
-
-    def _put_back(self, returned: list[Body], failed: set[int], settled: Settled) -> None:
-        """Queue the events of bodies of which nothing ran."""
-        if returned[0].suspects:  # they were in flight without others
-            self._suspects.put_back(returned[0].events)
-            return
-        again = []
-        for pending in (pending for body in returned for pending in body.events):
-            if is_resume(pending):
-                continue
-            if pending.settle is None:  # its sender was told that the outcome is unknown
-                if pending.blocked is not None:
-                    pending.blocked.add(pending.event[1])
-            elif pending.resend and pending.queue_id in failed:
-                settled.append((pending, UnavailableError(what=_AFTER_FAILURE)))
-            else:
-                again.append(pending)
-        for pending in reversed(again):
-            self._queue.put_back(pending)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from fieldbrook.gateway.links.fair_queue import GATEWAY_BYTES
-from fieldbrook.gateway.links.project_client import ProjectActivator, ProjectClient
+from fieldbrook.gateway.links.project_client import ProjectClient
+from fieldbrook.gateway.links.route import ProjectActivator
 from fieldbrook.gateway.links.worker_link import WorkerLinks
 from fieldbrook.gateway.memory_budget import MemoryBudget
 from fieldbrook.observability import metrics

@@ -34,7 +34,7 @@ from fieldbrook.core.errors import (
     UnavailableError,
     to_wire,
 )
-from fieldbrook.gateway.links import fair_queue
+from fieldbrook.gateway.links import fair_queue, route
 from fieldbrook.gateway.links import project_client as module
 from fieldbrook.gateway.links.pending_event import Outcome, StoredResults
 from fieldbrook.gateway.links.project_client import ProjectClient
@@ -140,7 +140,7 @@ async def test_a_route_that_does_not_come_is_asked_for_again(
         client.submit(event(1), lambda outcome: None, resend=True)
         client.expire()
         assert board.asked == 1
-        monkeypatch.setattr(module, "_ROUTE_RETRY_S", 0.0)
+        monkeypatch.setattr(route, "_RETRY_S", 0.0)
         await asyncio.sleep(0.001)
         client.expire()
         assert board.asked == 2

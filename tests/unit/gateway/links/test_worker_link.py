@@ -166,7 +166,7 @@ async def test_a_supervisor_that_names_a_wrong_worker_is_asked_after_growing_pau
         call_later = loop.call_later
 
         def note(delay: float, callback: Callable[..., object], *args: Any) -> Any:
-            if callback == gateway.clients[1]._ask_now:
+            if callback == gateway.clients[1]._route._due:
                 pauses.append(delay)
                 delay = 0.0
             return call_later(delay, callback, *args)

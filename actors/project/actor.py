@@ -166,6 +166,11 @@ class ProjectActor:
         """Whether a turn without bodies is due: for a checkpoint, or to use an idle moment."""
         return now >= self._next_rest or self.retiring
 
+    @property
+    def busy_since(self) -> float:
+        """When the current step of its turn began, monotonic; 0.0 between turns."""
+        return self._activity.since
+
     def current(self) -> tuple[float, str, float]:
         """See `Activity.current`; from any thread."""
         return self._activity.current()
@@ -176,7 +181,9 @@ class ProjectActor:
         executor = self._executor
         if executor is None:
             if not self.closed:
+                self._activity.enter("open")
                 self._open()
+                self._activity.enter("")
             return
         if self._checkpoint_due(now):
             self.checkpoint_wanted = False

@@ -62,6 +62,10 @@ class WorkerCore:
         self._projects[actor.project_id] = actor
         self.schedule(actor)
 
+    def others_wait(self) -> bool:
+        """Whether anything but the present turn could need the baton; from any thread."""
+        return bool(self._calls) or len(self._projects) > 1
+
     def retire(self, project_id: int) -> None:
         """Close a project after the bodies that it has."""
         actor = self._projects.get(project_id)

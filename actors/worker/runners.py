@@ -3,8 +3,8 @@
 The thread with the baton polls the connections and gives projects their turns. A handler runs
 outside the interpreter's lock; when one takes long, a watcher gives the baton to another thread,
 which goes on with all other projects. The first thread finishes its project's turn, commits it
-alone, and waits for the baton. So a slow handler costs others `SLOW_S` at most, and without slow
-handlers a single thread does all the work.
+alone, and waits for the baton. So a slow handler costs others a few milliseconds at most, and
+without slow handlers a single thread does all the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from fieldbrook.actors.worker.core import CARE_S, WorkerCore
 
 log = logging.getLogger(__name__)
 
-SLOW_S = 0.002
+SLOW_S = 0.002  # of processor time
+WAITS_S = 0.010  # without processor time: for a disk or a service, or on a busy machine
 SLICE_S = 0.005  # of a project's events, while other projects wait
 ALONE_S = 0.020
 _ROUND_S = 0.005  # after this the turns so far are committed, so that their answers leave
@@ -36,6 +37,26 @@ class _Runner:
     def __init__(self) -> None:
         self.baton = threading.Event()
         self.project: ProjectActor | None = None
+        self.clock = 0  # of the thread's processor time
+
+    def is_slow(self, seen: _Seen) -> bool:
+        """Whether the same step has taken long since the watcher has first seen it."""
+        project = self.project
+        since = 0.0 if project is None else project.busy_since
+        if not since or not self.clock:
+            seen.since = 0.0
+            return False
+        cpu_s = time.clock_gettime(self.clock)
+        if since != seen.since:
+            seen.since, seen.cpu_s = since, cpu_s
+        return cpu_s - seen.cpu_s >= SLOW_S or time.monotonic() - since >= WAITS_S
+
+
+class _Seen:
+    """The step that the watcher has seen last: when it began, and the thread's time then."""
+
+    def __init__(self) -> None:
+        self.since = self.cpu_s = 0.0
 
 
 class Runners:
@@ -101,6 +122,7 @@ class Runners:
     def _watch(self) -> None:
         """Hand the baton over when the turn of the thread that has it takes long."""
         quiet = 0
+        seen = _Seen()
         while not self._ended.is_set():
             time.sleep(_WATCH_S)
             owner = self._owner
@@ -115,8 +137,7 @@ class Runners:
                     quiet = 0
                 continue
             quiet = 0
-            busy_s, _, phase_s = project.current()
-            if max(busy_s, phase_s) < SLOW_S:
+            if not owner.is_slow(seen) or not self._core.others_wait():
                 continue
             with self._lock:
                 if (
@@ -128,6 +149,7 @@ class Runners:
                     self._hand_over()
 
     def _run(self, runner: _Runner) -> None:
+        runner.clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             while not self._server.stopping:
                 runner.baton.wait()

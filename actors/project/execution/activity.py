@@ -18,6 +18,11 @@ class Activity:
         """Begin a phase in which no handler runs; "" is a phase without a name."""
         self.busy_since, self._phase = 0.0, (phase, time.monotonic() if phase else 0.0)
 
+    @property
+    def since(self) -> float:
+        """When the current run or phase began, monotonic; 0.0 without either."""
+        return self.busy_since or self._phase[1]
+
     def current(self) -> tuple[float, str, float]:
         """Return how long a handler has been running, the current phase, and its duration.
 

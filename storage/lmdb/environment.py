@@ -19,7 +19,7 @@ from fieldbrook.system.fsync import make_folder, sync_folder
 
 MAX_READERS = 4096  # of the registry, which every process of the node reads
 FEW_READERS = 512  # of a store that one process writes and the gateways read
-_DATA = "data.mdb"
+DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
 _SIZE_OF_FILE = 0
 _PROBE = b"\xffprobe"  # a key beside the names of the databases; no database has this name
@@ -76,7 +76,7 @@ def open_environment(
 
 
 def _allocate_locks(path: Path, max_readers: int, *, readonly: bool) -> int:
-    if readonly and not (path / _DATA).exists():
+    if readonly and not (path / DATA).exists():
         return max_readers  # LMDB itself reports that there is no store
     try:
         return lock_file.allocate(path, max_readers, resize=not readonly)

@@ -82,7 +82,8 @@ class ProjectStore(Effects):
                 dropped, and reads and writes that need to know raise the same error.
             limits: the limits of the event history, and of the payloads that are kept to replay
                 events; 0 keeps none of those.
-            journal: where batches become durable; None writes each into the store at once.
+            journal: where batches become durable; None writes each into the store at once. With
+                a journal, a new store appears in the folder with the first checkpoint.
                 Records that it has of this project must be given to `apply` first.
             project_id: the project's id in the journal.
 
@@ -95,7 +96,10 @@ class ProjectStore(Effects):
         self._project_id = project_id
         self._waiting = Waiting()
         self._prepared: tuple[Batch, int] | None = None
-        self._stored = Stored(path, map_size, committed, limits, self._write_waiting)
+        self._stored = Stored(
+            *(path, map_size, committed, limits, self._write_waiting),
+            unsynced=journal is not None,
+        )
         self._tables = self._stored.tables
         self.outbox = self._tables.outbox
         super().__init__(keeps_payloads=self._tables.keeps_payloads)

@@ -22,12 +22,13 @@ from fieldbrook.storage.lmdb.environment import (
     used_bytes,
     write_probe,
 )
+from fieldbrook.storage.lmdb.new_environment import is_absent, open_new, publish, remove_new
 from fieldbrook.storage.project.commit.batch import STAGE, Batch
 from fieldbrook.storage.project.commit.room import Room
 from fieldbrook.storage.project.commit.waiting import Waiting
 from fieldbrook.storage.project.deduplication import StoredOutcome
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.tables import ProjectTables
+from fieldbrook.storage.project.tables import ProjectTables, make_tables
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -54,6 +55,8 @@ class Stored:
         committed: Callable[[], int],
         limits: HistoryLimits,
         write_waiting: Callable[[], None],
+        *,
+        unsynced: bool,
     ) -> None:
         """Open the environment.
 
@@ -63,12 +66,14 @@ class Stored:
             committed: returns the number of the last batch that the SQL database has committed.
             limits: see `ProjectStore`.
             write_waiting: see `Outbox`.
+            unsynced: make a new environment without a sync, see `lmdb/new_environment.py`.
 
         Raises:
             StoreError: it cannot be opened.
         """
-        self._committed = committed
-        self.environment = open_environment(path, map_size=map_size, max_readers=FEW_READERS)
+        self._path, self._committed = path, committed
+        self._is_new = unsynced and is_absent(path)
+        self.environment = self._open(map_size)
         reader_check(self.environment)  # frees the slots of a killed writer or gateway
         self._largest_batch = map_size - _EMPTY_BYTES
         self._map_lock = threading.Lock()  # no other thread may read while the map grows
@@ -81,6 +86,17 @@ class Stored:
             self.environment.close()
             raise
         self.room = Room(self.environment, self.tables, map_size)
+
+    def _open(self, map_size: int) -> lmdb.Environment:
+        if not self._is_new:
+            return open_environment(self._path, map_size=map_size, max_readers=FEW_READERS)
+        return open_new(self._path, make_tables, map_size=map_size, max_readers=FEW_READERS)
+
+    def _publish(self) -> None:
+        """Make the environment durable, before the first transaction that counts."""
+        if self._is_new:
+            publish(self.environment, self._path)
+            self._is_new = False
 
     @property
     def number(self) -> int:
@@ -174,6 +190,7 @@ class Stored:
     def apply(self, effects: Waiting, *, staged: bool = False) -> None:
         """Write effects in one synced transaction. It lets errors of LMDB through."""
         self.end_snapshot()
+        self._publish()
         number = self.number + effects.count
         self._number = None  # even a failed commit may have reached the disk
         with self.environment.begin(write=True) as txn:
@@ -206,6 +223,7 @@ class Stored:
         """
         if batch.sent:
             self.tables.outbox.create_marker()
+        self._publish()
         self.staged = True  # set first: even a failed commit may have reached the disk
         with store_errors(), self._size_errors(batch), self.environment.begin(write=True) as txn:
             txn.put(STAGE, encode_record(batch), db=self.tables.stage)
@@ -245,6 +263,8 @@ class Stored:
             self.tables.logs.remove(txn, lambda row: row.instance_id == instance_id)
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment. One that was never written is removed."""
         self.end_snapshot()
         self.environment.close()
+        if self._is_new:
+            remove_new(self._path)

@@ -52,6 +52,11 @@ _KEPT_BYTES = 64 << 20
 _KEPT_SHARE = 8
 
 
+def make_tables(environment: lmdb.Environment) -> None:
+    """Create the tables of a new store; see `schema.make_store`."""
+    make_store(environment, TABLES, SCHEMA)
+
+
 class Written(NamedTuple):
     """What a transaction has written, to be passed to `ProjectTables.committed`."""
 
@@ -81,7 +86,7 @@ class ProjectTables:
         )
         self.keeps_payloads = limits.replayable_bytes > 0
         with store_errors():
-            make_store(environment, TABLES, SCHEMA)
+            make_tables(environment)
             self._meta = open_meta(environment, WHAT, SCHEMA, create=True, unmarked=UNMARKED)
             self.kv = environment.open_db(kv.DATABASE)
             self.stage = environment.open_db(STAGE)

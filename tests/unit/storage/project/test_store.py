@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import BatchTooLargeError, StoreError
-from fieldbrook.storage.lmdb import rows
+from fieldbrook.storage.journal.memory import MemoryJournal
+from fieldbrook.storage.lmdb import new_environment, rows
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.project import kv, tables
 from fieldbrook.storage.project.commit import effects
@@ -264,6 +267,42 @@ def test_a_cleared_log_has_no_rows_of_that_instance_written_or_waiting(
     store.overlay[KEY] = b"3"
     store.commit()
     assert texts(store, -1) == ["later"]
+
+
+def test_the_tables_of_a_new_store_are_made_in_one_transaction(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 20)
+    assert store._stored.environment.info()["last_txnid"] == 1
+    store.close()
+
+
+def test_a_store_with_a_journal_appears_with_its_first_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = MemoryJournal()
+    journal.begin()
+    store = ProjectStore(tmp_path / "p", 1 << 20, journal=journal)
+    store.overlay[KEY] = b"1"
+    store.commit()
+    assert ProjectStoreReader.open_if_exists(tmp_path / "p") is None
+    monkeypatch.setattr(new_environment, "sync_folder", _fail_to_sync)
+    with pytest.raises(StoreError, match="failing"):
+        store.checkpoint()
+    assert store.read(KEY) == b"1"
+    monkeypatch.undo()
+    store.checkpoint()
+    assert reader_of(store).kv_get(APPLET, b"k") == b"1"
+    store.overlay[KEY] = b"2"
+    store.commit()
+    store.close()
+    assert {path.name for path in (tmp_path / "p").iterdir()} == {"data.mdb", "lock.mdb"}
+    assert stat.S_IMODE((tmp_path / "p").stat().st_mode) == 0o700
+    again = ProjectStore(tmp_path / "p", 1 << 20)
+    assert (again.read(KEY), again.number) == (b"2", 2)
+    again.close()
+
+
+def _fail_to_sync(_path: Path) -> None:
+    raise OSError(errno.EIO, "input/output error")
 
 
 @pytest.mark.parametrize("kind", ["logs", "metrics", "dead letters"])

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.journal.memory import MemoryJournal
+from fieldbrook.storage.lmdb.new_environment import NEW
 from fieldbrook.storage.project.commit import effects
 from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter, read_letters
 from fieldbrook.storage.project.history.records import event_record
@@ -120,8 +121,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     def crash(self, keep: int = 0) -> None:
         """Drop the process: what is only in memory is gone."""
-        self.store._stored.close()
+        self.drop(self.store)
         self.journal.crash(keep)
+
+    def drop(self, store: ProjectStore) -> None:
+        """Close a store's files as the end of its process does, with what was never synced lost."""
+        store._stored.end_snapshot()
+        store._stored.environment.close()
+        for path in (self.path / NEW).glob("*"):
+            path.write_bytes(b"torn")
 
     def unique(self) -> str:
         self.count += 1
@@ -279,7 +287,7 @@ class StoreMachine(RuleBasedStateMachine):
             for _, number, batch in records[: len(records) // 2]:
                 store.apply(number, batch)
             store.checkpoint()
-            store._stored.close()
+            self.drop(store)
         self.start()
 
     # ------------------------------------------------------------ what others see

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
 
 from tests.dashboard.conftest import Open
-from tests.support.nodes import RunningNode, until
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, message, until
 
 pytestmark = pytest.mark.timeout(300)
+HOSTS = re.compile("runs [1-9]")
 
 
 def test_health_shows_each_process_with_its_memory(node: RunningNode, signed_in: Open) -> None:
     page = signed_in(node, "/node/health").page
     page.get_by_role("heading", name="Health").wait_for()
     processes = page.get_by_role("region", name="Processes")
-    for part in ("supervisor", "registry", "http:0", "mqtt:0", "scheduler"):
+    for part in ("supervisor", "registry", "worker:0", "http:0", "mqtt:0", "scheduler"):
         row = processes.get_by_role("row").filter(has_text=part)
         row.get_by_text("MiB").wait_for()
         row.get_by_text("up", exact=True).wait_for()
     row.get_by_text("%").wait_for()  # once two answers have been compared
+
+
+def test_health_shows_which_worker_runs_a_project(node: RunningNode, signed_in: Open) -> None:
+    node.create_project("hosted")
+    node.deploy("hosted", TALLY)
+    publisher = node.add_publisher("hosted", "d")
+    assert node.send("hosted", message(publisher)).status == 201
+    page = signed_in(node, "/node/health").page
+    row = page.get_by_role("region", name="Projects").get_by_role("row").filter(has_text="hosted")
+    row.get_by_text("worker:").wait_for()
+    row.get_by_text("%").wait_for()
+    page.get_by_role("region", name="Processes").get_by_text(HOSTS).first.wait_for()
 
 
 def test_an_account_is_made_changed_disabled_and_deleted(

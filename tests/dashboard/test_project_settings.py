@@ -31,6 +31,15 @@ def test_what_a_project_is_can_be_changed(node: RunningNode, signed_in: Open) ->
     card.get_by_text("refused").wait_for()
     assert node.call("GET", "/publisher/x/ship").json["total"] == 0
 
+    for button, shown, dedicated in (
+        ("Use a worker of its own", "its own", True),
+        ("Share a worker", "shared", False),
+    ):
+        card.get_by_role("button", name=button).click()
+        dialog.get_by_role("button", name=button).click()
+        card.get_by_text(shown, exact=True).wait_for()
+        assert node.call("GET", "/project/ship").json["dedicated"] is dedicated
+
 
 def test_variables_are_added_changed_and_left_out(node: RunningNode, signed_in: Open) -> None:
     node.create_project("tuned")

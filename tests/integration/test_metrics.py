@@ -129,7 +129,9 @@ def test_runs_that_fail_are_counted_by_what_ended_them(node: RunningNode, publis
     until(lambda: one(node, "health_state", state="hung_guest") == 0, "and its end")
 
 
-@pytest.mark.parametrize("part", ["project", "http:0", "http:1", "mqtt:0", "registry", "scheduler"])
+@pytest.mark.parametrize(
+    "part", ["worker:0", "http:0", "http:1", "mqtt:0", "registry", "scheduler"]
+)
 def test_a_part_that_is_killed_loses_no_count(node: RunningNode, publisher: Any, part: str) -> None:
     body = json.dumps(message(publisher, b"x", "QUIET")).encode()
     assert flood(node.http_port, "load", body, 200) == 200
@@ -174,7 +176,7 @@ def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None
     until(lambda: one(node, "outbox_pending") == 0, "nothing waits")
     assert one(node, "registry_rows", table="projects") == 1
     assert one(node, "store_bytes", store="registry") > 0
-    assert one(node, "process_resident_memory_bytes", part="project") > 1 << 20
+    assert one(node, "process_resident_memory_bytes", part="worker:0") > 1 << 20
     # Administrators may read them from anywhere, everybody else from the machine alone.
     far = {"X-Forwarded-For": "192.0.2.1"}
     assert node.call("GET", "/metrics", token="", headers=far).status == 401

@@ -144,7 +144,7 @@ def test_lines_of_processes_that_were_killed_stay_also_those_of_a_node_restarted
     node.deploy("room", TALLY)
     publisher = node.add_publisher("room", "d")
     assert node.send("room", message(publisher, b"x")).status == 201
-    (process,) = (row for row in health(node) if row["part"].startswith("project:"))
+    (process,) = (row for row in health(node) if row["part"] == "worker:0")
     os.kill(process["pid"], signal.SIGKILL)
 
     def died() -> list[dict[str, Any]]:

@@ -94,19 +94,19 @@ def _acquire(data: Path, name: str) -> int:
     return lock
 
 
-def flock_soon(descriptor: int) -> None:
-    """Take the lock of a file; retry for a second, as a killed predecessor may be about to end.
+def flock_soon(descriptor: int, wait_s: float = _WAIT_S) -> None:
+    """Take the lock of a file; retry for a while, as a killed predecessor may be about to end.
 
     Raises:
         BlockingIOError: another process holds the lock.
     """
-    deadline = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 raise
         time.sleep(_POLL_S)
 

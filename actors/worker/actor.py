@@ -16,11 +16,12 @@ from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import FrameServer, worker_socket
 from fieldbrook.actors.worker.core import WorkerCore
+from fieldbrook.actors.worker.journal import open_journal
 from fieldbrook.actors.worker.runners import Runners
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import JournalDamagedError, NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table, node_log
-from fieldbrook.storage.journal.file import FileJournal
+from fieldbrook.observability.health import UNREADABLE, ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
 from fieldbrook.wasm.engine.engine import make_engine, start_ticker
@@ -29,7 +30,6 @@ from fieldbrook.wasm.limits import Limits
 log = logging.getLogger(__name__)
 
 STOP_LIMIT_S = 10.0
-JOURNALS = "journal"
 
 
 class WorkerActor(NodeActor):
@@ -75,17 +75,25 @@ class WorkerActor(NodeActor):
         self.accept_posts()
         path = worker_socket(start.run_dir, name, start.generation)
         try:
-            self._open(start.settings, start.run_dir, name, path)
+            damaged = self._open(start.settings, start.run_dir, name, path)
         except NodeError as error:
             self.send(sender, m.Failed(start.part, str(error)))
             return
         assert self._runners is not None
         self._runners.start()
         self.send(sender, m.Ready(start.part, start.generation, os.getpid(), str(path)))
+        if damaged:
+            health = ProcessHealth(
+                lambda now: self.send(sender, m.HealthReported(start.part, start.generation, now))
+            )
+            health.raise_(UNREADABLE, "; ".join(map(str, damaged)))
 
-    def _open(self, settings: Settings, run_dir: Path, name: str, path: Path) -> None:
+    def _open(
+        self, settings: Settings, run_dir: Path, name: str, path: Path
+    ) -> list[JournalDamagedError]:
         reader = RegistryReader(settings.data / "registry")
-        journal = SharedJournal(_recovered_journal(settings, reader, name))
+        opened, damaged = open_journal(settings, reader, name)
+        journal = SharedJournal(opened)
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         engine = make_engine(limits)
         start_ticker(engine)
@@ -94,6 +102,7 @@ class WorkerActor(NodeActor):
         self._journal = journal
         self._server = FrameServer(path)
         self._runners = Runners(self._core, self._server)
+        return damaged
 
     def _run_project(self, order: m.RunProject) -> None:
         project = ProjectActor(
@@ -109,10 +118,3 @@ class WorkerActor(NodeActor):
         """Have the runners carry out an action."""
         self._core.call(action)
         self._server.wake()
-
-
-def _recovered_journal(settings: Settings, reader: RegistryReader, name: str) -> FileJournal:
-    """The journal of a worker, after what it holds was written to the stores."""
-    journal = FileJournal(settings.data / JOURNALS / name)
-    journal.begin()
-    return journal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import deque
@@ -10,13 +11,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from fieldbrook.core.errors import (
-    JournalBusyError,
     JournalDamagedError,
     JournalFullError,
     JournalOutcomeError,
     StoreError,
 )
-from fieldbrook.storage.data_lock import flock_soon
+from fieldbrook.storage.journal.lock import lock_folder
 from fieldbrook.storage.journal.protocol import Damaged, Record, refuse_damage
 from fieldbrook.storage.journal.records import BLOCK, HEAD_BYTES, pack_round
 from fieldbrook.storage.journal.segments import (
@@ -34,7 +34,7 @@ from fieldbrook.storage.journal.segments import (
     read_segments,
 )
 from fieldbrook.storage.lmdb.environment import store_error, store_errors
-from fieldbrook.system.fsync import make_folder, sync_folder
+from fieldbrook.system.fsync import sync_folder
 
 SEGMENT_BYTES = 16 << 20
 SEGMENTS = 8
@@ -64,6 +64,8 @@ class FileJournal:
         segment_bytes: int = SEGMENT_BYTES,
         segments: int = SEGMENTS,
         sync: Sync = os.fdatasync,
+        *,
+        wait: bool = True,
     ) -> None:
         """Open the folder, and create it if need be; it has the worker's name.
 
@@ -72,6 +74,7 @@ class FileJournal:
             segment_bytes: the size of a file, a multiple of 4,096.
             segments: how many files there may be.
             sync: makes what was written to a descriptor durable.
+            wait: wait a second for a process that has it open and may be about to end.
 
         Raises:
             JournalBusyError: another process has it open.
@@ -81,7 +84,7 @@ class FileJournal:
         assert segment_bytes > BEGIN
         assert segments >= _AT_LEAST
         self._folder, self._size, self._limit, self._sync = folder, segment_bytes, segments, sync
-        self._lock = _lock_folder(folder)
+        self._lock = lock_folder(folder, wait=wait)
         try:
             self._found = find(folder, folder.name)
         except BaseException:
@@ -273,29 +276,44 @@ class FileJournal:
         return dict(self._live[0].needed) if self._live else {}
 
     def close(self) -> None:
-        """Forget what was not synced, and let others open the journal."""
-        for file in [segment.file for segment in self._live] + list(self._free):
-            file.close()
+        """Forget what was not synced, and let others open the journal.
+
+        When all records are released, a head is written that says so.
+        """
+        try:
+            if self._writable and not any(segment.needed for segment in self._live):
+                self._forget_all()
+        finally:
+            for file in [segment.file for segment in self._live] + list(self._free):
+                file.close()
+            self._live.clear()
+            self._free.clear()
+            self._waiting, self._begun, self._writable = [], False, False
+            if self._lock >= 0:
+                os.close(self._lock)
+            self._lock = -1
+
+    def _forget_all(self) -> None:
+        if len(self._live) == 1 and self._live[0].end == BEGIN:
+            return
+        self._free.extend(segment.file for segment in self._live)
         self._live.clear()
-        self._free.clear()
-        self._waiting, self._begun = [], False
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
+        with contextlib.suppress(StoreError):  # then the next start finds nothing to apply
+            self._next_segment()
 
+    def remove(self) -> None:
+        """Remove the files: all stores hold all records. Files with damage are kept.
 
-def _lock_folder(folder: Path) -> int:
-    with store_errors(folder):
-        make_folder(folder)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        flock_soon(lock)
-    except BlockingIOError:
-        os.close(lock)
-        raise JournalBusyError(
-            reason=f"{folder}: another process uses this journal; each has one worker"
-        ) from None
-    except OSError as error:
-        os.close(lock)
-        raise store_error(folder, error) from error
-    return lock
+        Raises:
+            StoreError: a file cannot be removed.
+        """
+        self._writable = False
+        with store_errors(self._folder):
+            # The newest file first: each of the others is the end of a journal by itself.
+            found = find(self._folder, self._folder.name)
+            for each in sorted(found, key=lambda each: each.segment, reverse=True):
+                self._put_away(each)
+            if not any(self._folder.iterdir()):
+                self._folder.rmdir()
+                sync_folder(self._folder.parent)
+        self.close()

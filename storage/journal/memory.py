@@ -40,7 +40,7 @@ class MemoryJournal:
         """
         if self._live:
             self._live[-1].records += self._waiting[:keep]
-        self.close()
+        self._waiting, self._begun = [], False
 
     def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
         """Iterate over what is in the journal; memory is never damaged."""
@@ -104,5 +104,7 @@ class MemoryJournal:
         return dict(self._live[0].needed) if self._live else {}
 
     def close(self) -> None:
-        """Forget what was not synced."""
+        """Forget what was not synced, and all records when all are released."""
+        if self._begun and not any(segment.needed for segment in self._live):
+            self._live.clear()
         self._waiting, self._begun = [], False

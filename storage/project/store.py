@@ -22,6 +22,7 @@ from fieldbrook.core.errors import (
     JournalDamagedError,
     JournalFullError,
 )
+from fieldbrook.storage.journal.unapplied import apply_aside
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.lmdb.environment import reader_check
 from fieldbrook.storage.project.commit.batch import Batch
@@ -73,6 +74,9 @@ class ProjectStore(Effects):
     ) -> None:
         """Open the store. A batch whose commit a crash interrupted is completed or dropped.
 
+        Batches of a journal that a recovery left in the folder (`journal/unapplied.py`) are
+        written into the store.
+
         Args:
             path: the folder.
             map_size: the size limit in bytes.
@@ -88,6 +92,7 @@ class ProjectStore(Effects):
             project_id: the project's id in the journal.
 
         Raises:
+            JournalDamagedError: batches before those in the folder are missing.
             StoreError: the store or the SQL database cannot be opened.
         """
         committed = committed or (lambda: sql.committed_number(path / sql.FILE))
@@ -104,6 +109,7 @@ class ProjectStore(Effects):
         self.outbox = self._tables.outbox
         super().__init__(keeps_payloads=self._tables.keeps_payloads)
         try:
+            apply_aside(path, self)
             self._stored.settle()
         except DatabaseUnreachableError:
             return  # the next read or commit tries again

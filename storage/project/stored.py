@@ -22,19 +22,44 @@ from fieldbrook.storage.lmdb.environment import (
     used_bytes,
     write_probe,
 )
+from fieldbrook.storage.lmdb.ids import from_key
 from fieldbrook.storage.lmdb.new_environment import is_absent, open_new, publish, remove_new
+from fieldbrook.storage.lmdb.schema import META
 from fieldbrook.storage.project.commit.batch import STAGE, Batch
 from fieldbrook.storage.project.commit.room import Room
 from fieldbrook.storage.project.commit.waiting import Waiting
 from fieldbrook.storage.project.deduplication import StoredOutcome
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.tables import ProjectTables, make_tables
+from fieldbrook.storage.project.tables import NUMBER_CELL, ProjectTables, make_tables
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 _GROWTH_BYTES = 1 << 20
 _EMPTY_BYTES = 48 << 10  # size of an empty store, with the pages that a write copies
+
+
+def stored_number(folder: Path) -> int:
+    """Return the number of the last batch in the store in a folder, 0 when there is no store.
+
+    It may be called while another process writes to the store.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    if is_absent(folder):
+        return 0
+    environment = open_environment(folder, map_size=0, readonly=True)
+    try:
+        with store_errors(folder):
+            try:
+                meta = environment.open_db(META, create=False)
+            except lmdb.NotFoundError:
+                return 0  # a store that is being made
+            with environment.begin(db=meta) as txn:
+                return from_key(txn.get(NUMBER_CELL, b""))
+    finally:
+        environment.close()
 
 
 class Stored:

@@ -14,11 +14,11 @@ from fieldbrook.actors.project.actor import ProjectActor, Surroundings
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import FrameReader, FrameServer, WireEvent, frame, pack, unpack
 from fieldbrook.actors.worker.core import WorkerCore
+from fieldbrook.actors.worker.journal import open_journal
 from fieldbrook.actors.worker.runners import Runners
 from fieldbrook.core import clock
 from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import load
-from fieldbrook.storage.journal.file import FileJournal
 from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.service import RegistryWriter
 from fieldbrook.wasm.engine.compile import compile_in_child
@@ -64,12 +64,11 @@ class Worker:
         """Begin to serve; the journal is that of an earlier worker, if there was one."""
         engine = make_engine(LIMITS)
         start_ticker(engine)
-        journal = FileJournal(self.folder / "journal" / "0", segment_bytes=1 << 20)
-        journal.begin()
+        reader = self._writer.reader()
+        journal, damaged = open_journal(self.settings, reader, "0", segment_bytes=1 << 20)
+        assert not damaged
         self.journal = SharedJournal(journal)
-        surroundings = Surroundings(
-            self.settings, self.folder, self._writer.reader(), engine, self.posted.append
-        )
+        surroundings = Surroundings(self.settings, self.folder, reader, engine, self.posted.append)
         self.core = WorkerCore(self.journal, self.posted.append)
         path = self.folder / "w0.1"
         self.server = FrameServer(path)

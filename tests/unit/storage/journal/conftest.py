@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -37,7 +38,7 @@ class Kept(Protocol):
 
 class InFiles:
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder / "0"
         self._fails = False
         self.journal = self._open()
 
@@ -51,7 +52,10 @@ class InFiles:
         os.fdatasync(descriptor)
 
     def crash(self) -> Journal:
+        left = self._folder.parent / "crashed" / self._folder.name
+        shutil.copytree(self._folder, left)
         self.journal.close()
+        self._folder = left
         self.journal = self._open()
         return self.journal
 
@@ -73,6 +77,6 @@ class InMemory:
 
 @pytest.fixture(params=["file", "memory"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
-    made: Kept = InFiles(tmp_path / "0") if request.param == "file" else InMemory()
+    made: Kept = InFiles(tmp_path) if request.param == "file" else InMemory()
     yield made
     made.journal.close()

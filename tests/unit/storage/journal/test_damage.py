@@ -38,14 +38,14 @@ def written(tmp_path: Path) -> Written:
     journal.begin()
     numbers = count(1)
     for _ in range(4):
-        journal.add(1, next(numbers), b"old" * 1_200)
+        journal.add(1, next(numbers), b"old" * 7)
         journal.sync()
     journal.release(1, 4)
     for _ in range(9):
-        journal.add(1, next(numbers), b"older" * 700)
+        journal.add(1, next(numbers), b"older" * 5)
         journal.sync()
     journal.release(1, 99)
-    rounds, sizes = [], ((30, 0, 200), (5_000,), (7, 60), (1,), (90, 8), (40,))
+    rounds, sizes = [], ((30, 0, 200), (4_200,), (7, 60), (1,), (90, 8), (40,))
     for sizes_of_round in sizes:
         records = [Record(size % 3 + 1, next(numbers), b"~" * size) for size in sizes_of_round]
         for record in records:
@@ -129,14 +129,14 @@ def test_a_missing_segment_is_told(written: Written) -> None:
 
 
 def test_damage_names_what_is_known_and_everything_else_is_read(written: Written) -> None:
-    path, place = find_batch(written, b"~" * 5_000)
-    flip(path, place + 4_321)
-    with pytest.raises(JournalDamagedError, match=r"batch \d+ of project 3"):
+    path, place = find_batch(written, b"~" * 4_200)
+    flip(path, place + 4_123)
+    with pytest.raises(JournalDamagedError, match=r"batch \d+ of project 1"):
         list(read_segments(find(written.folder, "worker"), refuse_damage))
     found, damage = read(written.folder)
     (lost,) = (record for record in written.records if record not in found)
     (error,) = damage
-    assert error.details["project"] == lost.project_id == 5_000 % 3 + 1
+    assert error.details["project"] == lost.project_id == 4_200 % 3 + 1
     assert error.details["number"] == lost.number
     assert error.details["file"] == path.name
     assert len(found) == len(written.records) - 1
@@ -172,7 +172,7 @@ def test_a_round_is_damaged_when_a_later_one_of_the_last_segment_is_whole(
 
 
 def test_files_with_damage_are_kept_aside_and_the_journal_goes_on(written: Written) -> None:
-    path, place = find_batch(written, b"~" * 5_000)
+    path, place = find_batch(written, b"~" * 4_200)
     flip(path, place)
     content = path.read_bytes()
     journal = FileJournal(written.folder, SIZE, 4)

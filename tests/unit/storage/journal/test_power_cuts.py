@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -110,7 +111,9 @@ class Machine:
     def stop(self, *, power: bool) -> None:
         """Stop and start again, until the start succeeds."""
         while True:
-            self._journal.close()
+            self._disk.cutting = 1.0  # the head of an empty journal is not synced any more
+            with suppress(PowerCutError):
+                self._journal.close()
             if power:
                 self._disk.cut_power()
             try:
@@ -155,6 +158,7 @@ class Machine:
             self._journal.release(project_id, self._stored[project_id])
 
     def close(self) -> None:
+        self._disk.failing = self._disk.cutting = 0
         self._journal.close()
 
 

@@ -1,0 +1,68 @@
+"""Opens the journal of a worker; what the stores lack is written into them first."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from fieldbrook.core.errors import JournalDamagedError
+from fieldbrook.core.settings import Settings
+from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
+from fieldbrook.storage.journal.recovery import (
+    JOURNALS,
+    Stores,
+    open_recovered,
+    recover_abandoned,
+)
+from fieldbrook.storage.project.history.tables import HistoryLimits
+from fieldbrook.storage.project.store import ProjectStore, store_path
+from fieldbrook.storage.project.stored import stored_number
+from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.storage.sql.access import database_access
+
+_FIRST = "0"
+
+
+def open_journal(
+    settings: Settings, reader: RegistryReader, name: str, segment_bytes: int = SEGMENT_BYTES
+) -> tuple[FileJournal, list[JournalDamagedError]]:
+    """Open and recover the journal of the worker `name`.
+
+    The first worker also recovers the journals of workers that do not exist any more, such as
+    those of single projects before a restart of the node.
+
+    Returns:
+        The journal, and what is damaged in the journals.
+
+    Raises:
+        StoreError: a journal cannot be read or written, or is used by another process.
+    """
+    projects = settings.data / "projects"
+    stores = Stores(
+        projects,
+        lambda project_id: reader.project(project_id) is not None,
+        lambda project_id: stored_number(store_path(projects, project_id)),
+        partial(_open_store, settings, projects),
+    )
+    journals = settings.data / JOURNALS
+    journal, done = open_recovered(journals / name, stores, segment_bytes)
+    damaged = done.damaged
+    if name == _FIRST:
+        used = [str(number) for number in range(settings.worker_processes)]
+        try:
+            for abandoned in recover_abandoned(journals, used, stores).values():
+                damaged += abandoned.damaged
+        except BaseException:
+            journal.close()
+            raise
+    return journal, damaged
+
+
+def _open_store(settings: Settings, projects: Path, project_id: int) -> ProjectStore:
+    folder = store_path(projects, project_id)
+    return ProjectStore(
+        folder,
+        settings.project_map_bytes,
+        database_access(settings, folder, project_id).committed,
+        HistoryLimits(settings.history_bytes, settings.replayable_bytes),
+    )

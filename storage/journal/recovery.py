@@ -1,0 +1,198 @@
+"""Recovery: batches that are in a journal and not in their stores are written into the stores.
+
+Stores are opened one after the other, and only those that lack something: another worker may run
+a project whose older batches are still in this journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from fieldbrook.core.errors import JournalBusyError, JournalDamagedError, NodeError, StoreError
+from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
+from fieldbrook.storage.journal.protocol import Journal, Record
+from fieldbrook.storage.journal.unapplied import Applying, apply_records, put_aside
+from fieldbrook.storage.lmdb.environment import store_errors
+
+log = logging.getLogger(__name__)
+
+JOURNALS = "journal"  # folder in a data folder, with a folder for each worker
+_PART_BYTES = 32 << 20  # of batches that are in memory at a time
+_MARK = "recovering"
+
+
+class Opened(Applying, Protocol):
+    """An open store."""
+
+    def close(self) -> None: ...
+
+
+class Stores(NamedTuple):
+    """The stores of a node.
+
+    Attributes:
+        folder: the folder with a folder for each project.
+        exists: whether the registry has the project. Batches of others are dropped.
+        number: returns the number of the last batch in a store, 0 without a store. It must not
+            write, because the project may run elsewhere.
+        open: opens a project's store without a journal.
+    """
+
+    folder: Path
+    exists: Callable[[int], bool]
+    number: Callable[[int], int]
+    open: Callable[[int], Opened]
+
+
+class Recovered(NamedTuple):
+    """The result of a recovery.
+
+    Attributes:
+        batches: how many batches were written into stores.
+        aside: why the batches of a project could not be written, by its id. They wait in its
+            folder, see `unapplied.py`.
+        damaged: what is damaged in the journal. Its files are kept as `*.damaged`.
+    """
+
+    batches: int
+    aside: dict[int, NodeError]
+    damaged: list[JournalDamagedError]
+
+
+def recover(journal: Journal, stores: Stores, mark: Path) -> Recovered:
+    """Bring all stores up to date, and begin the journal anew.
+
+    Args:
+        journal: not begun.
+        stores: the stores.
+        mark: a file for the id of the project whose store is open. Reading a damaged store may
+            end the process; the next recovery finds the file and leaves that store alone.
+
+    Raises:
+        StoreError: the journal cannot be read or written, or batches of a store that cannot be
+            written could not be put aside either, because the disk is full or failed. The
+            journal is as before: try again later.
+    """
+    done = _apply(journal, stores, mark)
+    journal.begin()
+    with store_errors(mark):
+        mark.unlink(missing_ok=True)
+    return done
+
+
+def open_recovered(
+    folder: Path, stores: Stores, segment_bytes: int = SEGMENT_BYTES
+) -> tuple[FileJournal, Recovered]:
+    """Open the journal of a worker after a `recover`.
+
+    Raises:
+        JournalBusyError: another process has it open.
+        StoreError: as in `recover`.
+    """
+    journal = FileJournal(folder, segment_bytes)
+    try:
+        return journal, recover(journal, stores, folder / _MARK)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def recover_abandoned(
+    journals: Path, used: Collection[str], stores: Stores
+) -> dict[str, Recovered]:
+    """Recover and remove the journals of workers that do not exist any more.
+
+    Args:
+        journals: the folder with all journals.
+        used: the names of the workers that recover their journals themselves. Journals that
+            another process has open are left alone, too.
+        stores: the stores.
+
+    Returns:
+        What was recovered, by the name of the worker.
+
+    Raises:
+        StoreError: as in `recover`.
+    """
+    found = {}
+    with store_errors(journals):
+        folders = sorted(path for path in journals.iterdir() if path.is_dir())
+    for folder in folders:
+        if folder.name in used:
+            continue
+        try:
+            journal = FileJournal(folder, wait=False)
+        except JournalBusyError:
+            continue
+        try:
+            found[folder.name] = _apply(journal, stores, folder / _MARK)
+            with store_errors(folder):
+                (folder / _MARK).unlink(missing_ok=True)
+            journal.remove()
+        finally:
+            journal.close()
+    return found
+
+
+def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
+    done = Recovered(0, {}, [])
+    deadly = _marked(mark)
+    for part in _parts(journal.records(done.damaged.append)):
+        for project_id, records in part.items():
+            if not stores.exists(project_id):
+                continue
+            try:
+                if project_id in done.aside:
+                    raise done.aside[project_id]
+                if project_id == deadly:
+                    raise StoreError(reason="its store ended the process that recovered it")
+                with store_errors(mark):
+                    mark.write_text(str(project_id), "ascii")
+                batches = done.batches + _bring_up_to_date(stores, project_id, records)
+                done = done._replace(batches=batches)
+            except NodeError as error:
+                put_aside(stores.folder / str(project_id), records)
+                done.aside[project_id] = error
+    for project_id, reason in done.aside.items():
+        log.error("project %d: batches of the journal wait in its folder: %s", project_id, reason)
+    for damage in done.damaged:
+        log.error("%s", damage)
+    return done
+
+
+def _bring_up_to_date(stores: Stores, project_id: int, records: list[Record]) -> int:
+    number = stores.number(project_id)
+    missing = [record for record in records if record.number > number]
+    if missing:
+        with contextlib.closing(stores.open(project_id)) as store:
+            apply_records(store, missing)
+    return len(missing)
+
+
+def _parts(records: Iterable[Record]) -> Iterator[dict[int, list[Record]]]:
+    """Group records by their project, as many at a time as may be in memory."""
+    part: dict[int, list[Record]] = {}
+    size = 0
+    for record in records:
+        part.setdefault(record.project_id, []).append(record)
+        size += len(record.batch)
+        if size >= _PART_BYTES:
+            yield part
+            part, size = {}, 0
+    if part:
+        yield part
+
+
+def _marked(mark: Path) -> int:
+    """Return the project whose store was open when a recovery was cut off, 0 if none was."""
+    try:
+        return int(mark.read_text("ascii"))
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError):
+        log.warning("%s cannot be read", mark)
+        return 0

@@ -1,0 +1,116 @@
+"""Batches of a journal that could not be written into their store, kept in the project's folder.
+
+One project that cannot be opened must not keep a journal from beginning anew. Its batches are
+therefore moved into files `unapplied-<first number>.journal` beside its store, which goes on with
+them as soon as it can be opened. Until then the project takes no events.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fieldbrook.core.errors import JournalDamagedError
+from fieldbrook.storage.journal.protocol import Record
+from fieldbrook.storage.journal.records import pack_round, read_records
+from fieldbrook.storage.lmdb.environment import store_errors
+from fieldbrook.system.fsync import make_folder, sync_folder
+
+PREFIX, SUFFIX = "unapplied-", ".journal"
+_NEW = ".new-unapplied"
+_NO_SEGMENT = 0
+
+
+class Applying(Protocol):
+    """The side of a project's store that takes batches of a journal."""
+
+    def apply(self, number: int, batch: bytes) -> None:
+        """Repeat a batch; one that the store contains is skipped.
+
+        Raises:
+            JournalDamagedError: a batch before this one is missing.
+            StoreError: the batch cannot be decoded.
+        """
+
+    def checkpoint(self) -> None:
+        """Write what was applied, in one synced transaction.
+
+        Raises:
+            StoreError: the disk is full or failed.
+        """
+
+
+def put_aside(folder: Path, records: Sequence[Record]) -> None:
+    """Write records of one project into a file of its folder, synced.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    path = folder / f"{PREFIX}{records[0].number:020}{SUFFIX}"
+    with store_errors(path):
+        make_folder(folder)
+        with (folder / _NEW).open("wb") as file:
+            file.write(pack_round(records, _NO_SEGMENT))
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / _NEW).replace(path)
+        sync_folder(folder)
+
+
+def files_aside(folder: Path) -> list[Path]:
+    """Return the files of a project's folder with such batches, in their order."""
+    with store_errors(folder), os.scandir(folder) as found:
+        names = [entry.name for entry in found if entry.name.startswith(PREFIX)]
+    return [folder / name for name in sorted(names)]
+
+
+def read_aside(path: Path) -> Iterator[Record]:
+    """Iterate over the records of such a file.
+
+    Raises:
+        JournalDamagedError: the file is damaged.
+        StoreError: it cannot be read.
+    """
+
+    def bad(at: int, to: int, project_id: int, number: int) -> None:
+        reason = f"{path}: bytes {at} to {to} are damaged"
+        raise JournalDamagedError(
+            reason=reason, file=path.name, offset=at, project=project_id, number=number
+        )
+
+    with store_errors(path):
+        data = memoryview(path.read_bytes())
+    return read_records(data, 0, len(data), _NO_SEGMENT, bad)
+
+
+def apply_aside(folder: Path, store: Applying) -> None:
+    """Write the batches of all these files into the store, and remove the files.
+
+    Raises:
+        JournalDamagedError: a batch is damaged or missing. Those before it are in the store then.
+        StoreError: the files cannot be read, or the store cannot be written.
+    """
+    paths = files_aside(folder)
+    if not paths:
+        return
+    apply_records(store, (record for path in paths for record in read_aside(path)))
+    with store_errors(folder):
+        for path in paths:
+            path.unlink()
+        sync_folder(folder)
+
+
+def apply_records(store: Applying, records: Iterator[Record] | Sequence[Record]) -> None:
+    """Write records into the store. When one cannot be applied, those before it are.
+
+    Raises:
+        JournalDamagedError: a batch is damaged or missing.
+        StoreError: a batch cannot be decoded, or the store cannot be written.
+    """
+    try:
+        for record in records:
+            store.apply(record.number, record.batch)
+    finally:
+        store.checkpoint()

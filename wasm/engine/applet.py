@@ -117,19 +117,23 @@ def load_host(
 ) -> Host:
     """Load the host of a module that `compile` wrote.
 
-    If the compiled file `cwasm` is missing or this wasmtime refuses it, the module `wasm` is
-    compiled again and `cwasm` is replaced. If wasmtime's library lacks the raw functions, the
-    result is the reference host, which is ten times slower and makes an instance per event.
+    Hosts of the same engine and file share the loaded module. If the compiled file `cwasm` is
+    missing or this wasmtime refuses it, the module `wasm` is compiled again and `cwasm` is
+    replaced. If wasmtime's library lacks the raw functions, the result is the reference host, which
+    is ten times slower and makes an instance per event.
 
     Raises:
         ModuleRefusedError: the module cannot run here.
         OSError: `cwasm` exists but cannot be read, or `wasm` is needed and cannot be read.
     """
-    try:
-        module = load_compiled(engine, cwasm)
-    except (ModuleRefusedError, FileNotFoundError) as error:
-        log.info("module %s has to be compiled again: %s", wasm.name, error)
-        module = _compile_again(engine, cwasm, wasm, limits)
+    module = engine.modules.get(cwasm.name)
+    if module is None:
+        try:
+            module = load_compiled(engine, cwasm)
+        except (ModuleRefusedError, FileNotFoundError) as error:
+            log.info("module %s has to be compiled again: %s", wasm.name, error)
+            module = _compile_again(engine, cwasm, wasm, limits)
+        engine.modules[cwasm.name] = module
     if raw_available():
         return AppletHost(engine, module, limits, reuse_events)
     log.warning("applets run ten times slower: wasmtime's library lacks %s", ", ".join(raw.missing))

@@ -33,6 +33,10 @@ class Engine(wasmtime.Engine):
     def __init__(self, config: wasmtime.Config) -> None:
         self._closing = threading.Lock()
         self._closed = False
+        # By the names of their files, which contain a hash of their content.
+        self.modules: weakref.WeakValueDictionary[str, wasmtime.Module] = (
+            weakref.WeakValueDictionary()
+        )
         self.tick_ms = TICK_MS
         self.ticker_pid = 0
         super().__init__(config)
@@ -79,10 +83,10 @@ def make_compiler() -> Engine:
     return Engine(make_config())
 
 
-def make_engine(limits: Limits, slots: int = 8) -> Engine:
+def make_engine(limits: Limits, slots: int = 256) -> Engine:
     """Make an engine that runs applets.
 
-    Instances come from a pool of `slots`, which reserves address space (35 GB) but no memory.
+    Instances come from a pool of `slots`, which reserves address space (1 TB) but no memory.
     If the raw functions are missing there is no pool, and the reference host limits the memory
     itself.
     """

@@ -131,7 +131,8 @@ class _ProjectOutbox:
         after, idle = 0, 0
         try:
             while idle < _IDLE_POLLS:
-                self._path = None
+                if self._path == path:  # another one is that of the worker it has moved to
+                    self._path = None
                 done, self._done = self._done, []
                 refused, self._refused = self._refused, {}
                 limit = min(_ENTRIES_PER_REQUEST, _IN_FLIGHT_LIMIT - len(self._in_flight))

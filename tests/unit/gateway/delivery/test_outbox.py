@@ -119,3 +119,37 @@ def test_a_project_that_has_left_the_worker_ends_the_connection(tmp_path: Path) 
         server.close()
 
     asyncio.run(scenario())
+
+
+def test_a_project_that_moves_is_asked_in_its_new_worker(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        asked, moved, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def serve_old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await read_frame(reader)
+            asked.set()
+            await moved.wait()
+            writer.write(frame(pack([(7, [])])))
+            await read_frame(reader)
+            writer.write(frame(pack([(7, NOT_HERE)])))
+            writer.close()
+
+        async def serve_new(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await read_frame(reader)
+            done.set()
+            writer.close()
+
+        old = await asyncio.start_unix_server(serve_old, tmp_path / "old")
+        new = await asyncio.start_unix_server(serve_new, tmp_path / "new")
+        consumer = OutboxConsumer({})
+        consumer.consume(7, str(tmp_path / "old"))
+        async with asyncio.timeout(LIMIT_S):
+            await asked.wait()
+            consumer.consume(7, str(tmp_path / "new"))
+            moved.set()
+            await done.wait()
+        consumer.stop()
+        old.close()
+        new.close()
+
+    asyncio.run(scenario())

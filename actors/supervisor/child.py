@@ -64,8 +64,11 @@ class Child:
     def is_settled(self) -> bool:
         """Whether the boot no longer waits for it: it is up, or it is a late or failed chain.
 
-        The node can serve while chains are still starting, because no other part needs them.
+        The node can serve while chains are still starting, because no other part needs them. It
+        waits for no project, and for no worker of a single one.
         """
+        if self.is_project or self.is_dedicated:
+            return True
         return (
             self.state == UP or self.late or (self.kind == "chain" and self.restarts.failures > 0)
         )

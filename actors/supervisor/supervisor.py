@@ -172,9 +172,10 @@ class Supervisor(NodeActor):
         self.wake_after(self._ping_s, "ping")
 
     def _check_boot(self) -> None:
-        fixed = [child for child in self.children.values() if child.kind != "project"]
-        if self._boot_requester is not None and all(child.is_settled for child in fixed):
-            pids = {child.part: child.pid for child in fixed if child.pid is not None}
+        children = self.children.values()
+        if self._boot_requester is not None and all(child.is_settled for child in children):
+            parts = [child for child in children if not child.is_project]
+            pids = {child.part: child.pid for child in parts if child.pid is not None}
             self.send(self._boot_requester, m.Booted({"supervisor": os.getpid(), **pids}))
             self._boot_requester = None
             self.projects.start_waiting()
@@ -255,13 +256,13 @@ class Supervisor(NodeActor):
         self._check_boot()
 
     def _on_failed(self, failed: m.Failed) -> None:
-        if self._boot_requester is not None and not failed.part.startswith("project:"):
+        child = self.children.get(failed.part)
+        if child is None:
+            return
+        if self._boot_requester is not None and not (child.is_project or child.is_dedicated):
             self.send(self._boot_requester, m.BootFailed(failed.part, failed.reason))
             self._boot_requester = None
             self.exiting = True
-            return
-        child = self.children.get(failed.part)
-        if child is None:
             return
         self._raise_condition(child, health.CANNOT_START, failed.reason)
         if child.is_project:

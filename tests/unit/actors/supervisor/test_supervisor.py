@@ -64,3 +64,15 @@ def test_a_worker_that_cannot_read_its_journal_at_the_start_keeps_the_node_from_
     booting = Booting("worker:0", tmp_path, monkeypatch)
     booting.receive(m.Failed("worker:0", "the journal is damaged"))
     assert booting.told_booter(m.BootFailed) == [m.BootFailed("worker:0", "the journal is damaged")]
+
+
+def test_a_worker_of_a_single_project_does_not_keep_the_node_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booting = Booting("scheduler", tmp_path, monkeypatch)
+    booting.receive(m.DedicatedProjects(frozenset({7})))
+    booting.activate(7)
+    booting.receive(m.Failed("worker:p7", "the disk is full"))
+    assert booting.told_booter(m.BootFailed) == []
+    booting.ready("scheduler")
+    assert booting.has_booted

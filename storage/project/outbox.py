@@ -104,6 +104,10 @@ EncodedEntry = tuple[str, bytes]
 Added = dict[int, tuple[int, str]]
 """Size and kind of each new entry, by number."""
 
+Checkpoint = Callable[["Also | None"], None]
+"""Writes all that waits into a store, and calls `Also`, if given, in the same transaction."""
+Also = Callable[["Transaction"], None]
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(OutboxEntry).decode
 
@@ -134,9 +138,7 @@ class Outbox:
     that a crash could give to another entry.
     """
 
-    def __init__(
-        self, environment: lmdb.Environment, folder: Path, checkpoint: Callable[[], None]
-    ) -> None:
+    def __init__(self, environment: lmdb.Environment, folder: Path, checkpoint: Checkpoint) -> None:
         """Open the outbox; `checkpoint` writes the waiting entries, with all that waits."""
         self._environment = environment
         self._checkpoint = checkpoint
@@ -222,7 +224,7 @@ class Outbox:
         found: list[NumberedEntry] = []
         size = 0
         if self._waiting:
-            self._checkpoint()
+            self._checkpoint(None)
         with store_errors(), self._environment.begin(db=self._database) as txn:
             cursor = txn.cursor()
             more = cursor.set_range((after + 1).to_bytes(8, "big"))
@@ -238,7 +240,7 @@ class Outbox:
     def targets(self, kind: str) -> list[str]:
         """Return the targets of all entries of a kind, oldest first."""
         if self._waiting:
-            self._checkpoint()
+            self._checkpoint(None)
         sequences = sorted(number for number, found in self._kinds.items() if found == kind)
         with store_errors(), self._environment.begin(db=self._database) as txn:
             found = (txn.get(number.to_bytes(8, "big")) for number in sequences)
@@ -252,17 +254,23 @@ class Outbox:
         known = [number for number in (*sequences, *refused) if number in self._sizes]
         if not known:
             return
-        gone = []
-        with store_errors():
-            with self._environment.begin(write=True) as txn:
-                for sequence in known:
-                    value = txn.pop(sequence.to_bytes(8, "big"), db=self._database)
-                    if value is not None:
-                        entry = _decode(value)
-                        size, reason = len(entry.body), refused.get(sequence, "")
-                        gone.append((entry.kind, entry.target, size, entry.event_id, reason))
-                self._delivered.append(txn, [Delivered(clock.now_ms(), gone)])
-            self._delivered.committed(1)
+
+        def take(txn: Transaction) -> None:
+            gone = []
+            for sequence in known:
+                value = txn.pop(sequence.to_bytes(8, "big"), db=self._database)
+                if value is not None:
+                    entry = _decode(value)
+                    size, reason = len(entry.body), refused.get(sequence, "")
+                    gone.append((entry.kind, entry.target, size, entry.event_id, reason))
+            self._delivered.append(txn, [Delivered(clock.now_ms(), gone)])
+
+        if self._waiting:  # the consumer fetches next, which needs the checkpoint anyway
+            self._checkpoint(take)
+        else:
+            with store_errors(), self._environment.begin(write=True) as txn:
+                take(txn)
+        self._delivered.committed(1)
         for sequence in known:
             self._bytes -= self._sizes.pop(sequence)
             consumer = consumer_of(self._kinds.pop(sequence))

@@ -32,6 +32,7 @@ from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.tables import HistoryLimits
+from fieldbrook.storage.project.outbox import Also
 from fieldbrook.storage.project.stored import Stored
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files as sql
@@ -361,11 +362,11 @@ class ProjectStore(Effects):
         if self._rows_due():
             self.commit()
 
-    def _write_waiting(self) -> None:
-        """Write the batches that wait into the store, in one synced transaction."""
+    def _write_waiting(self, also: Also | None = None) -> None:
+        """Write the batches that wait into the store, in one synced transaction; see `Outbox`."""
         if not self._waiting:
             return
-        self._stored.apply_at_any_size(self._waiting)
+        self._stored.apply_at_any_size(self._waiting, also)
         self._waiting = Waiting()
         if self._journal is not None:
             self._journal.release(self._project_id, self.number)

@@ -30,6 +30,7 @@ from fieldbrook.storage.project.commit.room import Room
 from fieldbrook.storage.project.commit.waiting import Waiting
 from fieldbrook.storage.project.deduplication import StoredOutcome
 from fieldbrook.storage.project.history.tables import HistoryLimits
+from fieldbrook.storage.project.outbox import Also, Checkpoint
 from fieldbrook.storage.project.tables import NUMBER_CELL, ProjectTables, make_tables
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Stored:
         map_size: int,
         committed: Callable[[], int],
         limits: HistoryLimits,
-        write_waiting: Callable[[], None],
+        write_waiting: Checkpoint,
         *,
         unsynced: bool,
     ) -> None:
@@ -196,23 +197,25 @@ class Stored:
             self.apply(effects)
         self.tables.deduplication.delivered(batch.deliveries)
 
-    def apply_at_any_size(self, effects: Waiting, *, staged: bool = False) -> None:
+    def apply_at_any_size(self, effects: Waiting, also: Also | None = None) -> None:
         """Write what has happened already; a full store must not stop it half-way.
+
+        `also` is called with the transaction, twice if the store was full.
 
         Raises:
             StoreError: the disk is full or failed.
         """
         with store_errors():
             try:
-                self.apply(effects, staged=staged)
+                self.apply(effects, also)
             except lmdb.MapFullError:
                 limit = self.environment.info()["map_size"]
                 with self._map_lock:
                     self.environment.set_mapsize(limit + 2 * effects.bytes + _GROWTH_BYTES)
                 self.room.has_grown = True
-                self.apply(effects, staged=staged)
+                self.apply(effects, also)
 
-    def apply(self, effects: Waiting, *, staged: bool = False) -> None:
+    def apply(self, effects: Waiting, also: Also | None = None) -> None:
         """Write effects in one synced transaction. It lets errors of LMDB through."""
         self.end_snapshot()
         self._publish()
@@ -220,8 +223,8 @@ class Stored:
         self._number = None  # even a failed commit may have reached the disk
         with self.environment.begin(write=True) as txn:
             written = self.tables.put(txn, effects, number)
-            if staged:
-                txn.delete(STAGE, db=self.tables.stage)
+            if also is not None:
+                also(txn)
         self._number = number
         self.tables.committed(effects, written)
         self.room.changed()
@@ -266,13 +269,16 @@ class Stored:
                 happened = (committed or self._committed)() >= batch.number
             if not happened:
                 with store_errors(), self.environment.begin(write=True) as txn:
-                    txn.delete(STAGE, db=self.tables.stage)
+                    self._remove_stage(txn)
             else:
                 effects = Waiting()
                 effects.add(batch, len(data))
-                self.apply_at_any_size(effects, staged=True)
+                self.apply_at_any_size(effects, self._remove_stage)
                 self.tables.deduplication.delivered(batch.deliveries)
         self.staged = False
+
+    def _remove_stage(self, txn: Transaction) -> None:
+        txn.delete(STAGE, db=self.tables.stage)
 
     # ---------------------------------------------------------------- maintenance
 

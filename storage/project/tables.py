@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +22,7 @@ from fieldbrook.storage.project.history import tables as history
 from fieldbrook.storage.project.history.chunks import Part
 from fieldbrook.storage.project.history.tables import HistoryLimits, HistoryTables
 from fieldbrook.storage.project.history.traces import TRACES
-from fieldbrook.storage.project.outbox import Added, Outbox
+from fieldbrook.storage.project.outbox import Added, Checkpoint, Outbox
 from fieldbrook.storage.project.rows import (
     LOG_ROWS_LIMIT,
     LOGS,
@@ -75,7 +75,7 @@ class ProjectTables:
         folder: Path,
         map_size: int,
         limits: HistoryLimits,
-        checkpoint: Callable[[], None],
+        checkpoint: Checkpoint,
     ) -> None:
         """Open the tables; see `ProjectStore` and `Outbox` for the arguments."""
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)

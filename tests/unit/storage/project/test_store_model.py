@@ -292,16 +292,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what others see
 
-    @rule(kind=st.sampled_from(KINDS), limit=st.integers(0, 3), removed=st.integers(0, 3))
-    def fetch_from_the_outbox(self, kind: str, limit: int, removed: int) -> None:
+    @rule(kind=st.sampled_from(KINDS), limit=st.integers(0, 3))
+    def fetch_from_the_outbox(self, kind: str, limit: int) -> None:
         entries = self.store.outbox.first(limit, 0, consumer_of(kind))
         expected = [body for other, body in self.model.outbox if other == kind]
         assert [entry.body for _, entry in entries] == expected[:limit]
         for number, entry in entries:
             assert self.seen.setdefault(number, entry.body) == entry.body
-        gone = entries[:removed]
-        self.store.outbox.remove([number for number, _ in gone])
-        bodies = {entry.body for _, entry in gone}
+
+    @rule(data=st.data())
+    def remove_from_the_outbox(self, data: st.DataObject) -> None:
+        bodies = {body for _, body in self.model.outbox}
+        fetched = [number for number, body in self.seen.items() if body in bodies]
+        gone = data.draw(st.sets(st.sampled_from(fetched), min_size=1)) if fetched else set()
+        self.store.outbox.remove([*gone])
+        bodies = {self.seen[number] for number in gone}
         self.model.outbox = [each for each in self.model.outbox if each[1] not in bodies]
 
     @invariant()

@@ -34,38 +34,38 @@ class _PublisherQueue:
 
 
 class FairQueue:
-    """The waiting events of one project."""
+    """The waiting events of one project; `events` is their number, only to read."""
 
-    __slots__ = ("_budget", "_bytes", "_events", "_queues", "_turns")
+    __slots__ = ("_budget", "_bytes", "_queues", "_turns", "events")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._queues: dict[int, _PublisherQueue] = {}
         self._turns: collections.deque[_PublisherQueue] = collections.deque()
-        self._events = 0
+        self.events = 0
         self._bytes = 0
 
     def __len__(self) -> int:
-        return self._events
+        return self.events
 
     def has_space(self, queue_id: int, size: int) -> bool:
         """Whether a queue has space for one event with a payload of `size` bytes."""
         if (
-            self._events < _AMPLE_EVENTS
+            self.events < _AMPLE_EVENTS
             and self._bytes + size < _AMPLE_BYTES
             and self._budget.used < self._budget.limit >> 2
         ):
             return True  # the code below gives the same result, but takes three times as long
         queue = self._queues.get(queue_id)
         events, held = (len(queue.items), queue.bytes) if queue is not None else (0, 0)
-        return events < EVENTS_LIMIT - self._events and held + size <= self._free()
+        return events < EVENTS_LIMIT - self.events and held + size <= self._free()
 
     def has_space_for(self, queue_id: int, events: int, size: int) -> bool:
         """Whether a queue has space for `events` events with `size` payload bytes in total."""
         queue = self._queues.get(queue_id)
         waiting, held = (len(queue.items), queue.bytes) if queue is not None else (0, 0)
         more, free = waiting + 2 * events, self._free()
-        return more <= EVENTS_LIMIT - self._events and held + 2 * size <= free
+        return more <= EVENTS_LIMIT - self.events and held + 2 * size <= free
 
     def _free(self) -> int:
         """Return how many bytes of payload the project may still add.
@@ -73,8 +73,8 @@ class FairQueue:
         The project's total is limited by `BYTES_LIMIT`, and by half of the memory that the
         gateway's other projects leave free.
         """
-        own, budget = self._bytes + self._events * OVERHEAD_BYTES, self._budget
-        share = (budget.limit - budget.used + own) // 2 - self._events * OVERHEAD_BYTES
+        own, budget = self._bytes + self.events * OVERHEAD_BYTES, self._budget
+        share = (budget.limit - budget.used + own) // 2 - self.events * OVERHEAD_BYTES
         return min(BYTES_LIMIT, share) - self._bytes
 
     def append(self, item: PendingEvent) -> None:
@@ -99,7 +99,7 @@ class FairQueue:
         size = len(item.event[3])
         queue.bytes += size
         self._bytes += size
-        self._events += 1
+        self.events += 1
         self._budget.used += size + OVERHEAD_BYTES
 
     def next_size(self) -> int:
@@ -115,7 +115,7 @@ class FairQueue:
         size = len(item.event[3])
         queue.bytes -= size
         self._bytes -= size
-        self._events -= 1
+        self.events -= 1
         self._budget.used -= size + OVERHEAD_BYTES
         if items:
             if len(turns) > 1:

@@ -83,12 +83,12 @@ class ProjectClient:
     @property
     def idle(self) -> bool:
         """Whether no event waits and no body is unanswered."""
-        return not (self._queue or self._suspects or self._sent)
+        return not (self._queue.events or self._suspects.groups or self._sent)
 
     @property
     def waiting(self) -> int:
         """The number of queued events; a group of suspects counts as one."""
-        return len(self._queue) + len(self._suspects) + self._failed.waiting
+        return self._queue.events + len(self._suspects.groups) + self._failed.waiting
 
     @property
     def unanswered(self) -> int:
@@ -184,7 +184,7 @@ class ProjectClient:
     def refuse_all(self, error: NodeError) -> None:
         """Settle all events that were not sent, because the project does not exist any more."""
         self._route.forget_request()
-        while self._suspects:
+        while self._suspects.groups:
             for pending in self._suspects.take():
                 pending.finish(error)
         while self._queue:
@@ -215,7 +215,7 @@ class ProjectClient:
                 return
             link.leave(self)
             self._link = None
-        if not (self._queue or self._suspects):
+        if not (self._queue.events or self._suspects.groups):
             return
         if route.path is not None:
             self._alone = route.alone
@@ -243,13 +243,13 @@ class ProjectClient:
     @property
     def can_send(self) -> bool:
         """See `LinkUser`."""
-        sent = self._sent
-        if not (self._queue or self._suspects or self._paused) or len(sent) >= CREDIT:
+        if not (self._queue.events or self._suspects.groups or self._paused):
             return False
-        if self._link is None or self._link.path != self._route.path:
+        sent = self._sent
+        if len(sent) >= CREDIT or self._is_stale or self._link is None:
             return False
         # One of the suspects may have killed the worker, so no others are in flight with them.
-        return not (sent and (self._paused or self._suspects or sent[0].suspects))
+        return not (sent and (self._paused or self._suspects.groups or sent[0].suspects))
 
     def next_body(self, ample: bool, now: float) -> Body | None:
         """See `LinkUser`."""
@@ -260,7 +260,7 @@ class ProjectClient:
             body = Body([resume_command()], 0, small=True, suspects=False)
             self._paused = False
             self._failed.resumed()
-        elif self._suspects:
+        elif self._suspects.groups:
             group = self._suspects.take()
             size = sum(len(pending.event[3]) for pending in group)
             if not ample and size > SMALL_BYTES:
@@ -283,7 +283,7 @@ class ProjectClient:
         events: list[PendingEvent] = []
         size, bytes_limit = 0, FRAME_BYTES if ample else SMALL_BYTES
         limit = self._frame_limit()
-        while queue and len(events) < limit:
+        while queue.events and len(events) < limit:
             next_size = queue.next_size()
             if size + next_size > bytes_limit and (events or not ample):
                 break
@@ -322,7 +322,7 @@ class ProjectClient:
             raise ValueError(f"project {self.project_id} has no answer of this kind")
         if self._failed and not self._sent and self._failed.take_back(self._alone, settled):
             self._route.missed()
-        if self._queue or self._suspects or self._paused or self._is_stale:
+        if self._queue.events or self._suspects.groups or self._paused or self._is_stale:
             self._advance()
         return credit
 

@@ -20,34 +20,33 @@ class Suspects:
 
     Up to `_GROUP` events that were lost together are sent alone, which finds the one that kills
     the worker. More are first sent in groups, because each frame costs a commit.
+
+    Attributes:
+        groups: the groups in the order in which they are sent, only to read.
     """
 
     def __init__(self) -> None:
-        self._groups: collections.deque[list[PendingEvent]] = collections.deque()
-
-    def __len__(self) -> int:
-        """The number of groups."""
-        return len(self._groups)
+        self.groups: collections.deque[list[PendingEvent]] = collections.deque()
 
     def add(self, lost: Sequence[PendingEvent]) -> None:
         """Add events that were lost together, before all others."""
         size = _GROUP if len(lost) > _GROUP else 1
         groups = [list(lost[start : start + size]) for start in range(0, len(lost), size)]
-        self._groups.extendleft(reversed(groups))
+        self.groups.extendleft(reversed(groups))
 
     def put_back(self, group: list[PendingEvent]) -> None:
         """Put a group that was taken and did not run before all others."""
-        self._groups.appendleft(group)
+        self.groups.appendleft(group)
 
     def take(self) -> list[PendingEvent]:
         """Remove and return the next group; there must be one."""
-        return self._groups.popleft()
+        return self.groups.popleft()
 
     def withdraw(self, queue_ids: Container[int]) -> list[PendingEvent]:
         """Remove and return the events of some queues, in their order."""
-        groups = list(self._groups)
+        groups = list(self.groups)
         kept = ([p for p in group if p.queue_id not in queue_ids] for group in groups)
-        self._groups = collections.deque(group for group in kept if group)
+        self.groups = collections.deque(group for group in kept if group)
         return [p for group in groups for p in group if p.queue_id in queue_ids]
 
 

@@ -252,7 +252,7 @@ async def test_only_the_worker_of_a_single_project_makes_dead_letters(
             worker.die()
             await until(lambda: not gateway.clients[1].routed)
         client = gateway.clients[1]
-        [[pending]] = client._suspects._groups
+        [[pending]] = client._suspects.groups
         assert bool(pending.event[5] & POISON) is alone
     assert ("event a becomes a dead letter" in caplog.text) is alone
 

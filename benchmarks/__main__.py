@@ -23,9 +23,9 @@ from benchmarks.scenarios import (
     fairness,
     http_load,
     lifecycle,
+    look_ahead,
     mqtt_load,
     scale,
-    shards,
 )
 
 SCENARIOS: dict[str, Scenario] = {
@@ -39,7 +39,7 @@ SCENARIOS: dict[str, Scenario] = {
     "registered": scale.registered_projects,
     "fairness": fairness.fairness,
     "mqtt-fairness": fairness.mqtt_fairness,
-    "shards": shards.shards,
+    "look-ahead": look_ahead.look_ahead,
     "cold": lifecycle.cold,
     "start-up": lifecycle.start_up,
     "memory": lifecycle.memory_held,

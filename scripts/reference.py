@@ -24,6 +24,7 @@ from route_calls import calls_by_test_file
 from fieldbrook.cli import main as cli
 from fieldbrook.core import errors
 from fieldbrook.core.settings import (
+    REMOVED,
     RENAMED,
     SECRETS,
     Settings,
@@ -204,6 +205,15 @@ def renamed_settings_table() -> str:
     return table(("old name", "old variable", "old flag", "new name"), rows)
 
 
+def removed_settings_table() -> str:
+    """Settings without effect, and what takes their place."""
+    rows = [
+        (f"`{old}`", f"`{variable_of(old)}`", f"`{flag_of(old)}`", instead)
+        for old, instead in REMOVED.items()
+    ]
+    return table(("setting", "variable", "flag", "instead"), rows)
+
+
 def program_options_table() -> str:
     """The options of the program itself."""
     return _options_table(cli.cli, click.Context(cli.cli, info_name=cli.PROGRAM), set())
@@ -322,7 +332,11 @@ def host_functions_table() -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
-    "settings.md": {"settings": settings_table, "renamed": renamed_settings_table},
+    "settings.md": {
+        "settings": settings_table,
+        "renamed": renamed_settings_table,
+        "removed": removed_settings_table,
+    },
     "cli.md": {"options": program_options_table, "commands": commands_text},
     "http.md": {"routes": routes_table},
     "routes.md": {"missing": missing_routes, "generations": generations_table},

@@ -240,6 +240,10 @@ class Host(Protocol):
         """
         ...
 
+    def copy(self) -> Host:
+        """Return another host of the same module, for another thread. Any thread may call this."""
+        ...
+
     def close(self) -> None:
         """Release the module. The host cannot run afterwards."""
         ...

@@ -20,6 +20,8 @@ from fieldbrook.actors.project.chains import ChainName, ProjectChains
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.executor import ProjectExecutor
 from fieldbrook.actors.project.link import Answer, ProjectLink
+from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
+from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.actors.wire import LOST, NOT_HERE, Connection
@@ -54,6 +56,7 @@ class Surroundings:
     run_dir: Path
     reader: RegistryReader
     engine: Engine
+    look_ahead_threads: LookAheadThreads
     post: Callable[[object], None]
 
 
@@ -265,12 +268,13 @@ class ProjectActor:
         )
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+        pool = InstancePool(settings.data / "modules", limits, surroundings.engine)
         post, part, generation = surroundings.post, self.part, self.generation
         executor = ProjectExecutor(
             self.project_id,
             surroundings.reader,
             store,
-            InstancePool(settings.data / "modules", limits, surroundings.engine),
+            pool,
             settings.api_host_list,
             lambda consumer: post(m.OutboxFilled(self.project_id, generation, consumer)),
             database.open,
@@ -286,6 +290,7 @@ class ProjectActor:
             ProcessHealth(lambda now: post(m.HealthReported(part, generation, now))),
             self._activity,
             prover=settings.prover_url is not None,
+            look_ahead=self._look_ahead(pool, store),
         )
         executor.refresh()
         with self._lock:
@@ -295,6 +300,13 @@ class ProjectActor:
             self._executor = executor
         post(m.Ready(part, generation, 0))
         executor.outbox.announce()
+
+    def _look_ahead(self, pool: InstancePool, store: ProjectStore) -> LookAhead | None:
+        threads, settings = self._surroundings.look_ahead_threads, self._surroundings.settings
+        if not threads.count:
+            return None
+        reader, hosts = self._surroundings.reader, settings.api_host_list
+        return LookAhead(threads, pool, store, reader, hosts, row=self.row)
 
     def _close(self) -> None:
         """Write what waits, close the store, and report that."""

@@ -43,8 +43,8 @@ class ProjectConfiguration:
             return self.routes.get(event[0], ())
         return match(self.routes, event[0])
 
-    def shard_targets(self, event: WireEvent) -> Sequence[Target]:
-        """Return the handlers of an event if all of them may run in a shard, else none.
+    def early_targets(self, event: WireEvent) -> Sequence[Target]:
+        """Return the handlers of an event if all of them may run before its turn, else none.
 
         Duplicates and refused events are not recognised here, but when their turn comes.
         """

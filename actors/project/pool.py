@@ -37,28 +37,30 @@ class InstancePool:
         Raises:
             ModuleRefusedError: the module's files are gone or cannot be loaded.
         """
+        loaded = self.loaded(applet)
+        if loaded is not None:
+            return loaded
         applet_id, sha256 = applet.applet_id, applet.sha256
-        kept = applet.isolation == PER_INSTANCE
-        # `updated_at` ends a kept instance when the applet is restarted or changed.
-        version = (sha256, applet.reuse_events, applet.updated_at) if kept else (sha256,)
-        held = self._hosts.get(applet_id)
-        if held is not None and held[0] == version:
-            return held[1]
         self.drop(applet_id)
         compiled = self._modules_dir / f"{sha256}.{engine_tag()}.cwasm"
         source = self._modules_dir / f"{sha256}.wasm"
         try:
-            reuse_events = applet.reuse_events if kept else 0
+            reuse_events = applet.reuse_events if applet.isolation == PER_INSTANCE else 0
             host = load_host(self._engine, compiled, source, self._limits, reuse_events)
         except OSError as error:
             raise ModuleRefusedError(reason=f"module {sha256[:12]}: {error.strerror}") from error
-        self._hosts[applet_id] = (version, host)
+        self._hosts[applet_id] = (_version(applet), host)
         return host
 
     @property
     def kept_bytes(self) -> int:
         """The memory of the instances that wait for the next event."""
         return sum(host.kept_bytes for _, host in self._hosts.values())
+
+    def loaded(self, applet: Applet) -> Host | None:
+        """Return what `host` returns, but None where it would have to load the module."""
+        held = self._hosts.get(applet.applet_id)
+        return held[1] if held is not None and held[0] == _version(applet) else None
 
     def keep_only(self, applets: Iterable[Applet]) -> None:
         """Release the hosts of applets that are gone."""
@@ -74,3 +76,11 @@ class InstancePool:
         """Release everything."""
         for applet_id in list(self._hosts):
             self.drop(applet_id)
+
+
+def _version(applet: Applet) -> object:
+    """Return what a host depends on, to compare with that of another applet record."""
+    if applet.isolation != PER_INSTANCE:
+        return applet.sha256
+    # `updated_at` ends a kept instance when the applet is restarted or changed.
+    return applet.sha256, applet.reuse_events, applet.updated_at

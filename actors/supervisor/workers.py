@@ -167,7 +167,10 @@ class Workers:
 
     def _had_turn(self, project: Child) -> bool:
         table = self._supervisor.child_metrics.table
-        return project.slot != NO_ROW and table.row(project.slot)[metrics.IN_TURN] > 0
+        if project.slot == NO_ROW:
+            return False
+        row = table.row(project.slot)
+        return row[metrics.IN_TURN] > 0 or row[metrics.RUNNING_AHEAD] > 0
 
     def _recover_elsewhere(self, now: float) -> None:
         """Have the journals of workers that cannot start read by others, for their projects."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.actor import ProjectActor, Surroundings
+from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import FrameServer, worker_socket
@@ -30,6 +31,7 @@ from fieldbrook.wasm.limits import Limits
 log = logging.getLogger(__name__)
 
 STOP_LIMIT_S = 10.0
+SLOTS = 1_024  # for the runs of all threads, and the instances that applets keep
 
 
 class WorkerActor(NodeActor):
@@ -65,6 +67,7 @@ class WorkerActor(NodeActor):
         """Finish the current turns, and close all stores."""
         if self._runners is not None:
             self._runners.stop(STOP_LIMIT_S)
+            self._surroundings.look_ahead_threads.close()
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name = start.part.removeprefix("worker:")
@@ -95,9 +98,10 @@ class WorkerActor(NodeActor):
         opened, damaged = open_journal(settings, reader, name)
         journal = SharedJournal(opened)
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
-        engine = make_engine(limits)
+        threads = LookAheadThreads(settings.look_ahead_threads)
+        engine = make_engine(limits, SLOTS)
         start_ticker(engine)
-        self._surroundings = Surroundings(settings, run_dir, reader, engine, self.post)
+        self._surroundings = Surroundings(settings, run_dir, reader, engine, threads, self.post)
         self._core = WorkerCore(journal, self.post)
         self._journal = journal
         self._server = FrameServer(path)

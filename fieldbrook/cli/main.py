@@ -119,8 +119,8 @@ class _NodeCommand(click.Command):
 
 
 def _node_options() -> list[click.Parameter]:
-    """`--config`, all settings except secrets, and hidden: the old names of renamed settings."""
-    from fieldbrook.core.settings import RENAMED, SECRETS, Settings, default_text, flag_of
+    """`--config`, all settings except secrets, and hidden: those that were renamed or removed."""
+    from fieldbrook.core.settings import REMOVED, RENAMED, SECRETS, Settings, default_text, flag_of
 
     config = click.Option(
         ["--config"],
@@ -136,7 +136,7 @@ def _node_options() -> list[click.Parameter]:
         for name, field in Settings.model_fields.items()
         if name not in SECRETS
     ]
-    old = [click.Option([flag_of(name), name], hidden=True) for name in RENAMED]
+    old = [click.Option([flag_of(name), name], hidden=True) for name in (*RENAMED, *REMOVED)]
     return [config, *options, *old]
 
 

@@ -36,7 +36,6 @@ MODULE_UNREADABLE = "module_unreadable"
 CLOCK_BACK = "clock_back"
 PARKED = "parked"
 MEMORY_HIGH = "memory_high"
-SHARDS_DIE = "shards_die"
 
 MEANINGS: dict[str, str] = {
     HUNG: "the process does not answer",
@@ -59,7 +58,6 @@ MEANINGS: dict[str, str] = {
     CLOCK_BACK: "the system clock was set back",
     MEMORY_HIGH: "it used too much memory and is started again",
     PARKED: "messages of handlers are held back until an operator releases them",
-    SHARDS_DIE: "processes that help to run the project's handlers die or hang",
 }
 """Every kind of condition with its meaning. What to do about it: docs/how-to/monitor.md."""
 

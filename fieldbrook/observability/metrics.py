@@ -393,17 +393,20 @@ HANDLER_EFFECTS = _add_labelled(
 APPLET_METRICS = _add(
     "fieldbrook_applet_metrics", "Measurements that applets submitted.", COUNTER, PROJECT
 )
-SHARDS = _add(
-    "fieldbrook_shards", "Processes that run handlers speculatively for projects.", GAUGE, WHOLE
+RUNNING_AHEAD = _add(
+    "fieldbrook_project_running_ahead",
+    "Events of the project that run before their turn at this moment.",
+    GAUGE,
+    PROJECT,
 )
-SHARDS_LOST = _add("fieldbrook_shards_lost", "Shards that died or hung.", COUNTER, WHOLE)
-SHARD_RUNS = _add_labelled(
-    "fieldbrook_shard_runs",
-    "Speculative handler runs by result: kept, or dropped and repeated by the project.",
+LOOK_AHEAD_RUNS = _add_labelled(
+    "fieldbrook_look_ahead_runs",
+    "Handler runs before their turn: kept; dropped, because what they had read changed; or not "
+    "done in time. Those dropped or late ran again.",
     COUNTER,
     WHOLE,
     "result",
-    ("kept", "dropped"),
+    ("kept", "dropped", "late"),
 )
 
 # ---------------------------------------------------------------- registry, chains
@@ -495,6 +498,7 @@ DEPRECATED_NAMES = {
     "fieldbrook_mqtt_backlog_messages": "fieldbrook_mqtt_backlog",
     "fieldbrook_project_duplicate_events": "fieldbrook_project_events_again",
     "fieldbrook_commit_duration_seconds": "fieldbrook_commit_seconds",
+    "fieldbrook_look_ahead_runs": "fieldbrook_shard_runs",
     "fieldbrook_chain_poll_failures": "fieldbrook_chain_look_failures",
     "fieldbrook_chain_deepest_reorganisation_blocks": "fieldbrook_chain_deepest_blocks",
     "fieldbrook_chain_monitors_failing": "fieldbrook_chain_monitors_standing",

@@ -102,7 +102,7 @@ class Stored:
         self.environment = self._open(map_size)
         reader_check(self.environment)  # frees the slots of a killed writer or gateway
         self._largest_batch = map_size - _EMPTY_BYTES
-        self._map_lock = threading.Lock()  # no other thread may read while the map grows
+        self._map_lock = threading.Lock()  # no other thread may read while the map changes
         self._snapshot: Transaction | None = None  # of the batch, begun by its first read
         self._number: int | None = None
         self.staged = True  # an earlier process may have left a staged batch
@@ -296,6 +296,7 @@ class Stored:
     def close(self) -> None:
         """Close the environment. One that was never written is removed."""
         self.end_snapshot()
-        self.environment.close()
+        with self._map_lock:
+            self.environment.close()
         if self._is_new:
             remove_new(self._path)

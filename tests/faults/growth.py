@@ -15,7 +15,6 @@ FLAT_MIB_PER_HOUR = 4.0
 FLAT_MIB = 2.0  # less than this is no growth, however short the run
 FLAT_FILES = 3.0
 _HOUR_S = 3600.0
-_PASSING = frozenset({"fb-shard"})  # comes while handlers are heavy, and goes by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,7 @@ def trends(samples: Sequence[Sample]) -> tuple[list[Trend], list[str]]:
     last = {held.pid for held in warm[-1].processes}
     for held in warm[0].processes:
         if held.pid not in last:
-            if held.part not in _PASSING:
-                problems.append(f"{held.part} ({held.pid}) has ended")
+            problems.append(f"{held.part} ({held.pid}) has ended")
             continue
         for what, allowed in (("own_mib", memory), ("files", FLAT_FILES), ("threads", FLAT_FILES)):
             points = _points(warm, held.pid, what)
@@ -123,7 +121,7 @@ def trends(samples: Sequence[Sample]) -> tuple[list[Trend], list[str]]:
     problems += [
         f"{held.part} ({held.pid}) was not there from the start"
         for held in warm[-1].processes
-        if held.pid not in first and held.part not in _PASSING
+        if held.pid not in first
     ]
     problems += [
         f"{trend.part}: {trend.what} rises by {trend.rise:.1f} in {seconds:.0f} s,"

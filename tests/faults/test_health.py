@@ -22,8 +22,6 @@ from fieldbrook.storage.project import outbox
 from tests.faults.applet import counter
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Mosquitto
-from tests.support.heavy import Load, shards_of
-from tests.support.heavy import module as heavy
 from tests.support.nodes import (
     RunningNode,
     StartNode,
@@ -346,18 +344,3 @@ def test_messages_that_a_restored_node_holds_back_are_counted_until_they_are_rel
         "all has left",
     )
     assert b'health_state{state="parked"} 0.0' in held.node.call("GET", "/metrics").body
-
-
-@pytest.mark.timeout(240)
-def test_shards_that_die_are_named_until_nobody_needs_them(start_node: StartNode) -> None:
-    made = Watched(start_node, "--shards", "3", "--watchdog-s", "10", "--deadline-ms", "5000")
-    node = made.node
-    node.create_project("heavy")
-    applet = node.deploy("heavy", heavy(3))
-    part = f"project:{applet['projectID']}"
-    with Load(node, "heavy"):
-        pid = until(lambda: max(shards_of(node), default=0), "a shard")
-        os.kill(pid, signal.SIGKILL)
-        made.begins(part, "shards_die")
-    made.ends(part, "shards_die")
-    assert b"fieldbrook_shards_lost_total 0.0" not in node.call("GET", "/metrics").body

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 from collections.abc import Callable
@@ -69,15 +68,6 @@ def test_a_process_that_was_replaced_after_the_warm_up_is_told() -> None:
     before, after = sampled(lambda _: 20.0), sampled(lambda _: 20.0, pid=8)
     _, problems = trends([*before[:90], *after[90:]])
     assert len(problems) == 2
-
-
-def test_a_shard_may_come_and_go() -> None:
-    samples = sampled(lambda _: 20.0)
-    passing = Held(9, "fb-shard", 20.0, 20.0, 30.0, 9, 2)
-    samples[50:120] = [
-        dataclasses.replace(each, processes=(*each.processes, passing)) for each in samples[50:120]
-    ]
-    assert trends(samples)[1] == []
 
 
 def test_a_slope_is_that_of_the_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.nodes import RunningNode, message, part_of
+from tests.support.nodes import RunningNode, message
 
 KEYS = b"abcdefgh"
 
@@ -44,10 +44,6 @@ HEAVY = """
 
 def module(mark: int) -> bytes:
     return HEAVY.replace("MARK", str(mark)).encode()
-
-
-def shards_of(node: RunningNode) -> list[int]:
-    return [pid for pid in node.processes() if part_of(pid) == "fb-shard"]
 
 
 class Load:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fieldbrook.actors.project.configuration import read_configuration
 from fieldbrook.actors.project.execution.executor import ProjectExecutor
+from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
+from fieldbrook.actors.project.look_ahead.policy import SpeculationPolicy
+from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
-from fieldbrook.actors.project.shard import Setup
-from fieldbrook.actors.project.shards import Shards
-from fieldbrook.actors.project.speculation_policy import SpeculationPolicy
-from fieldbrook.actors.wire import Connection, FrameReader, WireEvent, pack, unpack
+from fieldbrook.actors.wire import WireEvent, pack, unpack
 from fieldbrook.core import clock
 from fieldbrook.core.model import ADMIN
+from fieldbrook.storage.journal.memory import MemoryJournal
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
@@ -23,7 +23,6 @@ from fieldbrook.storage.registry.service import RegistryWriter
 from fieldbrook.wasm.engine.compile import compile_in_child
 from fieldbrook.wasm.engine.engine import make_engine
 from fieldbrook.wasm.limits import Limits
-from tests.support.nodes import until
 
 MAP = 64 << 20
 LIMITS = Limits(deadline_ms=1_000)
@@ -62,7 +61,7 @@ MODULE = b"""
     (call $set_db (local.get $key) (i32.const 1)
       (i32.load (i32.const 16)) (i32.add (i32.load (i32.const 20)) (i32.const 100))))
   (func (export "start") (param $rid i32) (result i32) (local $at i32) (local $size i32)
-    (local $what i32) (local $key i32)
+    (local $what i32) (local $key i32) (local $left i32)
     (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4)))
     (local.set $at (i32.load (i32.const 0)))
     (local.set $size (i32.load (i32.const 4)))
@@ -84,6 +83,16 @@ MODULE = b"""
 """
 
 
+def computing(steps: int) -> bytes:
+    """The module, whose `start` goes through an empty loop before, 1,000 times in about 0.7 us."""
+    loop = b"""(local $left i32)
+      (local.set $left (i32.const %d))
+      (loop $next
+        (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+        (br_if $next (local.get $left)))"""
+    return MODULE.replace(b"(local $left i32)", loop % steps)
+
+
 class _Collector:
     """Takes the answers of an executor."""
 
@@ -97,54 +106,32 @@ class _Collector:
 
 
 class Project:
-    """One project's executor with its store, and shards if there are to be any."""
+    """One project's executor with its store and journal, and with threads for look-ahead."""
 
-    def __init__(self, folder: Path, modules: Path, shards: int, **applet: Any) -> None:
+    def __init__(
+        self, folder: Path, modules: Path, threads: int, module: bytes = MODULE, **applet: Any
+    ) -> None:
         self.registry = RegistryWriter(folder / "registry", MAP, clock.now_ms, b"k" * 32)
         account = self.registry.create_account("ada", "h", ADMIN)
         project = self.registry.create_project(account.account_id, "p")
         self.modules, self.account_id = modules, account.account_id
         self.project_id = project.project_id
-        made = self.deploy("a", MODULE, [("DEFAULT", "start"), ("TWO", "start")], **applet)
+        made = self.deploy("a", module, [("DEFAULT", "start"), ("TWO", "start")], **applet)
         self.applet_id = made.applet.applet_id
         self.registry.create_strategy(self.project_id, self.applet_id, "TWO", "quick")
-        self.store = ProjectStore(folder / "store", MAP)
+        self.journal = MemoryJournal()
+        self.journal.begin()
+        self.store = ProjectStore(folder / "store", MAP, journal=self.journal)
         self.pool = InstancePool(modules, LIMITS, make_engine(LIMITS))
-        setup = Setup(
-            store=str(self.store.path),
-            modules=str(modules),
-            registry=str(folder / "registry"),
-            api_hosts=(),
-            limits=LIMITS,
-            log_level="WARNING",
-            log_format="text",
-        )
-        self.shards = (
-            Shards(shards, setup, self.store, SpeculationPolicy(heavy_s=0, pause_s=0))
-            if shards
-            else None
-        )
+        self.threads = LookAheadThreads(threads)
+        reader, policy = self.registry.reader(), SpeculationPolicy(heavy_s=0, pause_s=0)
+        look_ahead = LookAhead(self.threads, self.pool, self.store, reader, policy=policy)
         self.executor = ProjectExecutor(
-            *(self.project_id, self.registry.reader(), self.store, self.pool),
-            look_ahead=self.shards,
+            *(self.project_id, reader, self.store, self.pool), look_ahead=look_ahead
         )
         self.executor.refresh()
-        if self.shards is not None:
-            self.wait_for_shards(shards)
-        ours, theirs = socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._socket, self._connection, self._reader = ours, Connection(theirs), FrameReader()
-
-    def wait_for_shards(self, count: int) -> None:
-        assert self.shards is not None
-
-        shards = self.shards
-
-        def all_ready() -> bool:
-            shards.start(time.monotonic())
-            return len(shards.ready) == count
-
-        until(all_ready, "shards are ready")
+        for found in read_configuration(reader, self.project_id).applets.values():
+            self.pool.host(found)  # nothing runs ahead before its module is loaded
 
     def deploy(self, name: str, module: bytes, strategies: Any, **more: Any) -> Any:
         source = self.modules / "upload"
@@ -164,6 +151,7 @@ class Project:
             self.executor.take(requester, unpack(pack(list(events))))
         while self.executor.has_work:
             self.executor.run(SLICE_S)
+            self.journal.sync()
             self.executor.finish()
         return results
 
@@ -171,8 +159,7 @@ class Project:
         """What is stored: pairs, what was sent, logs, dead letters, all without their times."""
         reader = ProjectStoreReader.__new__(ProjectStoreReader)
         store = self.store
-        store._rows_since = 0.0
-        store.flush_logs()
+        store.checkpoint()
         reader._environment, reader._kv = store._stored.environment, store._tables.kv
         reader._logs = store._tables.logs
         scope = kv.scope(self.applet_id)
@@ -187,10 +174,7 @@ class Project:
         )
 
     def close(self) -> None:
-        if self.shards is not None:
-            self.shards.close()
-        self._connection.close()
-        self._socket.close()
-        self.pool.close()
+        self.threads.close()
+        self.executor.close()
         self.store.close()
         self.registry.close()

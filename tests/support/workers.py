@@ -11,6 +11,7 @@ from typing import Any
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.actor import ProjectActor, Surroundings
+from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import FrameReader, FrameServer, WireEvent, frame, pack, unpack
 from fieldbrook.actors.worker.core import WorkerCore
@@ -62,13 +63,17 @@ class Worker:
 
     def start(self) -> None:
         """Begin to serve; the journal is that of an earlier worker, if there was one."""
+        self.look_ahead_threads = LookAheadThreads(1)
         engine = make_engine(LIMITS)
         start_ticker(engine)
         reader = self._writer.reader()
         journal, damaged = open_journal(self.settings, reader, "0", segment_bytes=1 << 20)
         assert not damaged
         self.journal = SharedJournal(journal)
-        surroundings = Surroundings(self.settings, self.folder, reader, engine, self.posted.append)
+        surroundings = Surroundings(
+            *(self.settings, self.folder, reader, engine),
+            *(self.look_ahead_threads, self.posted.append),
+        )
         self.core = WorkerCore(self.journal, self.posted.append)
         path = self.folder / "w0.1"
         self.server = FrameServer(path)
@@ -134,6 +139,7 @@ class Worker:
     def close(self) -> None:
         """End it; all stores are up to date then."""
         self.runners.stop(20)
+        self.look_ahead_threads.close()
         self._socket.close()
         self.journal.close()
         self._writer.close()

@@ -65,6 +65,7 @@ class AppletHost:
             OSError: the file cannot be read.
         """
         module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
+        self._again = partial(AppletHost, engine, module, limits, reuse_events, seeded=seeded)
         report = examine(module, engine, limits)
         self._handlers = report.handlers
         self._names = {name: (name.encode(), len(name.encode())) for name in self._handlers}
@@ -104,6 +105,10 @@ class AppletHost:
         if self._batch is None:
             self._batch = self._make_batch()
         return self._batch.execute_all(*name, runs)
+
+    def copy(self) -> AppletHost:
+        """See `Host.copy`."""
+        return self._again()
 
     def close(self) -> None:
         """Release the module."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,7 @@ class ReferenceHost:
             OSError: the file cannot be read.
         """
         module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
+        self._again = partial(ReferenceHost, engine, module, limits, seeded=seeded)
         report = examine(module, engine, limits)
         self._handlers = report.handlers
         self.uses_sql = uses_sql(module)
@@ -234,6 +236,10 @@ class ReferenceHost:
     def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
         """See `Host.run_batch`. This host runs no batches: every run has its own instance."""
         return []
+
+    def copy(self) -> ReferenceHost:
+        """See `Host.copy`."""
+        return self._again()
 
     def close(self) -> None:
         """Release the module."""

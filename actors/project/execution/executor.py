@@ -25,9 +25,9 @@ from fieldbrook.actors.project.execution.deduplication import (
 from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
 from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
 from fieldbrook.actors.project.execution.runner import HandlerRunner, OpenDatabase
+from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import count_dead, match
-from fieldbrook.actors.project.shards import Shards
 from fieldbrook.actors.project.traffic import TrafficGate
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import (
@@ -42,7 +42,7 @@ from fieldbrook.actors.wire import (
 from fieldbrook.core import clock
 from fieldbrook.core.errors import IdempotencyKeyReusedError, StoreError, to_wire
 from fieldbrook.observability import metrics
-from fieldbrook.observability.health import HUNG_GUEST, SHARDS_DIE, ProcessHealth
+from fieldbrook.observability.health import HUNG_GUEST, ProcessHealth
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.store import ProjectStore
@@ -71,7 +71,7 @@ class ProjectExecutor:
         health: where health conditions are reported.
         activity: where the project says what it does.
         prover: whether the setting `prover_url` names a service for zero-knowledge proofs.
-        look_ahead: runs heavy handlers in advance; None when that is switched off.
+        look_ahead: runs heavy handlers before their turn; None when that is switched off.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ProjectExecutor:
         activity: Activity | None = None,
         *,
         prover: bool = False,
-        look_ahead: Shards | None = None,
+        look_ahead: LookAhead | None = None,
     ) -> None:
         self.health = health or ProcessHealth()
         self.activity = activity or Activity()
@@ -141,6 +141,8 @@ class ProjectExecutor:
 
     def close(self) -> None:
         """Close everything but the store; uncommitted writes to the database are dropped."""
+        if self._look_ahead is not None:
+            self._look_ahead.close()
         self._runner.close()
         if self._chains is not None:
             self._chains.close()
@@ -255,8 +257,8 @@ class ProjectExecutor:
 
     # ---------------------------------------------------------------- looking ahead
 
-    def _speculate(self, look_ahead: Shards) -> None:
-        """Let heavy handlers of the queued events run in advance, if that pays off."""
+    def _speculate(self, look_ahead: LookAhead) -> None:
+        """Let heavy handlers of the queued events run before their turn, if that pays off."""
         if look_ahead.wanted and self._configuration.closed is None:
             events = [
                 event
@@ -265,7 +267,7 @@ class ProjectExecutor:
                 for event in body[at:]
             ]
             self._runner.speculation = look_ahead.speculate(
-                events, lambda event: self._configuration.shard_targets(event)
+                events, lambda event: self._configuration.early_targets(event)
             )
             self._speculated = len(events)
         else:
@@ -273,7 +275,7 @@ class ProjectExecutor:
                 len(body) - at for _, body, at in self._queue if not isinstance(body, dict)
             )
 
-    def _settle_speculation(self, look_ahead: Shards) -> None:
+    def _settle_speculation(self, look_ahead: LookAhead) -> None:
         """Discard speculative runs up to the last commit; end the speculation after its events."""
         if self._runner.speculation is not None:
             self._runner.speculation.settle()
@@ -283,8 +285,6 @@ class ProjectExecutor:
             # look expensive, and CPU time is all that others can take over.
             look_ahead.end_requests(self._cpu_s, self._handled)
             self._cpu_s, self._speculated, self._handled = 0.0, 0, 0
-            if look_ahead.failure or self.health.has_conditions:
-                self._check_shards(look_ahead)
 
     def _checkpoint_for(self, requester: Requester) -> None:
         """Write what waits to the store, then answer the request."""
@@ -394,7 +394,6 @@ class ProjectExecutor:
             self._runner.retry_unreadable()
         if self._look_ahead is not None:
             self._look_ahead.rest()
-            self._check_shards(self._look_ahead)
         self._committer.prepare([])
 
     def checkpoint(self) -> bool:
@@ -417,15 +416,8 @@ class ProjectExecutor:
         """
         return not (self._queue or len(self._store.outbox) or self.health.has_conditions)
 
-    def _check_shards(self, shards: Shards) -> None:
-        """Raise the health condition `SHARDS_DIE` while shards fail, and clear it afterwards."""
-        if shards.failure:
-            self.health.raise_(SHARDS_DIE, shards.failure)
-        elif self.health.has_conditions:
-            self.health.clear(SHARDS_DIE)
-
     def _set_gauges(self, now: float) -> None:
-        """Set the gauges of the store and the shards; call it once a second at most."""
+        """Set the gauges of the store; call it once a second at most."""
         self._gauges_at = now + _GAUGES_S
         store = self._store
         metrics.put(metrics.DEAD_STRATEGIES, count_dead(self._configuration.routes))
@@ -434,5 +426,3 @@ class ProjectExecutor:
         metrics.put(metrics.OUTBOX_PENDING_BYTES, store.outbox.bytes)
         metrics.put(metrics.STORE_USED, store.used_bytes)
         metrics.put(metrics.PROJECT_MEMORY, self._pool.kept_bytes + store.waiting_bytes)
-        if self._look_ahead is not None:
-            metrics.put(metrics.SHARDS, len(self._look_ahead.pids))

@@ -13,9 +13,9 @@ from fieldbrook.actors.project.capabilities import ProjectCapabilities
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.tracing import Tracing
+from fieldbrook.actors.project.look_ahead.speculation import Speculation
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target
-from fieldbrook.actors.project.shards import Speculation
 from fieldbrook.actors.wire import HandlerResult, WireEvent
 from fieldbrook.core import clock
 from fieldbrook.core.errors import ModuleRefusedError
@@ -86,7 +86,7 @@ class HandlerRunner:
         self._unreadable: set[int] = set()  # applets whose module could not be loaded
         self._database_config: bytes | None = None
         self.database: ProjectDatabase | None = None
-        self.speculation: Speculation | None = None  # of the current requests, if shards help
+        self.speculation: Speculation | None = None  # of the current requests, if it pays off
         self.written_bytes = 0  # since the last commit
         self.tracing: Tracing | None = None
         self.overrun = ""  # the last handler that was ended at its deadline, and the reason
@@ -144,7 +144,7 @@ class HandlerRunner:
         )
         tracing, speculation = self.tracing, self.speculation
         if tracing is not None and tracing.begin(event, target.strategy_id, run, self.database):
-            speculation = None  # a shard's run has no host calls to record
+            speculation = None  # a speculative run has no host calls to record
         if speculation is None:
             code, error = self._execute(target, run)
         else:
@@ -201,13 +201,13 @@ class HandlerRunner:
     def _run_speculatively(
         self, speculation: Speculation, target: Target, event: WireEvent, run: Run
     ) -> tuple[int, str]:
-        """Take a shard's speculative result if it is valid, else run the handler here."""
-        self._activity.busy_since = 0.0  # `Shards.result` has its own time limit for a shard
+        """Take a speculative result if it is valid, else run the handler here."""
+        self._activity.busy_since = 0.0  # `result` has its own limit for waiting
         done = speculation.result(event, target, run)
         if done is None:
             self._activity.busy_since, began = time.monotonic(), time.thread_time()
             done = self._execute(target, run)
-            speculation.add_own_run(time.thread_time() - began)
+            speculation.add_own_run(run, time.thread_time() - began, failed=bool(done[1]))
         return done
 
     def _execute(self, target: Target, run: Run) -> tuple[int, str]:

@@ -8,7 +8,7 @@ Importing this costs 0.1 s, so the command line does it only in commands that ru
 """
 
 from fieldbrook.core.settings.chain import Chain
-from fieldbrook.core.settings.renamed import RENAMED
+from fieldbrook.core.settings.renamed import REMOVED, RENAMED
 from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, URLS, Settings, Source
 from fieldbrook.core.settings.sources import (
     CONFIG_VARIABLE,
@@ -28,6 +28,7 @@ from fieldbrook.core.settings.values import listed, split_address
 __all__ = [
     "CONFIG_VARIABLE",
     "ENVIRONMENT_PREFIX",
+    "REMOVED",
     "RENAMED",
     "SECRETS",
     "SECRETS_VARIABLE",

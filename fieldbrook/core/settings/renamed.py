@@ -1,4 +1,4 @@
-"""Settings with a new name: the old name works for one more version and is warned about."""
+"""Settings that were renamed or removed: they are accepted for one more version, with a warning."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX
 RENAMED: Mapping[str, str] = {
     "idle_s": "project_idle_s",
     "prover": "prover_url",
+    "shards": "handler_threads",
     "sql_rows": "sql_result_rows",
 }
 """New names by old names. Remove an entry in the version after the one that renamed it."""
+
+REMOVED: Mapping[str, str] = {
+    "spare_projects": "projects start in running processes, see the setting workers",
+}
+"""Settings without effect, with what takes their place. Remove an entry like those above."""
 
 
 def use_new_names(
     values: Mapping[str, Any], spelled: Callable[[str], str], warnings: list[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Replace the old names in the values of one source, and append a warning for each.
+    """Replace old names in the values of one source, drop removed settings, and warn of each.
 
     Args:
         values: the settings that this source contains.
         spelled: how this source writes the name of a setting, e.g. `--http-port`.
-        warnings: receives one sentence for each old name.
+        warnings: receives one sentence for each of them.
 
     Returns:
         The values by new name, and the old names that this source uses, also by new name.
@@ -49,12 +55,15 @@ def use_new_names(
             f"{spelled(old)} was renamed and will stop working in the next version; "
             f"use {spelled(new)}"
         )
+    for old, instead in REMOVED.items():
+        if renamed.pop(old, None) is not None:
+            warnings.append(f"{spelled(old)} was removed and has no effect: {instead}")
     return renamed, old_names
 
 
 def values_of_old_variables() -> dict[str, str]:
-    """The values of renamed settings in the environment, by old name; case does not matter."""
-    by_variable = {(ENVIRONMENT_PREFIX + old).lower(): old for old in RENAMED}
+    """The values of old settings in the environment, by old name; case does not matter."""
+    by_variable = {(ENVIRONMENT_PREFIX + old).lower(): old for old in (*RENAMED, *REMOVED)}
     return {
         by_variable[name.lower()]: value
         for name, value in os.environ.items()

@@ -138,12 +138,12 @@ class Settings(BaseSettings):
         le=64,
         description="Number of processes that serve `http_port`. 0: one for every 2 cores.",
     )
-    shards: int = Field(
+    handler_threads: int = Field(
         0,
         ge=0,
         le=64,
-        description="Number of processes that run the handlers of one project when they are slow. "
-        "1: the project's own process only. 0: one per core.",
+        description="Number of threads that run the handlers of one project when they are slow. "
+        "1: one thread only. 0: one per core.",
     )
     mqtt_broker: Text = Field(
         None, description="HOST:PORT of an external MQTT broker. Empty: the embedded broker."
@@ -270,12 +270,6 @@ class Settings(BaseSettings):
         le=604_800,
         description="Seconds without an event after which a project's process is stopped. The next "
         "event starts it again.",
-    )
-    spare_projects: int = Field(
-        1,
-        ge=0,
-        le=64,
-        description="Number of idle processes kept ready, so that projects start faster.",
     )
     workers: int = Field(
         0,
@@ -506,13 +500,13 @@ class Settings(BaseSettings):
         return self.workers or _cores()
 
     @property
-    def shard_processes(self) -> int:
-        """The number of processes that may run a project's handlers in addition to its own.
+    def look_ahead_threads(self) -> int:
+        """The number of threads that run slow handlers beside a project's own thread.
 
         Without a setting it is one less than the cores that this process may use, so that all
         cores can be busy.
         """
-        return (self.shards or _cores()) - 1
+        return (self.handler_threads or _cores()) - 1
 
     @field_validator("wallet_whitelist")
     @classmethod

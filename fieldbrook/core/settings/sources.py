@@ -16,7 +16,12 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as SourceError
 
 from fieldbrook.core.errors import SettingsError
-from fieldbrook.core.settings.renamed import RENAMED, use_new_names, values_of_old_variables
+from fieldbrook.core.settings.renamed import (
+    REMOVED,
+    RENAMED,
+    use_new_names,
+    values_of_old_variables,
+)
 from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings, Source
 
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
@@ -40,7 +45,7 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
         given: values from the command line; None means not given.
 
     Returns:
-        The settings; `warnings` names the old names of renamed settings that were used, and
+        The settings; `warnings` names the renamed and removed settings that were used, and
         `sources` says where the values come from.
 
     Raises:
@@ -123,10 +128,10 @@ def secrets_of(settings: Settings) -> bytes:
 def clean_environment() -> None:
     """Remove the variables that no child process may inherit.
 
-    These are secrets, and old names of renamed settings: a child gets the new names from
-    `as_environment`, and would refuse both.
+    These are secrets, and settings that were renamed or removed: a child gets the new names from
+    `as_environment`, and would refuse both or warn again.
     """
-    unwanted = {variable_of(name).lower() for name in (*SECRETS, *RENAMED)}
+    unwanted = {variable_of(name).lower() for name in (*SECRETS, *RENAMED, *REMOVED)}
     for variable in list(os.environ):
         if variable.lower() in unwanted:
             del os.environ[variable]

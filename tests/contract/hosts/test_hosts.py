@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,6 +37,28 @@ def test_a_handler_sees_what_is_stored_and_then_its_own_write(kind: str) -> None
     stored = {b"counter": (40).to_bytes(4, "little")}
     outcome = h.run(kind, "guest", "count_twice", stored=stored)
     assert outcome == (42, "", {b"counter": (42).to_bytes(4, "little")}, [])
+
+
+def test_copies_of_a_host_run_in_other_threads_at_the_same_time(kind: str) -> None:
+    original = h.HOSTS[kind](h.engine(), h.module("guest"), h.LIMITS)
+    hosts = [original.copy() for _ in range(4)]
+    original.close()
+    start = threading.Barrier(4)
+
+    def runs(number: int) -> list[Run]:
+        start.wait()
+        made = []
+        for payload in (b"%d %d" % (number, turn) for turn in range(50)):
+            made.append(Run(payload))
+            assert hosts[number].run("echo", made[-1]) == (0, "")
+        return made
+
+    with ThreadPoolExecutor(4) as threads:
+        for number, made in enumerate(threads.map(runs, range(4))):
+            expected = [{b"payload": b"%d %d" % (number, turn)} for turn in range(50)]
+            assert [run.writes for run in made] == expected
+    for host in hosts:
+        host.close()
 
 
 def test_a_key_that_is_not_stored_is_reported_as_such(kind: str) -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.core.errors import SettingsError
-from fieldbrook.core.settings import RENAMED, Settings, as_environment, clean_environment, load
+from fieldbrook.core.settings import (
+    REMOVED,
+    RENAMED,
+    Settings,
+    as_environment,
+    clean_environment,
+    load,
+)
 
 
 def test_the_old_name_of_a_setting_works_everywhere_and_a_warning_names_the_new_one(
@@ -32,6 +39,28 @@ def test_the_old_name_of_a_setting_works_everywhere_and_a_warning_names_the_new_
         ),
     )
     assert load(project_idle_s="9", sql_result_rows="7").sql_result_rows == 7
+
+
+def test_a_removed_setting_is_accepted_everywhere_and_a_warning_says_what_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("spare_projects = 4\nshards = 3\n")
+    monkeypatch.setenv("FIELDBROOK_SPARE_PROJECTS", "none at all")
+    settings = load(config=file, spare_projects="1")
+    assert settings.handler_threads == 3
+    removed = "was removed and has no effect: projects start in running processes, see the setting"
+    assert settings.warnings == (
+        f"--spare-projects {removed} workers",
+        f"FIELDBROOK_SPARE_PROJECTS {removed} workers",
+        (
+            f"shards in {file} was renamed and will stop working in the next version; "
+            f"use handler_threads in {file}"
+        ),
+        f"spare_projects in {file} {removed} workers",
+    )
+    clean_environment()
+    assert "FIELDBROOK_SPARE_PROJECTS" not in os.environ
 
 
 def test_both_names_of_a_setting_in_one_source_are_refused(
@@ -93,4 +122,4 @@ def test_a_child_process_gets_new_names_only(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_new_name_is_a_setting_and_no_old_name_is() -> None:
     assert set(RENAMED.values()) <= set(Settings.model_fields)
-    assert not set(RENAMED) & set(Settings.model_fields)
+    assert not {*RENAMED, *REMOVED} & set(Settings.model_fields)

@@ -28,13 +28,13 @@ def test_there_is_one_http_gateway_for_every_two_cores_the_process_may_use(
 
 
 @pytest.mark.parametrize(
-    ("cores", "shards", "beside"), [(1, 0, 0), (4, 0, 3), (1, 3, 2), (8, 1, 0)]
+    ("cores", "threads", "beside"), [(1, 0, 0), (4, 0, 3), (1, 3, 2), (8, 1, 0)]
 )
-def test_handlers_of_a_project_may_use_all_cores_or_as_many_processes_as_set(
-    monkeypatch: pytest.MonkeyPatch, cores: int, shards: int, beside: int
+def test_handlers_of_a_project_may_use_all_cores_or_as_many_threads_as_set(
+    monkeypatch: pytest.MonkeyPatch, cores: int, threads: int, beside: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)), raising=False)
-    assert Settings(shards=shards).shard_processes == beside
+    assert Settings(handler_threads=threads).look_ahead_threads == beside
 
 
 def test_a_number_of_http_gateways_that_is_set_counts_whatever_the_cores() -> None:

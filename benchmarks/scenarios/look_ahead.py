@@ -10,19 +10,20 @@ from benchmarks.report import Table
 from benchmarks.scenarios.http_load import CONNECTIONS, DEVICES, KINDS, Load, compare, measure
 from benchmarks.servers import check, event_requests
 
-PROCESSES = (1, 2, 3)
+THREADS = (1, 2, 3)
 HANDLERS = ("spin", "sum")
-_SETTLE_S = 2.0  # handlers are found heavy, and shards are there
+_SETTLE_S = 2.0  # handlers are found heavy
 
 
-def shards(context: Context, emit: Emit) -> None:
-    """Computing and reading a payload with one, two and three processes for a project."""
-    names = [f"node, {count} process{'es' if count > 1 else ''}" for count in PROCESSES]
+def look_ahead(context: Context, emit: Emit) -> None:
+    """Computing and reading a payload with one, two and three threads for a project."""
+    names = [f"node, {count} thread{'s' if count > 1 else ''}" for count in THREADS]
     with ExitStack() as stack:
         nodes = []
-        for count, name in zip(PROCESSES, names, strict=True):
+        for count, name in zip(THREADS, names, strict=True):
             folder = stack.enter_context(context.folder())
-            node = stack.enter_context(running_node(folder, "--shards", str(count)))
+            flags = ("--handler-threads", str(count), "--workers", "1")
+            node = stack.enter_context(running_node(folder, *flags))
             _, devices = deploy(node, devices=DEVICES)
             nodes.append((folder, node_server(node, name), devices))
         for handler in HANDLERS:

@@ -1,14 +1,13 @@
-"""Decides whether speculation in shards pays off for a project: pure functions over figures.
+"""Decides whether speculation pays off for a project, from figures alone.
 
-Sending a run to a shard and reading its result costs the project's process tens of
-microseconds, so light handlers are faster in the project's process. Shards also waste CPU time
-when most of their results are invalid, because handlers read what others have just written.
+A run in another thread costs tens of microseconds more than one in the project's own, most of it
+under the interpreter's lock, so light handlers are faster in one thread. Speculation also wastes
+CPU time when most of its results are invalid, because handlers read what others have just written.
 """
 
 from __future__ import annotations
 
-# CPU time; shards pay off for runs of at least this length (docs/decisions/0032-shards.md).
-HEAVY_S = 200e-6
+HEAVY_S = 200e-6  # CPU time of runs for which speculation pays off (decision 42)
 WINDOW_S = 0.25  # CPU time of runs; one decision per window
 PAUSE_S = 30.0
 _LIGHT_SHARE = 0.5  # of `heavy_s`: hysteresis, between the two the last decision stays
@@ -20,9 +19,9 @@ class SpeculationPolicy:
     """Decides from the CPU time of runs and the share of valid speculative runs.
 
     Args:
-        heavy_s: mean CPU seconds per run from which on shards are used.
+        heavy_s: mean CPU seconds per run from which on speculation is used.
         window_s: CPU seconds of runs per decision.
-        pause_s: seconds without shards after too few speculative runs were valid.
+        pause_s: seconds without speculation after too few speculative runs were valid.
     """
 
     def __init__(
@@ -37,12 +36,12 @@ class SpeculationPolicy:
         self._tried = self._kept = 0
         self._paused_until = 0.0
 
-    def use_shards(self, now: float) -> bool:
-        """Whether to use shards; `now` is on the monotonic clock."""
+    def is_worthwhile(self, now: float) -> bool:
+        """Whether to speculate; `now` is on the monotonic clock."""
         return self._heavy and now >= self._paused_until
 
     def add_cpu_time(self, seconds: float, runs: int) -> None:
-        """Record the CPU time of runs, in whichever process they were made."""
+        """Record the CPU time of runs, in whichever thread they were made."""
         self._spent_s += seconds
         self._runs += runs
         if self._spent_s < self._window_s or not self._runs:
@@ -52,7 +51,7 @@ class SpeculationPolicy:
         self._spent_s, self._runs = 0.0, 0
 
     def add_result(self, now: float, *, kept: bool) -> None:
-        """Record whether a shard's run was kept or its run had to be made again."""
+        """Record whether a speculative run was kept or had to be made again."""
         self._tried += 1
         self._kept += kept
         if self._tried < _TRIED:

@@ -1,0 +1,163 @@
+"""Speculation: a handler's run before its turn, and its validation when the turn has come.
+
+Such a run sees a state that may change before its turn. Therefore everything that the guest was
+told is recorded with its result. When its turn comes, the project validates the run: if the guest
+would be told the same now, the run counts as if it had been made now. If not, it is dropped
+without effect.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from fieldbrook.actors.project.capabilities import is_system
+from fieldbrook.wasm.run import (
+    ApiCall,
+    Capabilities,
+    EffectRefusedError,
+    Host,
+    Message,
+    Run,
+)
+
+TOPIC, API = "topic", "api"
+
+Query = tuple[str, tuple[str, ...], Any]
+"""A question to the capabilities, its arguments, and the answer."""
+
+
+class SpeculativeRun(NamedTuple):
+    """The result of a run before its turn.
+
+    `run` has the logs, writes and effects. `reads` maps each key of the applet that the run read to
+    its value, `queries` has what it asked the capabilities. `seconds` is its CPU time.
+    """
+
+    code: int
+    error: str
+    run: Run
+    reads: Mapping[bytes, bytes | None]
+    queries: Sequence[Query]
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        effects = self.run.effects
+        return (
+            sum(len(value) for value in self.run.writes.values())
+            + sum(len(value) for value in self.reads.values() if value is not None)
+            + sum(len(effect.payload) for effect in effects if isinstance(effect, Message))
+            + sum(len(effect.request) for effect in effects if isinstance(effect, ApiCall))
+            + sum(len(text) for _, _, text in self.run.logs)
+        )
+
+
+class SpeculativeCapabilities(Capabilities):
+    """The capabilities of a run before its turn; they record every answer.
+
+    `void` is set when the run asked for something that can only be done when its turn has come.
+    The result of such a run is dropped.
+    """
+
+    def __init__(self, project: Capabilities) -> None:
+        self._project = project
+        self.void = False
+        self.queries: list[Query] = []
+
+    def check_topic(self, topic: str) -> None:
+        """See `Capabilities.check_topic`."""
+        refusal = self._query(TOPIC, topic)
+        if refusal is not None:
+            raise EffectRefusedError(refusal)
+
+    def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
+        """See `Capabilities.api_refusal`. Services of the node itself void the run."""
+        if is_system(url):
+            self._give_up()
+        refusal: tuple[int, str] | None = self._query(API, method, url)
+        return refusal
+
+    def send_transaction(self, *_: object, **__: object) -> NoReturn:
+        """Void the run: a transaction gets its nonce when it is signed."""
+        self._give_up()
+
+    def call_contract(self, *_: object, **__: object) -> NoReturn:
+        """Void the run: a chain may answer differently when the turn has come."""
+        self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        self.void = True
+        raise EffectRefusedError("this can only be done when the event's turn has come")
+
+    def _query(self, question: str, *arguments: str) -> Any:
+        answer = _ask(self._project, question, arguments)
+        self.queries.append((question, arguments, answer))
+        return answer
+
+
+def speculate(host: Host, handler: str, run: Run) -> SpeculativeRun | None:
+    """Run a handler before its turn.
+
+    Args:
+        host: a host that no other thread uses.
+        handler: the handler's name.
+        run: its input. `read` and `capabilities` are called in this thread, and may answer
+            differently when the turn has come.
+
+    Returns:
+        The result; None if the handler has to be run when its turn has come.
+
+    Raises:
+        NodeError: `run.read` raised it.
+    """
+    began = time.thread_time()
+    read, reads = run.read, dict[bytes, bytes | None]()
+
+    def recorded(key: bytes) -> bytes | None:
+        if key not in reads:  # a key that is read again has the value that will be validated
+            reads[key] = read(key)
+        return reads[key]
+
+    capabilities = SpeculativeCapabilities(run.capabilities)
+    run.read, run.capabilities = recorded, capabilities
+    code, error = host.run(handler, run)
+    if capabilities.void:
+        return None
+    seconds = time.thread_time() - began
+    return SpeculativeRun(code, error, run, reads, capabilities.queries, seconds)
+
+
+def is_valid(speculative: SpeculativeRun, run: Run) -> bool:
+    """Whether `run`, whose turn has come, would be told what the speculative run was told.
+
+    Raises:
+        NodeError: `run.read` failed.
+    """
+    return all(run.read(key) == value for key, value in speculative.reads.items()) and all(
+        _ask(run.capabilities, question, arguments) == answer
+        for question, arguments, answer in speculative.queries
+    )
+
+
+def adopt(speculative: SpeculativeRun, run: Run) -> tuple[int, str]:
+    """Take over the logs, writes and effects of a valid run; return its code and error."""
+    run.logs.extend(speculative.run.logs)
+    run.writes.update(speculative.run.writes)
+    run.effects.extend(speculative.run.effects)
+    return speculative.code, speculative.error
+
+
+def _ask(
+    capabilities: Capabilities, question: str, arguments: Sequence[str]
+) -> tuple[int, str] | str | None:
+    """Ask capabilities about a topic or an API call; return the refusal, or None."""
+    if question == API:
+        return capabilities.api_refusal(arguments[0], arguments[1])
+    try:
+        capabilities.check_topic(arguments[0])
+    except EffectRefusedError as error:
+        return str(error)
+    return None

@@ -228,7 +228,7 @@ class ProjectActor:
         if executor is not None:
             for requester, started in executor.unanswered():
                 requester.answer(LOST if started else NOT_HERE)
-            self.told = {connection for connection, _ in self.answers}
+            self.told |= {connection for connection, _ in self.answers}
         if executor is not None:
             executor.close()
         if store is not None:

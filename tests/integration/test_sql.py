@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.management import User, holder
-from tests.support.nodes import StartNode, message, parts, strategies, until
+from tests.support.nodes import StartNode, alive, message, parts, strategies, until
 from tests.support.shell import Shell
 
 MODULE = (Path(__file__).parents[1] / "modules" / "sql.wat").read_bytes()
@@ -184,7 +184,7 @@ def test_acknowledged_rows_survive_the_death_of_the_project(querying: Querying) 
         assert querying.events(*[querying.insert("c")] * 20) == [0] * 20
     pid = next(p for name, p in parts(querying.node).items() if name == "project")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: parts(querying.node).get("project", pid) != pid or None, "its end")
+    until(lambda: not alive(pid), "its end")
     until(
         lambda: (
             querying.node.send(

@@ -6,7 +6,6 @@ import base64
 import http.client
 import itertools
 import json
-import re
 import signal
 import socket
 import subprocess
@@ -366,13 +365,16 @@ def parts(node: RunningNode) -> dict[str, int]:
 
 
 def worker_of(node: RunningNode, project_id: str = "") -> int:
-    """The worker that has a project's store open, or any project's; 0 when none has."""
-    store = re.compile(rf"/projects/{project_id or '[0-9]+'}/data.mdb")
-    for pid in node.processes():
-        try:
-            comm = Path(f"/proc/{pid}/comm").read_text()
-            if comm.startswith("fb-worker") and store.search(Path(f"/proc/{pid}/maps").read_text()):
-                return pid
-        except OSError:
-            continue
+    """The process of the worker that runs a project, or any project; 0 when none does."""
+    try:
+        health = node.call("GET", "/health")
+    except OSError:  # the gateway does not listen yet
+        return 0
+    if health.status != 200:
+        return 0
+    pids = {row["part"]: row["pid"] for row in health.json["processes"] if "pid" in row}
+    for row in health.json["running"]:
+        pid = pids.get(row.get("worker"), 0)
+        if project_id in ("", row["projectID"]) and pid and alive(pid):
+            return int(pid)
     return 0

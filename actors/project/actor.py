@@ -229,8 +229,7 @@ class ProjectActor:
             for requester, started in executor.unanswered():
                 requester.answer(LOST if started else NOT_HERE)
             self.told |= {connection for connection, _ in self.answers}
-        if executor is not None:
-            executor.close()
+            self._end(executor)
         if store is not None:
             store.close()
         self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=True))
@@ -321,9 +320,14 @@ class ProjectActor:
             if executor.has_work:
                 return  # a body has come meanwhile
             self.closed = True
-        executor.close()
+        self._end(executor)
         store.close()
         self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=False))
+
+    def _end(self, executor: ProjectExecutor) -> None:
+        """Close all but the store. What waits for a `RESUME` still waits in the next actor."""
+        self.told |= {link.connection for link in self._links.values() if executor.holds(link)}
+        executor.close()
 
     def _checkpoint_due(self, now: float) -> bool:
         store = self._store

@@ -139,6 +139,10 @@ class ProjectExecutor:
             self._look_ahead.use(configuration.env, configuration.applets.values())
         self._version = version
 
+    def holds(self, requester: Requester) -> bool:
+        """Whether MQTT events of a gateway are refused until it resumes."""
+        return requester in self._order.held
+
     def close(self) -> None:
         """Close everything but the store; uncommitted writes to the database are dropped."""
         if self._look_ahead is not None:

@@ -115,7 +115,7 @@ def attach(slot: int) -> None:
         here.row = private_row()
 
 
-PROJECTS = "projects"  # the part name of the rows that projects share
+PROJECTS = "projects"  # the kind of the rows that projects share: `projects:12` while 12 uses it
 NO_ROW = -1
 
 
@@ -124,7 +124,7 @@ class RowAllocator:
     """Assigns rows to parts.
 
     A fixed part keeps its row. The first `named` projects also get rows of their own and keep
-    them. All other projects borrow any row that no project uses at the time.
+    them. All other projects borrow any row that no project uses at the time; its counters go on.
     """
 
     rows: int = ROWS
@@ -144,7 +144,8 @@ class RowAllocator:
         if self._projects_named < self.named:
             self._projects_named += 1
             return self._keep(part)
-        return (self._free.pop() if self._free else self._new()), PROJECTS
+        project_id = part.partition(":")[2]
+        return (self._free.pop() if self._free else self._new()), f"{PROJECTS}:{project_id}"
 
     def release(self, part: str, slot: int) -> None:
         """Release the row of a process that has ended."""

@@ -16,6 +16,7 @@ from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.metrics.processes import read_stat
 from fieldbrook.observability import metrics, metrics_table
 from fieldbrook.observability.health import MEANINGS, Condition
+from fieldbrook.observability.metrics_table import PROJECTS
 
 _PROCESSES_LIMIT = 200  # reading one of them takes about 20 us of the gateway's loop
 
@@ -127,8 +128,8 @@ def _process(
 ) -> ProcessRow:
     usage = read_stat(pid) if pid else None
     state = states.get(part) or ("up" if usage else "resting")
-    _, _, project_id = part.partition("project:")
-    project = context.reader.project(int(project_id)) if project_id.isdecimal() else None
+    kind, _, name = part.partition(":")
+    project = context.reader.project(int(name)) if kind in ("project", PROJECTS) else None
     row = ProcessRow(
         part=part, project=project.name if project else UNSET, state=state, restarts=restarts
     )

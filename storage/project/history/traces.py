@@ -24,12 +24,14 @@ class EventTrace(msgspec.Struct, array_like=True, frozen=True):
     """The host calls of one event in order; `omitted` calls after them were not kept.
 
     `place` is the event's place in the history; in a batch that is not written yet, it is the
-    event's index among the events of the batch.
+    event's index among the events of the batch. `runs` has strategy and microseconds of each run;
+    traces of early versions of the node have none.
     """
 
     place: int
     calls: list[HostCall]
     omitted: int = 0
+    runs: list[tuple[int, int]] = []
 
 
 class Traces:

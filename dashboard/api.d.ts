@@ -278,8 +278,8 @@ export type EventBatch = { events: EventMessage[] };
 /** One result per message, in the same order. */
 export type EventBatchReply = ({ projectName: string; pubID?: string; pubName?: string; eventID: string; errMsg?: string; wasmResults: EventHandled[] | null; replayed?: boolean })[];
 
-/** The host calls of an event's handlers in order; `omitted` calls after them were not kept. */
-export type EventCalls = { calls: TracedCall[]; omitted: number };
+/** The host calls of an event's handlers in order; `omitted` calls after them were not kept. Traces of early versions of the node have no `runs`. */
+export type EventCalls = { calls: TracedCall[]; omitted: number; runs: TracedRun[] };
 
 /** An event with all its details. `payload` is base64, and absent when it is not kept. `trace` is there while the trace of a traced event is kept, for access keys with READONLY on Wasm Log and on Project Config. */
 export type EventDetails = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; traced?: boolean; payload?: string; trace?: EventCalls; logs: LogLine[]; effects: Effect[]; transactions: SentTransaction[]; refusals: RefusedEvent[] };
@@ -454,8 +454,8 @@ export type ProjectRates = { events: number; failed: number };
 /** A project with its configurations. `channelState`: the node listens to its topic. `dedicated`: it has a worker of its own. */
 export type ProjectReply = { projectID: string; accountID: string; name: string; version?: string; protocol?: string; description?: string; public: boolean; dedicated: boolean; envs: EnvironmentReply; database: DatabaseReply; flow?: StoredFlow; channelState: boolean; createdAt: string; updatedAt: string };
 
-/** A project in a list, with its applets, their modules and their instances. */
-export type ProjectRow = { projectID: string; projectName: string; applets: AppletRow[]; createdAt: string; updatedAt: string };
+/** A project in a list, with its applets, their modules and their instances. `owner` is the name of its account, in lists of several accounts. `deadLetters` is there if it was asked for, and the project's store can be read. */
+export type ProjectRow = { projectID: string; projectName: string; accountID: string; applets: AppletRow[]; owner?: string; deadLetters?: number; createdAt: string; updatedAt: string };
 
 /** A page of projects with their applets; `total` counts all matching projects. */
 export type ProjectRows = { data: ProjectRow[]; total: number };
@@ -550,7 +550,7 @@ export type SendFlow = { kind: string; delivered: number; refused: number; waiti
 /** A transaction that an event has sent. */
 export type SentTransaction = { transactionID: string; chainID: number; state: string; hash: string };
 
-/** The names, and as many columns and one more: the times in Unix seconds come first. A value is null where nothing was measured. `projects` has the latest rates of the caller's projects by name, for those that have figures of their own. */
+/** The names, and as many columns and one more: the times in Unix seconds come first. A value is null where nothing was measured. `projects` has the latest rates of the caller's projects by name, of those that have run; at most 1,000, those with the most events. */
 export type SeriesReply = { step: number; names: string[]; columns: ((number | null)[])[]; projects: Record<string, ProjectRates> };
 
 /** All settings of the node, in the order of the documentation. */
@@ -642,6 +642,9 @@ export type TraceState = { remaining: number; until?: string; filter: TraceFilte
 
 /** A call of a host function by a handler. `subject` is a key, a statement, a topic, a variable, the level of a log record, or a request. `result` is what the handler got, wrote, logged or sent; it is absent when there was none, such as for an unknown key. `before` is the value of a key before it was written. `error` is why the call was refused. `atUs` is the time from the start of the run to the call, and `us` the time that the host worked for it; both in microseconds. */
 export type TracedCall = { function: string; subject: Bytes; before?: Bytes; result?: Bytes; error?: string; atUs: number; us: number; strategyID: string };
+
+/** A run of a handler: its microseconds, with host calls and the recording of them. */
+export type TracedRun = { strategyID: string; us: number };
 
 /** A page of traffic limits; `total` counts all matching ones. */
 export type TrafficLimitPage = { data: TrafficLimitReply[]; total: number };
@@ -1442,7 +1445,7 @@ export interface Routes {
   };
   /** The caller's projects with their applets, with the filters of later clients. */
   "GET /project/detail_list": {
-    query: { size?: number; offset?: number; projectID?: string[]; name?: string[]; version?: string[] };
+    query: { size?: number; offset?: number; projectID?: string[]; name?: string[]; version?: string[]; all?: boolean; deadLetters?: boolean };
     body: undefined;
     answer: ProjectRows;
   };
@@ -1701,7 +1704,7 @@ export interface Routes {
   /** Check a module as an upload does, and describe it; nothing is stored. */
   "POST /resource/inspect": {
     query: undefined;
-    body: undefined;
+    body: FormData;
     answer: ModuleInspection;
   };
   /** Always refused: modules are stored on the node, so there is no external URL. */

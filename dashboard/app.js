@@ -4,7 +4,7 @@ import { html, render, useEffect, useErrorBoundary, useState } from './vendor/pr
 import { get } from './core/api.js';
 import { go, path } from './core/route.js';
 import { followSeries } from './core/series.js';
-import { expired, session } from './core/session.js';
+import { expired, isAdmin, session } from './core/session.js';
 import { useLoad } from './core/load.js';
 import { Empty, Lazily, Problem, style, Waiting } from './parts/basics.js';
 import { Toasts } from './parts/toast.js';
@@ -68,7 +68,7 @@ function Guarded({ children }) {
 
 /** @param {{boot: import('./api').DashboardReply}} p */
 function SignedIn({ boot }) {
-  const projects = useLoad((signal) => get('/project/detail_list', { size: 1000 }, { signal }), [session.value?.accountID], 30_000);
+  const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin() }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
   return html`<${Shell} projects=${projects.data?.data ?? []} boot=${boot}><${Page} projects=${projects} /></${Shell}>
     ${expired.value && html`<${Lazily} load=${signIn} part="SignInAgain" boot=${boot} />`}`;

@@ -33,9 +33,11 @@ function Item({ to: href, icon: name, children, extra = null, exact = false }) {
 /** @param {{projects: import('./api').ProjectRow[]}} p */
 function Navigation({ projects }) {
   const now = rates.value;
+  const isOthers = (/** @type {import('./api').ProjectRow} */ one) => Number(one.accountID !== session.value?.accountID);
+  const shown = projects.toSorted((a, b) => isOthers(a) - isOthers(b)).slice(0, SHOWN);
   return html`<${Item} to="/" icon="pulse" exact>${words.overview}</${Item}>
     <h2><a href="/projects">${words.projects}</a></h2>
-    ${projects.slice(0, SHOWN).map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}</${Item}>`)}
+    ${shown.map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}</${Item}>`)}
     <${Item} to="/projects" icon="list" exact>${words.allProjects}</${Item}>
     <h2>${words.node}</h2>
     ${Object.entries(words.nodePages).filter(([page]) => isAdmin() || !FOR_ADMINS.has(page)).map(([page, title]) => html`<${Item} to=${`/node/${page}`} icon=${/** @type {any} */ (ICONS)[page]}>${title}</${Item}>`)}

@@ -385,7 +385,7 @@ def _fields(route: Any) -> str:
             ]
             parts.append(f"{where}: {', '.join(names)}")
     if route.upload:
-        parts.insert(0, "multipart with `file` and `info`")
+        parts.insert(0, f"multipart with `file`{' and `info`' if route.body else ''}")
     return "; ".join(parts)
 
 

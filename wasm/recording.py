@@ -38,10 +38,14 @@ class RecordLimits(NamedTuple):
 
 
 class Recorder:
-    """Keeps host calls in order, the first ones up to the limits; `omitted` counts the others."""
+    """Keeps host calls in order, the first ones up to the limits; `omitted` counts the others.
+
+    `runs` has the strategy of each run that has ended, and its microseconds.
+    """
 
     def __init__(self, limits: RecordLimits) -> None:
         self.calls: list[HostCall] = []
+        self.runs: list[tuple[int, int]] = []
         self.omitted = 0
         self.size = 0
         self._limits = limits
@@ -59,6 +63,10 @@ class Recorder:
         run.effects = _Effects(self)
         run.logs = _Logs(self)
         run.capabilities = _Capabilities(self, run.capabilities)
+
+    def end(self) -> None:
+        """Keep how long the run has taken, host calls and recording included."""
+        self.runs.append((self._strategy_id, _since(self._began)))
 
     def session(self, session: SqlSession) -> SqlSession:
         """Return a session that records the statements of another one."""

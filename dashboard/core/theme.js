@@ -26,6 +26,7 @@ export function toggleTheme() {
  */
 export function colour(name, alpha = 1) {
   const probe = document.body.appendChild(document.createElement('i'));
+  probe.style.forcedColorAdjust = 'none'; // else all lines of a chart have the colour of text
   probe.style.color = `color-mix(in srgb, var(${name}) ${alpha * 100}%, transparent)`;
   const value = getComputedStyle(probe).color;
   probe.remove();

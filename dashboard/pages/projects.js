@@ -1,18 +1,21 @@
 // @ts-check
 /** All projects of the account: create, import, open. */
 import { html, useState } from '../vendor/preact.js';
-import { call, post } from '../core/api.js';
-import { rate } from '../core/format.js';
+import { call, get, post } from '../core/api.js';
+import { count, quoted, rate } from '../core/format.js';
+import { useLoad } from '../core/load.js';
 import { filter, go, query, to } from '../core/route.js';
 import { rates } from '../core/series.js';
+import { isAdmin, session } from '../core/session.js';
 import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table } from '../parts/basics.js';
 import { AsCommand } from '../parts/code.js';
 import { Dialog } from '../parts/dialog.js';
 import { Field, Form } from '../parts/form.js';
 import { say } from '../parts/toast.js';
-import { quoted } from '../core/format.js';
 import * as words from '../words/en/projects.js';
 import { actions } from '../words/en/common.js';
+
+const EVERY_MS = 15_000;
 
 /** @param {{onClose: () => void, changed: () => void}} p */
 function NewProject({ onClose, changed }) {
@@ -46,17 +49,28 @@ function ImportProject({ onClose, changed }) {
     <label class="check"><input type="checkbox" name="tokens" />${words.newTokens}</label></${Form}><${AsCommand} text="fieldbrook project import FILE" /></${Dialog}>`;
 }
 
-/** @param {{rate: number}} p failed runs a second */
-const Failed = ({ rate: value }) => html`<td class="num">${value > 0 ? html`<span class="error">${rate(value)}</span>` : html`<span class="dim">0</span>`}</td>`;
+/** A number that is red unless it is 0. @param {{value: number | undefined, text: (value: number) => string, href?: string}} p */
+const Bad = ({ value = 0, text, href }) => html`<td class="num">${value > 0 ? (href ? html`<a class="error" href=${href}>${text(value)}</a>` : html`<span class="error">${text(value)}</span>`) : html`<span class="dim">0</span>`}</td>`;
 
 /** @param {{list: import('../api').ProjectRow[]}} p */
-const List = ({ list }) => html`<${Table} label=${words.title} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.failed, 'num'], [words.columns.applets], [words.columns.created], [words.columns.id], [actions, 'hidden']]}>
-  ${list.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td><td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Failed} rate=${rates.value[one.projectName]?.failed ?? 0} />
+function List({ list }) {
+  const { columns } = words;
+  const several = list.some((one) => one.accountID !== session.value?.accountID);
+  const headings = /** @type {[string, string?][]} */ ([[columns.name], ...(several ? [[columns.owner]] : []), [columns.events, 'num'], [columns.failed, 'num'], [columns.letters, 'num'], [columns.applets], [columns.created], [columns.id], [actions, 'hidden']]);
+  const row = (/** @type {import('../api').ProjectRow} */ one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td>${several && html`<td class="cut" title=${one.owner}>${one.owner}</td>`}
+    <td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Bad} value=${rates.value[one.projectName]?.failed} text=${rate} /><${Bad} value=${one.deadLetters} text=${count} href=${to('projects', one.projectName, 'letters')} />
     <td><span class="line">${(one.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
-    <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`)}</${Table}>`;
+    <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`;
+  return html`<${Table} label=${words.title} columns=${headings}>${list.map(row)}</${Table}>`;
+}
 
-/** @param {{projects: import('../core/load.js').Loaded<import('../api').ProjectRows>}} p as `GET /project/detail_list` answers them */
-export function Page({ projects }) {
+/** @param {{changed: () => void}} p */
+export function Page({ changed }) {
+  const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin(), deadLetters: true }, { signal }), [], EVERY_MS);
+  const changedHere = () => {
+    changed();
+    projects.again();
+  };
   const dialog = query.value.new ? 'new' : query.value.import ? 'import' : '';
   const close = () => filter({ new: '', import: '' });
   const wanted = (query.value.name ?? '').toLowerCase();
@@ -68,5 +82,5 @@ export function Page({ projects }) {
         const list = data.filter((one) => one.projectName.toLowerCase().includes(wanted));
         return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}</${Empty}>`;
       }}</${Show}></${Card}>
-    ${dialog === 'new' && html`<${NewProject} onClose=${close} changed=${projects.again} />`}${dialog === 'import' && html`<${ImportProject} onClose=${close} changed=${projects.again} />`}</div>`;
+    ${dialog === 'new' && html`<${NewProject} onClose=${close} changed=${changedHere} />`}${dialog === 'import' && html`<${ImportProject} onClose=${close} changed=${changedHere} />`}</div>`;
 }

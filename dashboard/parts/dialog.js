@@ -1,6 +1,6 @@
 // @ts-check
 /** Dialogs in the middle and panels at the side. */
-import { html, useEffect, useRef } from '../vendor/preact.js';
+import { html, useEffect, useLayoutEffect, useRef } from '../vendor/preact.js';
 import { Icon } from './basics.js';
 import { closeLabel } from '../words/en/common.js';
 
@@ -12,7 +12,8 @@ import { closeLabel } from '../words/en/common.js';
  */
 export function Dialog({ title, onClose, children, side = false, must = false, kind = '' }) {
   const ref = useRef(/** @type {any} */ (null));
-  useEffect(() => {
+  // Before the next frame: keys that are pressed at once belong to the dialog, or to its opener.
+  useLayoutEffect(() => {
     const opener = /** @type {HTMLElement | null} */ (document.activeElement);
     const dialog = ref.current;
     if (side) dialog.show();

@@ -186,6 +186,7 @@ class Client:
 
         Raises:
             RefusedError, UnreachableError: as for `call`.
+            InvalidAnswerError: the answer is no stream of events.
         """
         from http.client import HTTPException
 
@@ -199,6 +200,8 @@ class Client:
             if answer.status != 200:
                 raise _refusal(request, answer.status, kind, answer.read(_CHUNK_BYTES))
             self.last_answered = request.name
+            if not kind.startswith("text/event-stream"):
+                raise InvalidAnswerError(f"{self.server} cannot follow {request.name}")
             while line := answer.readline(_LINE_LIMIT_BYTES):
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
         except (OSError, HTTPException) as error:

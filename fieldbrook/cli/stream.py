@@ -1,17 +1,17 @@
-"""Messages of the node's stream, as server-sent events."""
+"""What the node sends as it comes, as server-sent events."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fieldbrook.cli.client import Client
 from fieldbrook.cli.errors import RefusedError
 
 
-def follow(client: Client, **query: object) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a topic as they come; see the route `/stream`.
+def follow(client: Client, path: Sequence[str], **query: object) -> Iterator[dict[str, Any]]:
+    """Yield what a route sends as it comes: the route `/stream`, or a log with `follow=true`.
 
     The node ends a stream when the login does, or after `token_lifetime_s`; then it is opened
     again where it was.
@@ -19,14 +19,18 @@ def follow(client: Client, **query: object) -> Iterator[dict[str, Any]]:
     Raises:
         RefusedError: the node does not let this login follow the topic, or no longer.
         UnreachableError: the node cannot be reached, or has ended.
+        InvalidAnswerError: the node's answer is no stream.
     """
     while True:
-        for line in client.lines(["stream"], query):
+        place = ""
+        for line in client.lines(path, query):
+            if line.startswith("id: "):
+                place = line.removeprefix("id: ")
             if not line.startswith("data: "):
                 continue
             message = json.loads(line.removeprefix("data: "))
             if "error" in message:
                 raise RefusedError(int(message["error"]["code"]) // 1_000_000, message["error"])
-            if message.get("place"):
-                query["after"] = message["place"]
             yield message
+            if place:
+                query["after"] = place

@@ -123,7 +123,7 @@ def attached_row(slot: int) -> memoryview[float]:
     return private_row()
 
 
-PROJECTS = "projects"  # the part name of the rows that projects share
+PROJECTS = "projects"  # the kind of the rows that projects share: `projects:12` while 12 uses it
 DEDICATED = "worker:p"  # and the id of its project: the part name of a worker with one project
 NO_ROW = -1
 
@@ -134,7 +134,8 @@ class RowAllocator:
 
     A fixed part keeps its row. The first `named` projects also get rows of their own and keep
     them. All other projects borrow any row that no project uses at the time, and so do dedicated
-    workers: a row never passes from one kind to the other, so that the sum of each only grows.
+    workers; its counters go on. A row never passes from one kind to the other, so that the sum
+    of each only grows.
     """
 
     rows: int = ROWS
@@ -156,7 +157,7 @@ class RowAllocator:
         if self._projects_named < self.named:
             self._projects_named += 1
             return self._keep(part)
-        return self._borrow(PROJECTS), PROJECTS
+        return self._borrow(PROJECTS), f"{PROJECTS}:{part.partition(':')[2]}"
 
     def release(self, part: str, slot: int) -> None:
         """Release the row of a process or a project that has ended."""

@@ -141,7 +141,7 @@ class HttpGateway(GatewayActor):
         self._series: SeriesReader = RemoteSeries(self.run_dir)
         answers: dict[str, Answer] = {PUBLISHERS: answer_publishers}
         if self.part == SAMPLER:
-            series = node_series(self.settings.data)
+            series = node_series(self.settings.data, self._reader)
             self._sampling = start_sampling(series)
             self._series = local = LocalSeries(series)
             answers[SERIES] = local.answer

@@ -195,7 +195,7 @@ _PROJECTS, _DEDICATED = ("project",), ("worker:dedicated",)
 def _group(by: str, part: str) -> tuple[str, ...] | None:
     """The labels of a row in a family; None when the row does not belong to it."""
     kind, _, name = part.partition(":")
-    is_project = kind == "project" or part == metrics_table.PROJECTS
+    is_project = kind in ("project", metrics_table.PROJECTS)
     if by == GATEWAY:
         return (kind,) if kind in _GATEWAYS else None
     if by == CHAIN:
@@ -205,7 +205,7 @@ def _group(by: str, part: str) -> tuple[str, ...] | None:
             return _DEDICATED
         return _PROJECTS if is_project else (part,)
     if by == PROJECT:
-        return (name,) if is_project else None
+        return (name if kind == "project" else "",) if is_project else None
     return ()
 
 

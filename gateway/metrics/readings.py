@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import add
 
 from fieldbrook.gateway.metrics.processes import GATEWAYS, PROJECTS, REST, Usage
+from fieldbrook.gateway.metrics.rings import NOTHING, Rates
 from fieldbrook.observability import metrics
 from fieldbrook.observability.metrics import Family
 from fieldbrook.observability.metrics_table import Table
@@ -44,7 +45,6 @@ _FAILED = _columns(_family("fieldbrook_handler_failures"))
 _REFUSED = _columns(_family(metrics.REFUSED_NAME))
 _QUEUES = (metrics.QUEUE_EVENTS, metrics.EVENTS_IN_FLIGHT, metrics.MQTT_BACKLOG)
 _PROJECT_KINDS = frozenset({"project", "projects"})
-_NOTHING = (0.0, 0.0)
 _AT = {name: at for names in (RATES, LEVELS) for at, name in enumerate(names)}
 _EVENTS_AT, _FAILED_AT = _AT["events"], _AT["failed"]
 _LETTERS_AT, _OUTBOX_AT = _AT["deadLetters"], _AT["outbox"]
@@ -54,8 +54,8 @@ _LETTERS_AT, _OUTBOX_AT = _AT["deadLetters"], _AT["outbox"]
 class Reading:
     """Totals since the node's start, and levels at this moment.
 
-    `at` is in Unix seconds. `projects` has the events and the failed runs of each project with a
-    row of its own.
+    `at` is in Unix seconds. `projects` has a project's id, its events and its failed runs by the
+    row of the table that it uses; projects without a row of their own take turns in one.
     """
 
     at: float
@@ -63,16 +63,16 @@ class Reading:
     events: list[float] = field(default_factory=lambda: [0.0] * _EVENT.columns)
     commits: list[float] = field(default_factory=lambda: [0.0] * _COMMIT.columns)
     levels: list[float] = field(default_factory=lambda: [0.0] * len(LEVELS))
-    projects: dict[int, tuple[float, float]] = field(default_factory=dict)
+    projects: dict[int, tuple[int, float, float]] = field(default_factory=dict)
 
 
 def read_table(table: Table, at: float) -> tuple[Reading, list[tuple[str, int]]]:
     """Read the table: totals and levels, and the part and pid of each running process."""
     reading, running = Reading(at), []
-    for part, pid, row in table.views():
+    for number, (part, pid, row) in enumerate(table.views()):
         kind, _, name = part.partition(":")
         if kind in _PROJECT_KINDS:
-            _add_project(reading, name, row)
+            _add_project(reading, number, name, row)
             continue
         if pid:
             running.append((part, pid))
@@ -80,7 +80,7 @@ def read_table(table: Table, at: float) -> tuple[Reading, list[tuple[str, int]]]
     return reading, running
 
 
-def _add_project(reading: Reading, name: str, row: memoryview[float]) -> None:
+def _add_project(reading: Reading, number: int, name: str, row: memoryview[float]) -> None:
     events, failed = row[metrics.PROJECT_EVENTS], sum(row[_FAILED].tolist())
     totals, levels = reading.totals, reading.levels
     totals[_EVENTS_AT] += events
@@ -89,7 +89,7 @@ def _add_project(reading: Reading, name: str, row: memoryview[float]) -> None:
     levels[_LETTERS_AT] += row[metrics.DEAD_LETTERS]
     levels[_OUTBOX_AT] += row[metrics.OUTBOX_PENDING]
     if name.isdecimal():
-        reading.projects[int(name)] = events, failed
+        reading.projects[number] = int(name), events, failed
 
 
 def _add_part(reading: Reading, kind: str, row: memoryview[float]) -> None:
@@ -131,18 +131,24 @@ def figures(before: Reading, now: Reading, highest: Sequence[float]) -> list[flo
     return [*rates, *times, *highest]
 
 
-def project_figures(before: Reading, now: Reading) -> dict[int, tuple[float, float]]:
-    """Events and failed runs per second between two readings, by project."""
-    took_s = now.at - before.at
-    found, known = {}, before.projects
-    for project_id, new in now.projects.items():
-        old = known.get(project_id, _NOTHING)
-        found[project_id] = (
-            _NOTHING  # most projects, most of the time
-            if new == old
-            else (max(0.0, new[0] - old[0]) / took_s, max(0.0, new[1] - old[1]) / took_s)
-        )
+def project_counts(before: Reading, now: Reading) -> dict[int, Rates]:
+    """Events and failed runs between two readings by project, of those that had any.
+
+    A project that has just taken over a row gets what came in it since the reading before: a
+    project leaves its row when it had no events for long.
+    """
+    found: dict[int, Rates] = {}
+    for number, (project_id, *new) in now.projects.items():
+        _, *old = before.projects.get(number, (0, *NOTHING))
+        if new != old:
+            counts = max(0.0, new[0] - old[0]), max(0.0, new[1] - old[1])
+            found[project_id] = added(found.get(project_id, NOTHING), counts)
     return found
+
+
+def added(one: Rates, other: Rates) -> Rates:
+    """The sums of two pairs."""
+    return one[0] + other[0], one[1] + other[1]
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float:

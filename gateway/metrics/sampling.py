@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from fieldbrook.core.errors import StoreError
 from fieldbrook.gateway.metrics.series import Series
 from fieldbrook.observability import metrics_table
+from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0
 
 
-def node_series(data: Path) -> Series:
+def node_series(data: Path, reader: RegistryReader) -> Series:
     """The series of a node: its metrics table, and the embedded broker, which has no row in it."""
     return Series(
-        lambda: metrics_table.shared.table, partial(_broker, data / "broker" / "nats.pid")
+        lambda: metrics_table.shared.table,
+        partial(_broker, data / "broker" / "nats.pid"),
+        Accounts(reader),
     )
+
+
+class Accounts:
+    """The accounts that own projects, which do not change hands."""
+
+    def __init__(self, reader: RegistryReader) -> None:
+        self._reader = reader
+        self._known: dict[int, int] = {}
+
+    def __call__(self, project_id: int) -> int | None:
+        """The account of a project; None if it is gone, or the registry cannot be read."""
+        known = self._known.get(project_id)
+        if known is None:
+            with contextlib.suppress(StoreError):
+                project = self._reader.project(project_id)
+                if project is not None:
+                    known = self._known[project_id] = project.account_id
+        return known
 
 
 def _broker(pid_file: Path) -> Sequence[tuple[str, int]]:

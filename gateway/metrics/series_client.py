@@ -22,15 +22,16 @@ SERIES = "series"
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What to read; times are Unix seconds.
 
-    `step_s` 0 is the finest step that reaches back to `begin`. Without `project_ids` the figures
-    are those of the node, else sums over these projects.
+    `step_s` 0 is the finest step that reaches back to `begin`. The figures are those of a project
+    or the sums of an account if one is given, else those of the node.
     """
 
     names: Sequence[str]
     begin: float
     end: float
     step_s: int = 0
-    project_ids: list[int] | None = None
+    project_id: int | None = None
+    account_id: int | None = None
 
 
 class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -44,16 +45,18 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     rates: dict[int, tuple[float, float]]
 
 
-async def read_series(series: Series, query: SeriesQuery) -> SeriesAnswer:
+def read_series(series: Series, query: SeriesQuery) -> SeriesAnswer:
     """Read the series in this process's memory."""
     step_s = query.step_s or series.fitting(query.begin, time.time())
     step = series.step(step_s)
-    if query.project_ids is None:
-        columns = step.of_node(query.names, query.begin, query.end)
+    span = query.names, query.begin, query.end
+    if query.project_id is not None:
+        columns = step.of_owner(step.projects, query.project_id, *span)
+    elif query.account_id is not None:
+        columns = step.of_owner(step.accounts, query.account_id, *span)
     else:
-        span = query.names, query.begin, query.end
-        columns = await step.of_projects(query.project_ids, *span)
-    return SeriesAnswer(step_s=step_s, columns=columns, rates=dict(series.step(1).rates))
+        columns = step.of_node(*span)
+    return SeriesAnswer(step_s=step_s, columns=columns, rates=series.rates())
 
 
 class LocalSeries:
@@ -64,7 +67,7 @@ class LocalSeries:
 
     async def read(self, query: SeriesQuery) -> SeriesAnswer:
         """See `read_series`."""
-        return await read_series(self._series, query)
+        return read_series(self._series, query)
 
     async def answer(self, argument: Any) -> Any:
         """Answer the question `SERIES` of another process."""

@@ -176,6 +176,13 @@ def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> Dead
     return None if data is None else _decode(data)
 
 
+def newest_letter(txn: Transaction, database: lmdb._Database) -> tuple[int, int]:
+    """Return the number of the newest letter, 0 without one, and the count of all."""
+    cursor = txn.cursor(db=database)
+    number = from_key(cursor.key()) if cursor.last() else 0
+    return number, int(txn.stat(database)["entries"])
+
+
 def read_letters(
     txn: Transaction,
     database: lmdb._Database,

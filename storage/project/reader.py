@@ -24,6 +24,7 @@ from fieldbrook.storage.project.dead_letters import (
     LetterRange,
     NumberedDeadLetter,
     group_letters,
+    newest_letter,
     read_letter,
     read_letters,
     select_letters,
@@ -113,6 +114,11 @@ class ProjectStoreReader:
         """Return a page of dead letters, and the count of all; see `dead_letters.read_letters`."""
         with self._letters() as (txn, database):
             return read_letters(txn, database, before, limit, wanted) if database else ([], 0)
+
+    def newest_dead_letter(self) -> tuple[int, int]:
+        """Return the number of the newest dead letter, and the count of all; it decodes none."""
+        with self._letters() as (txn, database):
+            return newest_letter(txn, database) if database else (0, 0)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """Return the dead letter with this number, or None."""

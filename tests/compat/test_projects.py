@@ -259,6 +259,11 @@ def test_lists_are_the_callers_own_and_an_administrators_has_everybodys(
     assert ada("GET", "/project/datalist?name=his").json == {"data": [], "total": 0}
     assert root("GET", "/project/datalist").json["total"] == 3
     assert root("GET", "/project/detail_list").json["total"] == 1
+    everybodys = root("GET", "/project/detail_list?all=true&deadLetters=true").json["data"]
+    assert [(row["projectName"], row["owner"], row["deadLetters"]) for row in everybodys] == [
+        *(("roots", "root", 0), ("his", "bob", 0), ("hers", "ada", 0))
+    ]
+    assert ada("GET", "/project/detail_list?all=true").status == 401
     assert bob("GET", "/project/x/hers/data").key == "ProjectNotFound"
     assert bob("DELETE", "/project/x/hers").key == "ProjectNotFound"
     assert root("GET", "/project/x/hers/data").status == 200

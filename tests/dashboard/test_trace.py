@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.dashboard.conftest import Open
@@ -41,3 +43,6 @@ def test_a_story_starts_a_trace_and_the_next_one_shows_host_calls(
         "1 → 2",
     ]
     calls.get_by_role("row").filter(has_text="count=2 payload=21.5").wait_for()
+    page.get_by_role("listitem").filter(
+        has_text=re.compile(r"returned 0 after [\d.]+ (µs|ms)")
+    ).wait_for()

@@ -147,6 +147,9 @@ def test_a_traced_event_tells_keys_with_their_values_before_and_after_variables_
     assert times == sorted(times)
     (result,) = details["results"]
     assert {call["strategyID"] for call in details["trace"]["calls"]} == {result["strategyID"]}
+    (ran,) = details["trace"]["runs"]
+    assert ran["strategyID"] == result["strategyID"]
+    assert ran["us"] >= times[-1]
     assert tracing.row(traced)["traced"] is True
 
 

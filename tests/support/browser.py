@@ -46,13 +46,15 @@ class Visit:
         scheme: str = "light",
         *,
         expected: Sequence[str] = (),
+        watch: str = "",
         **options: Any,
     ) -> None:
-        """`expected` are parts of console errors that the test provokes."""
+        """`expected` are parts of console errors that the test provokes, `watch` is a script that
+        runs in each page before its own."""
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, **options
         )
-        self.context.add_init_script(_COLLECT_VIOLATIONS)
+        self.context.add_init_script(_COLLECT_VIOLATIONS + watch)
         self.address = address
         self.expected = list(expected)
         self.requests: list[str] = []

@@ -169,6 +169,9 @@ class MemoryStore:
     ) -> tuple[list[NumberedDeadLetter], int]:
         return [], 0
 
+    def newest_dead_letter(self) -> tuple[int, int]:
+        return 0, 0
+
     def dead_letter_groups(self, wanted: LetterFilter) -> list[LetterGroup]:
         return []
 

@@ -144,8 +144,10 @@ class HandlerRunner:
         )
         tracing, speculation = self.tracing, self.speculation
         if tracing is not None and tracing.begin(event, target.strategy_id, run, self.database):
-            speculation = None  # a speculative run has no host calls to record
-        if speculation is None:
+            # A speculative run has no host calls to record.
+            code, error = self._execute(target, run)
+            tracing.end(event)
+        elif speculation is None:
             code, error = self._execute(target, run)
         else:
             code, error = self._run_speculatively(speculation, target, event, run)

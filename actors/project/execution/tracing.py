@@ -101,10 +101,17 @@ class Tracing:
             run.sql = recorder.session(database)
         return True
 
+    def end(self, event: WireEvent) -> None:
+        """Note that the run which `begin` records has ended."""
+        self._kept[id(event)][1].end()
+
     def take(self, event: WireEvent, index: int) -> EventTrace | None:
         """Remove and return the trace of an event, which has this index among its records."""
         kept = self._kept.pop(id(event), None)
-        return None if kept is None else EventTrace(index, kept[1].calls, kept[1].omitted)
+        if kept is None:
+            return None
+        recorder = kept[1]
+        return EventTrace(index, recorder.calls, recorder.omitted, recorder.runs)
 
     def settle(self) -> None:
         """Begin another batch."""

@@ -6,6 +6,7 @@ import { attempt } from '../../core/load.js';
 import { clock, duration, moment, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
 import { Badge, Card, Empty, Problem, Waiting } from '../../parts/basics.js';
+import { Menu } from '../../parts/menu.js';
 import { Counts, Newer, PauseButton, useTail } from '../../parts/live.js';
 import { Rows } from '../../parts/rows.js';
 import { StoryPage, StoryPanel } from './story.js';
@@ -43,7 +44,7 @@ function Filters({ applets, publishers }) {
     <${Choice} name="publisher" all=${words.allPublishers} options=${publishers.map((one) => [one.key, one.name])} />
     <${Choice} name="outcome" all=${words.allOutcomes} options=${Object.entries(words.outcomes)} />
     <${Choice} name="source" all=${words.allSources} options=${Object.entries(words.sources)} />
-    <details class="menu"><summary class="button">${query.value.begin || query.value.end ? words.between : words.anyTime}</summary><div class="menu-body"><${Time} name="begin" label=${words.from} /><${Time} name="end" label=${words.until} /></div></details>
+    <${Menu} label=${query.value.begin || query.value.end ? words.between : words.anyTime}><${Time} name="begin" label=${words.from} /><${Time} name="end" label=${words.until} /></${Menu}>
     ${chosen && html`<button type="button" class="ghost" onClick=${() => filter(Object.fromEntries([...FILTERS, 'begin', 'end'].map((name) => [name, ''])))}>${words.clear}</button>`}`;
 }
 

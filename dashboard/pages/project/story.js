@@ -11,6 +11,7 @@ import { Dialog } from '../../parts/dialog.js';
 import { say } from '../../parts/toast.js';
 import { HostCalls } from './host_calls.js';
 import * as words from '../../words/en/events.js';
+import { microseconds } from '../../words/en/host_calls.js';
 
 const segment = encodeURIComponent;
 
@@ -28,9 +29,9 @@ function Payload({ base64, size: length }) {
 /** @typedef {import('../../api').EventDetails} Details */
 /** @typedef {import('../../api').EventRow & Partial<Details>} Row as a list has it, or with its details */
 
-/** @param {{result: import('../../api').HandlerResult}} p */
-const Run = ({ result }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
-    <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>`}>
+/** @param {{result: import('../../api').HandlerResult, us?: number}} p us: how long the run took, if it was traced */
+const Run = ({ result, us }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
+    <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>${us != null && html` <span class="dim">${words.afterTime(microseconds(us))}</span>`}`}>
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
 
 /** @param {{rows: import('../../api').LogLine[]}} p */
@@ -55,7 +56,7 @@ function Steps({ project, row, publisher, details }) {
     ${refusals.map((refusal) => html`<${Step} kind="bad" at=${refusal.refusedAt} title=${html`<strong>${words.refused}</strong> ${refusal.error}`}><p>${refusal.reason}</p></${Step}>`)}
     ${row.error && html`<${Step} kind="bad" title=${html`<strong>${words.refused}</strong> ${row.error}`} />`}
     ${row.again ? html`<${Step} title=${words.again} />` : html`<${Step} kind=${row.results.length ? '' : 'warn'} title=${html`<strong>${words.matched}</strong> ${row.results.length ? words.strategies(row.results.length) : words.nothingHandles(row.eventType)}`}>${!row.results.length && html`<p><a href=${to('projects', project, 'applets')}>${words.addStrategy}</a></p>`}</${Step}>`}
-    ${!row.again && row.results.map((result) => html`<${Run} result=${result} />`)}
+    ${!row.again && row.results.map((result) => html`<${Run} result=${result} us=${details?.trace?.runs.find((run) => run.strategyID === result.strategyID)?.us} />`)}
     ${logs.length > 0 && html`<${Logged} rows=${logs} />`}
     ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} row=${row} traced=${details.trace} />`}
     <${Step} at=${row.handledAt} title=${html`<strong>${words.answered}</strong> ${words.afterTime(duration(time))}`} />

@@ -443,8 +443,8 @@ class Settings(BaseSettings):
         200,
         ge=0,
         le=1_000,
-        description="Number of projects with metrics of their own in /metrics and /series (there "
-        "200 at most), 18 KiB of memory each. The others share one set of metrics.",
+        description="Number of projects with metrics of their own in /metrics, 4 KiB of memory "
+        "each. The others share one set of metrics.",
     )
     log_level: LogLevel = Field("INFO", description="Lowest level of the log records to write.")
     log_format: Literal["text", "json"] = Field("text", description="Format of the node's log.")

@@ -104,6 +104,9 @@ class ProjectStoreReader(Protocol):
     ) -> tuple[Sequence[NumberedDeadLetter], int]:
         """Dead letters with numbers below `before`, newest first, and how many there are."""
 
+    def newest_dead_letter(self) -> tuple[int, int]:
+        """The number of the newest dead letter, and how many there are."""
+
     def dead_letter_groups(self, wanted: LetterFilter) -> list[LetterGroup]:
         """How many dead letters there are of each reason, applet and handler."""
 

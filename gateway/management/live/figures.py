@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fieldbrook.core.errors import UnavailableError
@@ -19,19 +19,17 @@ _PERIOD_S = 0.75
 
 
 class SeriesReader:
-    """Reads each new sample of the series.
-
-    Args:
-        projects: gives the projects whose sums are read; None for the figures of the node.
-    """
+    """Reads each new sample of the series: of the node, an account, or a project."""
 
     def __init__(
         self,
         context: ManagementContext,
         names: Sequence[str],
-        projects: Callable[[], Sequence[Project] | None],
+        account_id: int | None = None,
+        project: Project | None = None,
     ) -> None:
-        self._context, self._names, self._projects = context, names, projects
+        self._context, self._names = context, names
+        self._account_id, self._project = account_id, project
         self._sampled = time.time()
         self._due = 0.0
         self._latest: Snapshot | None = None
@@ -47,11 +45,15 @@ class SeriesReader:
         """See `channels.Reader`."""
         if time.monotonic() < self._due:
             return None
-        projects = self._projects()
-        project_ids = None if projects is None else [each.project_id for each in projects]
+        project = self._project
         begin = math.nextafter(self._sampled, math.inf)
         query = SeriesQuery(
-            names=self._names, begin=begin, end=begin + 900, step_s=1, project_ids=project_ids
+            names=self._names,
+            begin=begin,
+            end=begin + 900,
+            step_s=1,
+            project_id=None if project is None else project.project_id,
+            account_id=self._account_id,
         )
         try:
             found = await self._context.series.read(query)
@@ -66,7 +68,7 @@ class SeriesReader:
         value = {
             "names": list(self._names),
             "columns": [rounded(column) for column in found.columns],
-            "projects": project_rates(self._context.reader, found.rates, projects),
+            "projects": project_rates(self._context.reader, found.rates, self._account_id, project),
         }
         self._latest = Snapshot(value)
         return self._latest

@@ -43,8 +43,8 @@ class LettersReader:
     def _state(self) -> tuple[int, int]:
         """The number of the newest letter, and how many there are."""
         store = self._store()
-        letters, stored = store.dead_letters(None, 1) if store else ((), 0)
-        return max(self._newest, letters[0].number) if letters else self._newest, stored
+        newest, stored = store.newest_dead_letter() if store else (0, 0)
+        return max(self._newest, newest), stored
 
     async def _since(self, after: int) -> Rows:
         letters: list[NumberedDeadLetter] = []

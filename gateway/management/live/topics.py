@@ -128,13 +128,11 @@ def _project(context: ManagementContext, account: Account, follow: Follow) -> Pr
 
 def _series(context: ManagementContext, account: Account, project: Project | None) -> Source:
     if project is not None:
-        make = partial(SeriesReader, context, PROJECT_NAMES, lambda: [project])
+        make = partial(SeriesReader, context, PROJECT_NAMES, project=project)
         return Source(("series", project.project_id), make, project.project_id)
     if account.role == ADMIN:
-        make = partial(SeriesReader, context, NAMES, lambda: None)
-        return Source(("series", None), make, None)
-    own = partial(context.reader.projects, account.account_id)
-    make = partial(SeriesReader, context, PROJECT_NAMES, own)
+        return Source(("series", None), partial(SeriesReader, context, NAMES), None)
+    make = partial(SeriesReader, context, PROJECT_NAMES, account.account_id)
     return Source(("series of", account.account_id), make, None)
 
 

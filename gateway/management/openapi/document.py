@@ -227,16 +227,21 @@ def _query_parameters(route: Route) -> Iterator[Json]:
 
 
 def _request_body(route: Route) -> Json | None:
+    if route.upload:
+        return _upload(route)
     if route.body is None:
         return None
-    schema = _reference(route.body)
-    if not route.upload:
-        return {
-            "required": any(field.required for field in msgspec.structs.fields(route.body)),
-            "content": {"application/json": {"schema": schema}},
-        }
-    needed = (
-        {"required": ["file", "info"]}
+    return {
+        "required": any(field.required for field in msgspec.structs.fields(route.body)),
+        "content": {"application/json": {"schema": _reference(route.body)}},
+    }
+
+
+def _upload(route: Route) -> Json:
+    """The form of an upload: a module, and what its route takes beside it."""
+    info: Json = {} if route.body is None else {"info": _reference(route.body)}
+    needed: Json = (
+        {"required": ["file", *info]}
         if route.method == "POST"
         else {"anyOf": [{"required": ["file"]}, {"required": ["info"]}]}
     )
@@ -248,14 +253,13 @@ def _request_body(route: Route) -> Json | None:
                 "contentMediaType": "application/wasm",
                 "description": "the module",
             },
-            "info": schema,
+            **info,
         },
         **needed,
     }
-    encoding = {
-        "file": {"contentType": "application/wasm"},
-        "info": {"contentType": "application/json"},
-    }
+    encoding = {"file": {"contentType": "application/wasm"}}
+    if info:
+        encoding["info"] = {"contentType": "application/json"}
     return {
         "required": True,
         "content": {"multipart/form-data": {"schema": form, "encoding": encoding}},

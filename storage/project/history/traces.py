@@ -23,13 +23,15 @@ _ROWS = 1 << 30
 class EventTrace(msgspec.Struct, array_like=True, frozen=True):
     """The host calls of one event in order; `omitted` calls after them were not kept.
 
-    `place` is the event's place in the history; before it is written, it is the index of the event
-    among the events of its batch.
+    `place` is the event's place in the history; before it is written, it is the index
+    of the event among the events of its batch. `runs` has strategy and microseconds of each run;
+    traces of early versions of the node have none.
     """
 
     place: int
     calls: list[HostCall]
     omitted: int = 0
+    runs: list[tuple[int, int]] = []
 
 
 class Traces:

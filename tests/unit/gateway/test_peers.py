@@ -70,7 +70,7 @@ def test_the_series_of_another_process_are_the_same_as_its_own(tmp_path: Path) -
         table.row(0)[0] += 1
     local, remote = LocalSeries(series), RemoteSeries(tmp_path)
     node = SeriesQuery(names=["events", "eventP99Ms"], begin=0, end=1_000, step_s=1)
-    project = SeriesQuery(names=["failed"], begin=0, end=1_000, step_s=1, project_ids=[12])
+    project = SeriesQuery(names=["failed"], begin=0, end=1_000, step_s=1, project_id=12)
 
     async def compare() -> None:
         server = await serve_peers(tmp_path, SAMPLER, {SERIES: local.answer})

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fieldbrook.observability import metrics, metrics_table
-from fieldbrook.observability.metrics_table import NO_ROW, PROJECTS, RowAllocator, Table
+from fieldbrook.observability.metrics_table import NO_ROW, RowAllocator, Table
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +58,11 @@ def test_gauges_end_with_their_process_and_its_pid_does() -> None:
 def test_a_fixed_part_keeps_its_row_and_projects_take_what_is_free() -> None:
     slots = RowAllocator(rows=4)
     assert slots.assign("http:0") == (0, "http:0")
-    assert slots.assign("project:7") == (1, PROJECTS)
-    assert slots.assign("project:8") == (2, PROJECTS)
+    assert slots.assign("project:7") == (1, "projects:7")
+    assert slots.assign("project:8") == (2, "projects:8")
     slots.release("project:7", 1)
     slots.release("http:0", 0)
-    assert slots.assign("project:9") == (1, PROJECTS)
+    assert slots.assign("project:9") == (1, "projects:9")
     assert slots.assign("http:0") == (0, "http:0")
 
 
@@ -70,7 +70,7 @@ def test_as_many_projects_as_are_wanted_have_a_row_of_their_own_and_keep_it() ->
     slots = RowAllocator(rows=8, named=1)
     assert slots.assign("project:7") == (0, "project:7")
     slots.release("project:7", 0)
-    assert slots.assign("project:8") == (1, PROJECTS)
+    assert slots.assign("project:8") == (1, "projects:8")
     assert slots.assign("project:7") == (0, "project:7")
 
 

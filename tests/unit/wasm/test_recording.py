@@ -125,3 +125,14 @@ def test_what_exceeds_a_limit_is_counted_and_values_are_cut() -> None:
         set_key(run, b"k", b"v")
     assert len(small.calls) + small.omitted == 20
     assert 0 < small.size <= 200
+
+
+def test_each_run_has_its_strategy_and_took_longer_than_until_its_last_call() -> None:
+    run, recorder = begun()
+    run.read(b"k")
+    recorder.end()
+    recorder.begin(Run(b""), 4)
+    recorder.end()
+    (first, us), (second, _) = recorder.runs
+    assert (first, second) == (3, 4)
+    assert us >= recorder.calls[0].at_us

@@ -252,7 +252,7 @@ def _show_details(rows: list[dict[str, Any]], answer: dict[str, Any]) -> None:
 
 
 def _follow(client: Client, **query: object) -> None:
-    for message in follow(client, **query):
+    for message in follow(client, ["stream"], **query):
         if current().json:
             click.echo(json.dumps(message, ensure_ascii=False))
             continue

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,16 +13,16 @@ from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import WrongUsageError
 from fieldbrook.cli.options import SharedCommand, project_argument
 from fieldbrook.cli.remote.lookup import open_project
+from fieldbrook.cli.stream import follow
 from fieldbrook.cli.text import printable
 
 _PAGE_ROWS = 1_000  # largest page of the route
-_POLL_S = 0.5
 _LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
 
 
 @click.command(cls=SharedCommand)
 @project_argument
-@click.option("--follow", "-f", is_flag=True, help="Print new rows until Ctrl-C.")
+@click.option("--follow", "-f", "goes_on", is_flag=True, help="Print new rows until Ctrl-C.")
 @click.option(
     "--tail",
     "-n",
@@ -39,7 +37,7 @@ _LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
 @click.option("--from", "begin", metavar="TIME", help="Print only rows from this time on.")
 @click.option("--to", "end", metavar="TIME", help="Print only rows before this time.")
 def logs(
-    project: str, follow: bool, tail: int | None, after: int | None, **filters: str | None
+    project: str, goes_on: bool, tail: int | None, after: int | None, **filters: str | None
 ) -> None:
     """Print the log rows of a project's applets, the oldest first.
 
@@ -52,7 +50,7 @@ def logs(
     start = after if after is not None else -(tail or 20)
     names = {"event": "eventID", "instance": "instanceID"}
     query = {names.get(key, key): value for key, value in filters.items()}
-    for row in _rows(client, project, start, follow, query):
+    for row in _rows(client, project, start, goes_on, query):
         click.echo(json.dumps(row, ensure_ascii=False) if current().json else log_line(row))
 
 
@@ -68,25 +66,25 @@ def log_line(row: dict[str, Any]) -> str:
 
 
 def _rows(
-    client: Client, project: str, after: int, follow: bool, filters: Mapping[str, str | None]
+    client: Client, project: str, after: int, goes_on: bool, filters: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
-    end = None if follow else _last_sequence(client, project)
+    # Rows that are written after the command has started are printed by following only.
+    end = _last_sequence(client, project)
     while True:
         limit = _PAGE_ROWS if after >= 0 else -after
         query = {"after": after, "limit": limit, **filters}
         answer = client.call("GET", ["applet_log", project], query=query)
         for row in items(answer):
-            # Without --follow, rows that were written after the command started are left out.
-            if end is None or int(row["sequence"]) <= end:
+            if int(row["sequence"]) <= end:
                 yield row
         # A search is bounded: without a matching row it may still have come further.
         advanced = int(answer["next"]) > after >= 0
         after = int(answer["next"])
-        if end is not None and (not advanced or after >= end):
-            return
-        if not items(answer) and not advanced:
-            sys.stdout.flush()
-            time.sleep(_POLL_S)
+        if not advanced or after >= end:
+            break
+    if goes_on:
+        query = {"follow": "true", "after": end, "limit": _PAGE_ROWS, **filters}
+        yield from follow(client, ["applet_log", project], **query)
 
 
 def _last_sequence(client: Client, project: str) -> int:

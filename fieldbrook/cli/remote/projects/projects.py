@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fieldbrook.cli.client import Upload
+from fieldbrook.cli.client import Upload, items
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import WrongUsageError, file_error
 from fieldbrook.cli.input import read_file
@@ -20,9 +20,16 @@ from fieldbrook.cli.options import (
     yes_option,
 )
 from fieldbrook.cli.output import show_done, show_fields, show_rows, show_warnings
-from fieldbrook.cli.remote.lookup import open_project, projects
+from fieldbrook.cli.remote.lookup import ALL, open_project
 
-_COLUMNS = {"projectName": "NAME", "projectID": "ID", "applets": "APPLETS", "createdAt": "CREATED"}
+_COLUMNS = {
+    "projectName": "NAME",
+    "projectID": "ID",
+    "applets": "APPLETS",
+    "deadLetters": "DEAD LETTERS",
+    "createdAt": "CREATED",
+}
+_COLUMNS_OF_ALL = {"projectName": "NAME", "owner": "OWNER", **_COLUMNS}
 _FIELDS = {
     "name": "project",
     "projectID": "id",
@@ -61,13 +68,16 @@ def project_create(name: str, description: str, env: tuple[str, ...]) -> None:
 
 
 @project.command("list")
-def project_list() -> None:
-    """List your projects."""
-    rows = projects(current().client())
+@click.option("--all", "everybody", is_flag=True, help="List the projects of all accounts.")
+def project_list(everybody: bool) -> None:
+    """List your projects; administrators can list those of all accounts."""
+    query = {**ALL, "deadLetters": "true", "all": "true" if everybody else None}
+    rows = items(current().client().call("GET", ["project", "detail_list"], query=query))
     if not current().json:
         for row in rows:
             row["applets"] = [item["appletName"] for item in row.get("applets") or []]
-    show_rows(rows, _COLUMNS, "no projects yet: `fieldbrook project create NAME`")
+    columns = _COLUMNS_OF_ALL if everybody else _COLUMNS
+    show_rows(rows, columns, "no projects yet: `fieldbrook project create NAME`")
 
 
 @project.command("show")

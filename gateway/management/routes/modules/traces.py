@@ -74,11 +74,22 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
     strategy_id: str = msgspec.field(name="strategyID")
 
 
+class TracedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a handler: its microseconds, with host calls and the recording of them."""
+
+    strategy_id: str = msgspec.field(name="strategyID")
+    us: int
+
+
 class EventCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """The host calls of an event's handlers in order; `omitted` calls after them were not kept."""
+    """The host calls of an event's handlers in order; `omitted` calls after them were not kept.
+
+    Traces of early versions of the node have no `runs`.
+    """
 
     calls: list[TracedCall]
     omitted: int
+    runs: list[TracedRun]
 
 
 async def start_trace(call: Call[StartTrace, None]) -> TraceState:
@@ -138,7 +149,11 @@ def may_read_calls(call: Call[Any, Any]) -> bool:
 
 def event_calls(trace: EventTrace) -> EventCalls:
     """The view of a trace."""
-    return EventCalls(calls=[_call(each) for each in trace.calls], omitted=trace.omitted)
+    return EventCalls(
+        calls=[_call(each) for each in trace.calls],
+        omitted=trace.omitted,
+        runs=[TracedRun(strategy_id=str(number), us=us) for number, us in trace.runs],
+    )
 
 
 def _call(call: HostCall) -> TracedCall:

@@ -109,7 +109,7 @@ class _Rows:
                     self.processes.append((part, pid, restarts))
                 continue
             self.counts[pid] += 1
-            if name and (pid or restarts):
+            if pid or (restarts and kind == "project"):
                 self.projects.append((int(name), pid, row))
 
 

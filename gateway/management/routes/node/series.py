@@ -5,9 +5,10 @@ Source: ours.
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -19,9 +20,11 @@ from fieldbrook.gateway.management.framework.binding import Timestamp
 from fieldbrook.gateway.management.framework.ownership import may_project
 from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.metrics.readings import NAMES, PROJECT_NAMES
+from fieldbrook.gateway.metrics.rings import Rates
 from fieldbrook.gateway.metrics.series_client import SeriesQuery
 from fieldbrook.storage.registry.service import RegistryReader
 
+PROJECTS_SHOWN = 1_000
 _SPAN_S = 300.0  # without `begin`
 _DIGITS = 3
 
@@ -51,7 +54,7 @@ class SeriesReply(msgspec.Struct, frozen=True, kw_only=True):
     """The names, and as many columns and one more: the times in Unix seconds come first.
 
     A value is null where nothing was measured. `projects` has the latest rates of the caller's
-    projects by name, for those that have figures of their own.
+    projects by name, of those that have run; at most 1,000, those with the most events.
     """
 
     step: int
@@ -64,7 +67,8 @@ async def get_series(call: Call[None, ReadSeries]) -> SeriesReply:
     """Figures over time by column: of the node for administrators, of the projects for others.
 
     Other accounts get the sums over their projects, and only `events` and `failed`. Samples are
-    taken once a second and kept in memory; they begin with the node.
+    taken once a second and kept in memory; they begin with the node. The figures of a project are
+    0 if 200 others had events within the time that is kept, and so are the sums of an account.
     """
     wanted, query = call.query.project, call.query
     whole = wanted is None and call.account.role == ADMIN
@@ -73,38 +77,47 @@ async def get_series(call: Call[None, ReadSeries]) -> SeriesReply:
     begin = end - _SPAN_S if query.begin is None else query.begin.timestamp()
     if begin >= end:
         raise BadRequestError(FieldError("begin", "must be before end", "query"))
-    projects = None if whole else _projects(call, wanted)
-    project_ids = None if projects is None else [each.project_id for each in projects]
+    project = None if wanted is None else _project(call, wanted)
+    account_id = None if whole else call.account.account_id
     found = await call.context.series.read(
         SeriesQuery(
-            names=names, begin=begin, end=end, step_s=int(query.step), project_ids=project_ids
+            names=names,
+            begin=begin,
+            end=end,
+            step_s=int(query.step),
+            project_id=None if project is None else project.project_id,
+            account_id=account_id,
         )
     )
     return SeriesReply(
         step=found.step_s,
         names=names,
         columns=[rounded(column) for column in found.columns],
-        projects=project_rates(call.context.reader, found.rates, projects),
+        projects=project_rates(call.context.reader, found.rates, account_id, project),
     )
 
 
 def project_rates(
     reader: RegistryReader,
-    rates: Mapping[int, tuple[float, float]],
-    projects: Iterable[Project] | None,
+    rates: Mapping[int, Rates],
+    account_id: int | None,
+    only: Project | None = None,
 ) -> dict[str, ProjectRates]:
-    """The rates of these projects by name; None is all projects."""
-    if projects is None:
-        with reader.snapshot() as registry:
-            found = [registry.project(project_id) for project_id in rates]
-        projects = [project for project in found if project is not None]
+    """The rates by name: of one project, of the projects of an account, or of all projects.
+
+    When there are more than `PROJECTS_SHOWN`, those with the most events are taken.
+    """
+    with reader.snapshot() as registry:
+        found = [only] if only else [registry.project(project_id) for project_id in rates]
+    own = (each for each in found if each and each.project_id in rates)
+    shown = (each for each in own if only or account_id in (None, each.account_id))
+    busiest = heapq.nlargest(PROJECTS_SHOWN, shown, key=lambda each: rates[each.project_id])
     return {
         project.name: ProjectRates(
             events=round(rates[project.project_id][0], _DIGITS),
             failed=round(rates[project.project_id][1], _DIGITS),
         )
-        for project in projects
-        if project.project_id in rates
+        for project in busiest
     }
 
 
@@ -115,19 +128,16 @@ def _names(given: list[str], allowed: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(given)) or list(allowed)
 
 
-def _projects(call: Call[Any, Any], wanted: str | None) -> list[Project]:
-    """The caller's projects, or the one that is wanted.
+def _project(call: Call[Any, Any], wanted: str) -> Project:
+    """One of the caller's projects.
 
     Raises:
         ProjectNotFoundError: there is none of this name, or another account owns it.
     """
-    reader = call.context.reader
-    if wanted is None:
-        return reader.projects(call.account.account_id)
-    project = reader.project_named(project_name(wanted))
+    project = call.context.reader.project_named(project_name(wanted))
     if project is None or not may_project(call, project.project_id):
         raise ProjectNotFoundError(project=wanted)
-    return [project]
+    return project
 
 
 def rounded(column: list[float]) -> list[float | None]:

@@ -6,13 +6,18 @@ The seed-era routes have the path `/project/{projectName}`, the later ones
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from fieldbrook.core.errors import BadRequestError, FieldError
+from fieldbrook.core.errors import BadRequestError, FieldError, StoreError
 from fieldbrook.core.model import ADMIN, PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW, Project
+from fieldbrook.gateway.auth import require_admin
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.answers import page
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
@@ -31,6 +36,7 @@ from fieldbrook.gateway.management.routes.projects.replies.projects import (
     CreatedProjectReply,
     ProjectPage,
     ProjectReply,
+    ProjectRow,
     ProjectRows,
     created_project,
     project_reply,
@@ -41,6 +47,7 @@ from fieldbrook.observability.health import NO_BROKER
 _NAME = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 _RESERVED = frozenset({"x", "data", "datalist", "detail_list"})  # words in later routes' paths
 _RESERVED_PREFIXES = ("aid_", "eth_")  # in channel names, they begin the prefix of an owner
+_STORES_AT_ONCE = 16
 
 Description = Annotated[str, msgspec.Meta(max_length=4096)]
 Protocol = Literal["", "TCP", "UDP", "WEBSOCET", "HTTP", "HTTPS", "MQTT"]  # as clients spell it
@@ -115,6 +122,14 @@ class FilterProjects(Paging, frozen=True, kw_only=True):
         )
 
 
+class DetailProjects(FilterProjects, frozen=True, kw_only=True):
+    """Filters, and what else to tell: with `all`, administrators get the projects of all accounts
+    with their owners; `deadLetters` adds how many each project has."""
+
+    everybody: bool = msgspec.field(name="all", default=False)
+    dead_letters: bool = msgspec.field(name="deadLetters", default=False)
+
+
 async def create_project(
     call: Call[CreateProject, None],
 ) -> CreatedProjectReply:
@@ -136,7 +151,7 @@ async def create_project(
 
 async def list_projects(call: Call[None, ListProjects]) -> ProjectRows:
     """The caller's projects with their applets."""
-    return _rows(call)
+    return _rows(call, _own(call))
 
 
 async def page_projects(call: Call[None, FilterProjects]) -> ProjectPage:
@@ -148,9 +163,19 @@ async def page_projects(call: Call[None, FilterProjects]) -> ProjectPage:
     return ProjectPage([with_configs(call, row) for row in page(found, query)], len(found))
 
 
-async def page_project_details(call: Call[None, FilterProjects]) -> ProjectRows:
-    """The caller's projects with their applets, with the filters of later clients."""
-    return _rows(call)
+async def page_project_details(call: Call[None, DetailProjects]) -> ProjectRows:
+    """The caller's projects with their applets, with the filters of later clients.
+
+    Administrators may ask for the projects of all accounts.
+    """
+    query = call.query
+    if query.everybody:
+        require_admin(call.account)
+    found = _rows(call, call.context.reader.projects() if query.everybody else _own(call))
+    rows = _with_owners(call, found.data) if query.everybody else found.data
+    if query.dead_letters:
+        rows = await _with_dead_letters(call, rows)
+    return ProjectRows(rows, found.total)
 
 
 async def get_project(call: Call[None, None]) -> ProjectReply:
@@ -225,8 +250,10 @@ def _own(call: Call[Any, Any]) -> list[Project]:
     return call.context.reader.projects(call.account.account_id)
 
 
-def _rows(call: Call[None, ListProjects] | Call[None, FilterProjects]) -> ProjectRows:
-    found = [project for project in _own(call) if call.query.matches(project)]
+def _rows(
+    call: Call[None, ListProjects] | Call[None, DetailProjects], projects: Iterable[Project]
+) -> ProjectRows:
+    found = [project for project in projects if call.query.matches(project)]
     data = []
     with call.context.reader.snapshot() as registry:
         for project in page(found, call.query):
@@ -234,6 +261,26 @@ def _rows(call: Call[None, ListProjects] | Call[None, FilterProjects]) -> Projec
             modules = ((applet, registry.resource(applet.resource_id)) for applet in applets)
             data.append(project_row(project, modules))
     return ProjectRows(data, len(found))
+
+
+def _with_owners(call: Call[Any, Any], rows: Iterable[ProjectRow]) -> list[ProjectRow]:
+    names = {str(each.account_id): each.username for each in call.context.reader.accounts()}
+    return [replace(row, owner=names.get(row.account_id, UNSET)) for row in rows]
+
+
+async def _with_dead_letters(call: Call[Any, Any], rows: Iterable[ProjectRow]) -> list[ProjectRow]:
+    """Read the stores of projects, which takes about 0.2 ms for one that is not open."""
+    found = []
+    async with call.workers.streams as share:
+        for number, row in enumerate(rows, 1):
+            count: int | UnsetType = UNSET
+            with contextlib.suppress(StoreError):  # the health of the node has the reason
+                store = call.context.store_reader(int(row.project_id))
+                count = store.newest_dead_letter()[1] if store else 0
+            found.append(replace(row, dead_letters=count))
+            if number % _STORES_AT_ONCE == 0:
+                await share.rest()
+    return found
 
 
 def with_configs(call: Call[Any, Any], project: Project) -> ProjectReply:

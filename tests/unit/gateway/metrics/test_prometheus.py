@@ -54,8 +54,8 @@ def test_processes_of_one_gateway_are_added_up() -> None:
 
 def test_projects_are_one_unless_some_have_figures_of_their_own() -> None:
     rows = [
-        row("projects", {metrics.PROJECT_EVENTS: 3}),
-        row("projects", {metrics.PROJECT_EVENTS: 4}),
+        row("projects:3", {metrics.PROJECT_EVENTS: 3}),
+        row("projects:4", {metrics.PROJECT_EVENTS: 4}),
     ]
     found = shown(Node("1", rows, health.NodeHealth()))
     assert of(found, "fieldbrook_project_events_total") == 7
@@ -70,7 +70,7 @@ def test_a_histogram_is_cumulative_and_has_its_sum_and_count() -> None:
     family = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_commit_duration_seconds")
     last = family.first + family.columns - 1
     counts = {family.first: 2.0, family.first + 1: 1.0, last - 1: 1.0, last: 12.5}
-    found = shown(Node("1", [row("projects", counts)], health.NodeHealth()))
+    found = shown(Node("1", [row("projects:5", counts)], health.NodeHealth()))
     assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="0.0005") == 2
     assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="0.001") == 3
     assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="5.0") == 3

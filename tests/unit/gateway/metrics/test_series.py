@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import time
@@ -11,7 +10,8 @@ import pytest
 
 from fieldbrook.gateway.metrics.processes import GATEWAYS, PROJECTS, Processes
 from fieldbrook.gateway.metrics.readings import NAMES, quantile
-from fieldbrook.gateway.metrics.series import PROJECTS_LIMIT, STEPS, Series
+from fieldbrook.gateway.metrics.rings import Rings
+from fieldbrook.gateway.metrics.series import ACCOUNTS_LIMIT, PROJECTS_LIMIT, STEPS, Series
 from fieldbrook.observability import metrics
 from fieldbrook.observability.metrics_table import Table
 
@@ -19,15 +19,20 @@ EVENT = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_event_duration
 
 
 class Node:
-    """A table with two gateways and some projects, and a clock."""
+    """A table with two gateways and some projects, and a clock. An account has ten projects."""
 
     def __init__(self, projects: int = 2) -> None:
         self.table = Table(8 + projects)
         self.now = 1_000.0
-        self.parts = ["http:0", "mqtt:0", "projects", *(f"project:{n}" for n in range(projects))]
+        self.parts = ["http:0", "mqtt:0", "projects:99", *(f"project:{n}" for n in range(projects))]
         for slot, part in enumerate(self.parts):
             self.table.name(slot, part)
-        self.series = Series(lambda: self.table, clock=lambda: self.now, monotonic=lambda: self.now)
+        self.series = Series(
+            lambda: self.table,
+            account_of=lambda project_id: project_id // 10,
+            clock=lambda: self.now,
+            monotonic=lambda: self.now,
+        )
         self.series.sample()
 
     def row(self, part: str) -> memoryview[float]:
@@ -41,9 +46,13 @@ class Node:
     def column(self, name: str, step: int = 1) -> list[float]:
         return self.series.step(step).of_node([name], 0, math.inf)[1]
 
-    def sums(self, projects: list[int], name: str = "events", step: int = 1) -> list[float]:
-        found = asyncio.run(self.series.step(step).of_projects(projects, [name], 0, math.inf))
-        return found[1]
+    def project(self, project_id: int, step: int = 1) -> list[float]:
+        samples = self.series.step(step)
+        return samples.of_owner(samples.projects, project_id, ["events"], 0, math.inf)[1]
+
+    def account(self, account_id: int, step: int = 1) -> list[float]:
+        samples = self.series.step(step)
+        return samples.of_owner(samples.accounts, account_id, ["events"], 0, math.inf)[1]
 
 
 def test_counters_become_rates_and_gauges_stay_levels() -> None:
@@ -52,7 +61,7 @@ def test_counters_become_rates_and_gauges_stay_levels() -> None:
     node.row("http:0")[metrics.EVENTS_RECEIVED] += 4
     node.row("http:0")[metrics.HTTP_CONNECTIONS] = 3
     node.row("project:0")[metrics.RUN_FAILURES["trap"]] += 1
-    node.row("projects")[metrics.RUN_FAILURES["deadline"]] += 1
+    node.row("projects:99")[metrics.RUN_FAILURES["deadline"]] += 1
     node.pass_s(2)
     assert node.column("received") == [12, 0]
     assert node.column("mqttMessages") == [8, 0]
@@ -75,40 +84,67 @@ def test_a_longer_step_has_mean_rates_highest_levels_and_quantiles_of_all_its_ev
     assert node.column("eventP99Ms")[0] == pytest.approx(0.99)
     assert 10 < node.column("eventP99Ms")[1] <= 25
     assert math.isnan(node.column("eventP99Ms")[2])
-    assert node.sums([1], step=10) == [5]
+    assert node.project(1, step=10) == [5]
 
 
-def test_projects_with_a_row_of_their_own_have_rates_and_others_only_count_in_the_node() -> None:
+def test_projects_have_rates_whether_their_row_is_their_own_or_not() -> None:
     node = Node()
     node.row("project:0")[metrics.PROJECT_EVENTS] += 10
     node.row("project:1")[metrics.PROJECT_EVENTS] += 20
-    node.row("projects")[metrics.PROJECT_EVENTS] += 5
+    shared = node.parts.index("projects:99")
+    node.table.row(shared)[metrics.PROJECT_EVENTS] += 5
     node.pass_s(1)
     assert node.column("events") == [35]
-    assert node.sums([0, 1]) == [30]
-    assert node.sums([1]) == [20]
-    assert node.sums([99]) == [0]
-    assert node.series.step(1).rates == {0: (10, 0), 1: (20, 0)}
+    assert [node.project(n) for n in (0, 1, 99, 98)] == [[10], [20], [5], [0]]
+    node.table.name(shared, "projects:98")  # another project takes the row over
+    node.table.row(shared)[metrics.PROJECT_EVENTS] += 7
+    node.pass_s(1)
+    assert (node.project(99), node.project(98)) == ([5, 0], [0, 7])
+    assert node.series.rates() == {0: (0, 0), 1: (0, 0), 98: (7, 0)}
+    node.pass_s(8)
+    assert node.project(99, step=10) == [0.5]
+    assert node.project(98, step=10) == pytest.approx([0.7], abs=0.01)
+
+
+def test_the_sums_of_an_account_count_all_its_projects_however_many_there_are() -> None:
+    node = Node(PROJECTS_LIMIT + 50)
+    for part in node.parts[3:]:
+        node.row(part)[metrics.PROJECT_EVENTS] += 1
+    node.pass_s(1)
+    assert [node.account(n) for n in (0, 24, 25)] == [[10], [10], [0]]
+
+
+def test_an_owner_without_events_for_the_whole_time_makes_room_for_another() -> None:
+    rings = Rings(rows=3, limit=1)
+    rings.put(0, {1: (5, 1)})
+    rings.put(1, {2: (6, 0)})
+    assert (rings.column(1, 0, [0, 1]), rings.column(1, 1, [0])) == ([5, 0], [1])
+    assert rings.column(2, 0, [1]) == [0]
+    rings.put(2, {})
+    rings.put(3, {2: (7, 0)})
+    assert (rings.column(1, 0, [0]), rings.column(2, 0, [0, 1, 2])) == ([0], [7, 0, 0])
 
 
 def test_a_rate_beyond_half_precision_is_kept_as_the_largest_number() -> None:
     node = Node()
     node.row("project:0")[metrics.PROJECT_EVENTS] += 1_000_000
     node.pass_s(1)
-    assert node.sums([0]) == [65_504]
+    assert node.project(0) == [65_504]
     assert node.column("events") == [1_000_000]
 
 
-def test_the_rings_have_a_day_and_take_less_than_four_mebibytes_whatever_happens() -> None:
+def test_the_rings_have_a_day_and_take_less_than_six_mebibytes_whatever_happens() -> None:
     node = Node(PROJECTS_LIMIT + 5)
+    for part in node.parts[3:]:
+        node.row(part)[metrics.PROJECT_EVENTS] += 1
     node.pass_s(STEPS[1] + 10)
     times = node.series.step(1).of_node([], 0, math.inf)[0]
     assert (times[0], times[-1], len(times)) == (1_011, 1_910, STEPS[1])
     assert node.series.step(1).oldest == 1_011
     assert len(node.series.step(10).of_node([], 0, math.inf)[0]) == 91
-    kept = sum(rows * (8 + 4 * len(NAMES) + 4 * PROJECTS_LIMIT) for rows in STEPS.values())
-    assert kept < 4 << 20
-    assert len(node.series.step(1)._projects) == PROJECTS_LIMIT
+    owners = PROJECTS_LIMIT + ACCOUNTS_LIMIT
+    assert sum(rows * (8 + 4 * len(NAMES) + 4 * owners) for rows in STEPS.values()) < 6 << 20
+    assert len(node.series.step(1).projects.rings) == PROJECTS_LIMIT
 
 
 def test_only_samples_of_the_span_are_given() -> None:

@@ -80,11 +80,18 @@ class ImportedProjectReply(ProjectReply, frozen=True, kw_only=True):
 
 
 class ProjectRow(Timed, frozen=True):
-    """A project in a list, with its applets, their modules and their instances."""
+    """A project in a list, with its applets, their modules and their instances.
+
+    `owner` is the name of its account, in lists of several accounts. `deadLetters` is there if it
+    was asked for, and the project's store can be read.
+    """
 
     project_id: str
     project_name: str
+    account_id: str
     applets: list[AppletRow]
+    owner: str | UnsetType = UNSET
+    dead_letters: int | UnsetType = UNSET
 
 
 class ProjectRows(Page[ProjectRow], frozen=True):
@@ -131,6 +138,7 @@ def project_row(project: Project, applets: Iterable[tuple[Applet, Resource | Non
     return ProjectRow(
         project_id=str(project.project_id),
         project_name=project.name,
+        account_id=str(project.account_id),
         applets=[applet_row(applet, resource) for applet, resource in applets],
         **times(project),
     )

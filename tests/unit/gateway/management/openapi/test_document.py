@@ -75,6 +75,9 @@ def test_an_upload_is_a_form_with_a_file_and_info() -> None:
     form = content["multipart/form-data"]["schema"]
     assert form["required"] == ["file", "info"]
     assert form["properties"]["info"] == {"$ref": "#/components/schemas/AppletInfo"}
+    content = operation("POST", "/resource/inspect")["requestBody"]["content"]
+    form = content["multipart/form-data"]["schema"]
+    assert (form["required"], list(form["properties"])) == (["file"], ["file"])
 
 
 def test_a_list_in_a_query_is_a_list_of_ids() -> None:

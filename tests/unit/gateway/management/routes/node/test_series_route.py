@@ -11,6 +11,7 @@ import pytest
 
 from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway.metrics.readings import NAMES
+from fieldbrook.gateway.metrics.sampling import Accounts
 from fieldbrook.gateway.metrics.series import Series
 from fieldbrook.gateway.metrics.series_client import LocalSeries
 from fieldbrook.observability import metrics
@@ -25,8 +26,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
     """A node whose registry is open, with a table of metrics that samples are taken of."""
     table = Table(8)
     begun = [time.time() - TAKEN]
-    series = Series(lambda: table, clock=lambda: begun[0], monotonic=lambda: begun[0])
     server, context = started(tmp_path)
+    series = Series(
+        lambda: table,
+        account_of=Accounts(context.reader),
+        clock=lambda: begun[0],
+        monotonic=lambda: begun[0],
+    )
     with serving(replace(context, series=LocalSeries(series))) as server.port:
         ada = server.account("ada")
         for slot, name in enumerate(("one", "two")):

@@ -87,6 +87,8 @@ def test_a_dedicated_project_has_a_worker_of_its_own_which_ends_with_it(start: S
     assert tree.stopped == ["worker:p7"]
     tree.die("worker:p7")
     assert "worker:p7" not in tree.children
+    assert tree.taken("worker:0", m.RecoverJournal) == [m.RecoverJournal("p7")]
+    tree.receive(m.JournalRecovered("p7"))
     tree.activate(7)
     tree.ready("worker:p7")
     assert run_orders(tree, "worker:p7") == [7]

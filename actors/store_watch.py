@@ -48,10 +48,15 @@ class StoreWatch:
         self._health.raise_(store_condition(error), str(error))
         log.debug("store: %s", error)
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the store has failed, and not worked again since."""
+        return any(state in self._health for state in STATES)
+
     def probe(self) -> None:
         """Probe a failed store, at most once a second; clear the conditions when it works."""
         now = time.monotonic()
-        if now < self._next or not any(state in self._health for state in STATES):
+        if now < self._next or not self.is_failing:
             return
         self._next = now + _PROBE_INTERVAL_S
         try:

@@ -2,5 +2,5 @@
 
 In: exits of children, health reports, requests to activate a project.
 Out: addresses of running parts; the health board.
-Open first: `supervisor.py`, then `projects.py` and `restarts.py`.
+Open first: `supervisor.py`, then `projects.py`, `workers.py` and `balance.py`.
 """

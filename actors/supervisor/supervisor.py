@@ -304,6 +304,7 @@ class Supervisor(NodeActor):
             self.start(child)
         elif child.kind == "worker":  # of a project that had it alone
             del self.children[child.part]
+            self.workers.on_retired(child)
 
     def _on_project_ended(self, ended: m.ProjectEnded) -> None:
         child = self.children.get(ended.part)

@@ -177,15 +177,25 @@ class Workers:
         supervisor = self._supervisor
         for part in self._shared:
             worker = supervisor.children[part]
-            others = [supervisor.children[n] for n in self._shared if n != part]
-            running = [other for other in others if other.state == UP]
             lately = now - self._asked.get(part, -_ASKED_AGAIN_S) < _ASKED_AGAIN_S
             if worker.state == UP or worker.restarts.failures < _GIVEN_UP_AFTER or lately:
                 continue
-            if running and any(child.in_journal for child in self._all_of(worker)):
+            if any(child.in_journal for child in self._all_of(worker)) and self._ask(worker):
                 self._asked[part] = now
-                reader = min(running, key=self._load)
-                supervisor.send_to(reader, m.RecoverJournal(part.removeprefix("worker:")))
+
+    def on_retired(self, worker: Child) -> None:
+        """Have the journal of a dedicated worker removed, which has ended for good."""
+        self._ask(worker)
+
+    def _ask(self, worker: Child) -> bool:
+        """Ask the calmest worker to read and remove the journal of another one."""
+        supervisor = self._supervisor
+        shared = [supervisor.children[part] for part in self._shared]
+        running = [other for other in shared if other.state == UP and other is not worker]
+        if running:
+            order = m.RecoverJournal(worker.part.removeprefix("worker:"))
+            supervisor.send_to(min(running, key=self._load), order)
+        return bool(running)
 
     def on_journal_recovered(self, recovered: m.JournalRecovered) -> None:
         """Run the projects of a worker that cannot start elsewhere, now that its journal is read.
@@ -193,13 +203,16 @@ class Workers:
         When the worker has come up meanwhile, it has run them itself.
         """
         part = f"worker:{recovered.name}"
+        if part not in self._asked:
+            return
         if recovered.reason:
             log.warning("the journal of %s cannot be read: %s", part, recovered.reason)
-        elif self._asked.pop(part, None) is not None:
-            for project in self._all_of(self._supervisor.children[part]):
-                project.in_journal = False
-                if project.state == STARTING:
-                    self.run(project)
+            return
+        del self._asked[part]
+        for project in self._all_of(self._supervisor.children[part]):
+            project.in_journal = False
+            if project.state == STARTING:
+                self.run(project)
 
     def _all_of(self, worker: Child) -> list[Child]:
         """All projects that ran in a worker last."""

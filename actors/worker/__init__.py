@@ -1,5 +1,6 @@
 """Workers: processes that run the actors of many projects.
 
-`core` decides what happens next, `runners` are the threads that share
-the work, `actor` is the Thespian actor around them.
+In: frames of gateways with events; orders of the supervisor to run and to end projects.
+Out: answers, after the journal has what the events did.
+Open first: `core.py`, then `runners.py` and `actor.py`.
 """

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fieldbrook.actors import messages as m
@@ -17,7 +18,7 @@ from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import FrameServer, worker_socket
 from fieldbrook.actors.worker.core import WorkerCore
-from fieldbrook.actors.worker.journal import open_journal
+from fieldbrook.actors.worker.journal import open_journal, recover_other
 from fieldbrook.actors.worker.runners import Runners
 from fieldbrook.core.errors import JournalDamagedError, NodeError
 from fieldbrook.core.settings import Settings
@@ -41,14 +42,20 @@ class WorkerActor(NodeActor):
         super().__init__()
         self._runners: Runners | None = None
         self._part = ""
+        self._here: set[str] = set()  # the parts of the projects whose stores may be open here
+        self._held: list[m.RunProject] | None = None  # while another worker's journal is read
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
         match message:
             case m.Start():
                 self._start(message, sender)
+            case m.RunProject() if self._held is not None:
+                self._held.append(message)
             case m.RunProject():
                 self._run_project(message)
+            case m.RecoverJournal(name=name):
+                self._recover(name)
             case m.Retire(project_id=project_id):
                 self._call(lambda: self._core.retire(project_id))
             case m.YieldProcess(project_id=project_id):
@@ -60,7 +67,14 @@ class WorkerActor(NodeActor):
                 self.unexpected(message, sender)
 
     def posted(self, message: object) -> None:
-        """Pass a message of a runner on to the supervisor."""
+        """Pass a message of another thread on to the supervisor."""
+        match message:
+            case m.ProjectEnded(part=part) | m.Failed(part=part):
+                self._here.discard(part)
+            case m.JournalRecovered():
+                held, self._held = self._held or [], None
+                for order in held:
+                    self._run_project(order)
         self.send(self._supervisor, message)
 
     def stopping(self) -> None:
@@ -108,7 +122,30 @@ class WorkerActor(NodeActor):
         self._runners = Runners(self._core, self._server)
         return damaged
 
+    def _recover(self, name: str) -> None:
+        """Read the journal of another worker, in a thread.
+
+        Projects that are to run meanwhile wait: their stores may be open for what was in it.
+        """
+        if self._held is not None:
+            return  # the request before this one is answered
+        self._held = []
+        here = {int(part.removeprefix("project:")) for part in self._here}
+        threading.Thread(target=self._read_journal, args=(name, here), daemon=True).start()
+
+    def _read_journal(self, name: str, here: Collection[int]) -> None:
+        reason = ""
+        try:
+            recover_other(self._surroundings.settings, self._surroundings.reader, name, here)
+        except NodeError as error:
+            reason = str(error)
+        except Exception as error:
+            log.exception("the journal of worker %s cannot be read", name)
+            reason = str(error)
+        self.post(m.JournalRecovered(name, reason))
+
     def _run_project(self, order: m.RunProject) -> None:
+        self._here.add(f"project:{order.project_id}")
         project = ProjectActor(
             order.project_id,
             order.generation,

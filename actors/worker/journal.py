@@ -1,11 +1,12 @@
-"""Opens the journal of a worker; what the stores lack is written into them first."""
+"""Opens the journals of workers; what the stores lack is written into them first."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from fieldbrook.core.errors import JournalDamagedError
+from fieldbrook.core.errors import JournalBusyError, JournalDamagedError
 from fieldbrook.core.settings import Settings
 from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
 from fieldbrook.storage.journal.recovery import (
@@ -14,6 +15,7 @@ from fieldbrook.storage.journal.recovery import (
     open_recovered,
     recover_abandoned,
 )
+from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.project.stored import stored_number
@@ -37,13 +39,7 @@ def open_journal(
     Raises:
         StoreError: a journal cannot be read or written, or is used by another process.
     """
-    projects = settings.data / "projects"
-    stores = Stores(
-        projects,
-        lambda project_id: reader.project(project_id) is not None,
-        lambda project_id: stored_number(store_path(projects, project_id)),
-        partial(_open_store, settings, projects),
-    )
+    stores = _stores(settings, reader)
     journals = settings.data / JOURNALS
     journal, done = open_recovered(journals / name, stores, segment_bytes)
     damaged = done.damaged
@@ -56,6 +52,47 @@ def open_journal(
             journal.close()
             raise
     return journal, damaged
+
+
+def recover_other(
+    settings: Settings, reader: RegistryReader, name: str, here: Collection[int]
+) -> None:
+    """Recover and remove the journal of another worker, which does not run.
+
+    Args:
+        settings: the node's.
+        reader: the registry.
+        name: the other worker.
+        here: the projects whose stores this process has open. They have nothing to recover,
+            because a project leaves a worker only with a complete store.
+
+    Raises:
+        JournalBusyError: the other worker runs.
+        StoreError: see `recover`.
+    """
+    stores = _stores(settings, reader, here)
+    journals = settings.data / JOURNALS
+    with store_errors(journals):
+        names = {path.name for path in journals.iterdir()}
+    # Thespian tells of a death before the process has ended.
+    if name in names and not recover_abandoned(journals, names - {name}, stores, wait=True):
+        raise JournalBusyError(reason=f"{journals / name}: worker {name} uses it")
+
+
+def _stores(
+    settings: Settings, reader: RegistryReader, here: Collection[int] = frozenset()
+) -> Stores:
+    projects = settings.data / "projects"
+
+    def is_wanted(project_id: int) -> bool:
+        return project_id not in here and reader.project(project_id) is not None
+
+    return Stores(
+        projects,
+        is_wanted,
+        lambda project_id: stored_number(store_path(projects, project_id)),
+        partial(_open_store, settings, projects),
+    )
 
 
 def _open_store(settings: Settings, projects: Path, project_id: int) -> ProjectStore:

@@ -25,7 +25,6 @@ from benchmarks.report import Figures, Table
 from benchmarks.servers import PROJECT, Device, check, spawned
 from benchmarks.tools import run_tool
 from fieldbrook.actors.runtime import free_port
-from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.service import RegistryReader
 
 PEER_NAMES = ("mosquitto-paho", "mosquitto-nodered")
@@ -104,10 +103,9 @@ def _node_route(folder: Path, name: str) -> Iterator[Route]:
         reader.close()
         assert project is not None
         count = _empty_count(folder)
-        # The watcher needs the project's store, which its first event makes.
-        check(node_server(node), devices[0])
-        store = store_path(node.data / "projects", project.project_id)
-        watch = [sys.executable, "-m", "benchmarks.count_watch", store, applet, count]
+        check(node_server(node), devices[0])  # which starts the workers
+        places = (node.data / "journal", project.project_id, applet, count)
+        watch = [sys.executable, "-m", "benchmarks.count_watch", *places]
         stack.enter_context(spawned(watch, folder / "watch.log"))
         roots = (node.process.pid, *brokers)
         yield Route(name, port or node.mqtt_port, roots, count, devices)

@@ -39,8 +39,8 @@ MEMORY_HIGH = "memory_high"
 
 MEANINGS: dict[str, str] = {
     HUNG: "the process does not answer",
-    DOWN: "the process has died and is being restarted",
-    CANNOT_START: "the process cannot start",
+    DOWN: "it has died and is being restarted",
+    CANNOT_START: "it cannot start",
     HUNG_GUEST: "a handler does not end by its deadline",
     STUCK_BATCH: "a batch of events takes too long",
     NO_BROKER: "there is no connection to the MQTT broker",

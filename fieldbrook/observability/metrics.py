@@ -371,7 +371,7 @@ STORE_USED = _add(
 )
 BUSY_SECONDS = _add(
     "fieldbrook_project_busy_seconds",
-    "Time that workers have spent on projects, which waits for the disk included.",
+    "Time that workers have spent on projects, waits for the disk and for a processor included.",
     COUNTER,
     PROJECT,
 )

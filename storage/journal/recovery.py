@@ -102,7 +102,7 @@ def open_recovered(
 
 
 def recover_abandoned(
-    journals: Path, used: Collection[str], stores: Stores
+    journals: Path, used: Collection[str], stores: Stores, *, wait: bool = False
 ) -> dict[str, Recovered]:
     """Recover and remove the journals of workers that do not exist any more.
 
@@ -111,6 +111,7 @@ def recover_abandoned(
         used: the names of the workers that recover their journals themselves. Journals that
             another process has open are left alone, too.
         stores: the stores.
+        wait: wait a second for each that another process has open, because it may be ending.
 
     Returns:
         What was recovered, by the name of the worker.
@@ -125,7 +126,7 @@ def recover_abandoned(
         if folder.name in used:
             continue
         try:
-            journal = FileJournal(folder, wait=False)
+            journal = FileJournal(folder, wait=wait)
         except JournalBusyError:
             continue
         try:

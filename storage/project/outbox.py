@@ -386,7 +386,12 @@ def waiting_projects(projects_dir: Path) -> list[int]:
 
 
 def waiting_entries(folder: Path) -> int:
-    """Count the outbox entries in a project's folder; the project may be running."""
+    """Count the outbox entries in a project's store; the project may be running.
+
+    Those that still wait for a checkpoint of the store are not counted.
+    """
+    if not (folder / "data.mdb").exists():
+        return 0
     environment = open_environment(folder, map_size=0, readonly=True)
     try:
         with store_errors(folder):

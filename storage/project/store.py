@@ -24,7 +24,6 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.storage.journal.unapplied import apply_aside
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
-from fieldbrook.storage.lmdb.environment import reader_check
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.commit.effects import Effects
 from fieldbrook.storage.project.commit.waiting import Waiting
@@ -439,10 +438,6 @@ class ProjectStore(Effects):
         self._write_waiting()
         self._rows = [row for row in self._rows if row.instance_id != instance_id]
         self._stored.clear_log(instance_id)
-
-    def free_readers(self) -> None:
-        """Free the reader slots of dead processes, so that their old pages can be reused."""
-        reader_check(self._stored.environment)
 
     def close(self) -> None:
         """Write all that waits, log rows and event records, too, and close.

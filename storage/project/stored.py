@@ -115,6 +115,7 @@ class Stored:
 
     def _open(self, map_size: int) -> lmdb.Environment:
         if not self._is_new:
+            remove_new(self._path)  # of a process that ended before its first checkpoint
             return open_environment(self._path, map_size=map_size, max_readers=FEW_READERS)
         return open_new(self._path, make_tables, map_size=map_size, max_readers=FEW_READERS)
 

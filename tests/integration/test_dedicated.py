@@ -74,6 +74,8 @@ def test_a_running_project_moves_to_a_worker_of_its_own_and_back_without_losing_
     until(lambda: node.count("moving", applet) >= sent, "every event is in the store")
     assert node.count("moving", applet) == sent
     until(lambda: own not in health(node)["parts"], "the worker of its own has ended")
+    journal = node.data / "journal" / own.removeprefix("worker:")
+    until(lambda: not journal.exists(), "its journal is removed")
 
 
 def test_health_shows_the_workers_with_their_projects(node: RunningNode, tmp_path: Path) -> None:

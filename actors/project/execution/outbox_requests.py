@@ -43,11 +43,16 @@ class OutboxRequests:
         self._chains = chains
         self._notify = notify
         self._announced: set[str] = set()  # consumers that know of entries
+        # Consumers that got no entries because the store failed. They may not ask again.
+        self._disappointed: set[str] = set()
 
     def announce(self) -> None:
         """Notify the supervisor, once per consumer, that outbox entries wait for delivery."""
         if not len(self._outbox):
             return
+        if self._disappointed and not self._watch.is_failing:
+            self._announced -= self._disappointed
+            self._disappointed.clear()
         for consumer in self._outbox.consumers - self._announced:
             self._announced.add(consumer)
             self._notify(consumer)
@@ -71,6 +76,7 @@ class OutboxRequests:
             entries = outbox.first(min(request[LIMIT], _ENTRIES_AT_MOST), request[AFTER], consumer)
         except StoreError as error:
             self._watch.failed(error)
+            self._disappointed.add(consumer)
             entries = []
         self._announced &= outbox.consumers
         if entries:

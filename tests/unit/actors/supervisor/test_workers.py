@@ -87,6 +87,8 @@ def test_a_dedicated_project_has_a_worker_of_its_own_which_ends_with_it(start: S
     assert tree.stopped == ["worker:p7"]
     tree.die("worker:p7")
     assert "worker:p7" not in tree.children
+    assert tree.taken("worker:0", m.RecoverJournal) == [m.RecoverJournal("p7")]
+    tree.receive(m.JournalRecovered("p7"))
     tree.activate(7)
     tree.ready("worker:p7")
     assert run_orders(tree, "worker:p7") == [7]
@@ -156,13 +158,14 @@ def test_a_project_that_was_not_needed_when_its_worker_died_does_not_start(start
     assert health.DOWN not in tree.conditions("project:0")
 
 
-def test_only_the_project_in_whose_turn_a_worker_died_is_kept_away_from_others(
-    start: Start,
+@pytest.mark.parametrize("sign", [metrics.IN_TURN, metrics.RUNNING_AHEAD], ids=["turn", "ahead"])
+def test_only_the_project_that_ran_when_a_worker_died_is_kept_away_from_others(
+    start: Start, sign: int
 ) -> None:
     tree = start()
     for n in range(4):
         tree.run(n)
-    tree.set_number(2, metrics.IN_TURN, 1.0)
+    tree.set_number(2, sign, 1.0)
     tree.die("worker:0")
     assert tree.conditions("project:2") == {health.DOWN}
     assert tree.conditions("project:0") == set()

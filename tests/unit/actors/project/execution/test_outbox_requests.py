@@ -1,0 +1,59 @@
+"""Requests for outbox entries, when the store cannot be read or written."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.actors import store_watch
+from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
+from fieldbrook.actors.store_watch import StoreWatch
+from fieldbrook.actors.wire import AFTER, LIMIT
+from fieldbrook.core.errors import StoreError
+from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
+from fieldbrook.storage.project.store import ProjectStore
+
+
+class Consumer:
+    """Whoever asks for entries."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def answer(self, value: Any) -> None:
+        self.answers.append(value)
+
+
+def test_a_consumer_is_told_again_when_a_store_that_failed_has_entries_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store_watch, "_PROBE_INTERVAL_S", 0.0)
+    with closing(ProjectStore(tmp_path, 1 << 20)) as store:
+        told: list[str] = []
+        watch = StoreWatch(ProcessHealth(), store)
+        requests = OutboxRequests(7, store.outbox, watch, None, told.append)
+        store.sent.append(OutboxEntry(MQTT, "t", b"m", "e", "a", 1, 0))
+        store.commit()
+        requests.announce()
+
+        def fail(*_args: object) -> None:
+            raise StoreError(reason="the disk is full")
+
+        consumer = Consumer()
+        with monkeypatch.context() as failing:
+            failing.setattr(store.outbox, "first", fail)
+            requests.answer(consumer, {LIMIT: 10, AFTER: 0})
+            requests.announce()
+        assert (consumer.answers, told) == ([[]], [""]), "it would only ask in vain"
+        watch.probe()
+        requests.announce()
+        requests.announce()
+        assert told == ["", ""]
+        requests.answer(consumer, {LIMIT: 10, AFTER: 0})
+        assert [entry[3] for entry in consumer.answers[1]] == [b"m"]

@@ -58,7 +58,8 @@ LIMIT, AFTER, DONE, CONSUMER, REFUSED = "limit", "after", "done", "consumer", "r
 `LIMIT` is the largest number of entries to return, all with numbers above `AFTER`. `CONSUMER` is
 the part that asks (`storage.project.outbox.consumer_of`). `DONE` has the numbers of delivered
 entries, `REFUSED` the numbers and reasons of entries that cannot be delivered. The answer is a
-list of `(number, kind, target, body, event id)`, oldest first."""
+list of `(number, kind, target, body, event id)`, oldest first. It is `NOT_HERE` also while the
+store fails: the project announces its entries again when that is over."""
 
 WRITE_LOG = "write_log"
 """The key of a request to write all that waits in memory to the project's store now, so that a

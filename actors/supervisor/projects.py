@@ -92,8 +92,10 @@ class Projects:
         """Send the gateways the route to a project that is up now."""
         if child.removed:
             self.retire(child)
-        else:
-            self._supervisor.send_to_gateways(self._route(child))
+            return
+        self._supervisor.send_to_gateways(self._route(child))
+        for consumer in child.consumers:  # it could not retire, and has entries since it tried
+            self.request_delivery(child, consumer or MQTT_PART)
 
     def _route(self, child: Child) -> m.RouteTo:
         alone = self._supervisor.children[child.worker].is_dedicated

@@ -21,7 +21,6 @@ from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.actors.worker.journal import open_journal, recover_other
 from fieldbrook.actors.worker.runners import Runners
 from fieldbrook.core.errors import JournalDamagedError, NodeError
-from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table, node_log
 from fieldbrook.observability.health import UNREADABLE, ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
@@ -80,7 +79,8 @@ class WorkerActor(NodeActor):
     def stopping(self) -> None:
         """Finish the current turns, and close all stores."""
         if self._runners is not None:
-            self._runners.stop(STOP_LIMIT_S)
+            if self._runners.stop(STOP_LIMIT_S):
+                self._journal.close()  # it is empty then, if all stores could be written
             self._surroundings.look_ahead_threads.close()
 
     def _start(self, start: m.Start, sender: Address) -> None:
@@ -92,7 +92,7 @@ class WorkerActor(NodeActor):
         self.accept_posts()
         path = worker_socket(start.run_dir, name, start.generation)
         try:
-            damaged = self._open(start.settings, start.run_dir, name, path)
+            damaged = self._open(start, name, path)
         except NodeError as error:
             self.send(sender, m.Failed(start.part, str(error)))
             return
@@ -105,11 +105,11 @@ class WorkerActor(NodeActor):
             )
             health.raise_(UNREADABLE, "; ".join(map(str, damaged)))
 
-    def _open(
-        self, settings: Settings, run_dir: Path, name: str, path: Path
-    ) -> list[JournalDamagedError]:
+    def _open(self, start: m.Start, name: str, path: Path) -> list[JournalDamagedError]:
+        settings, run_dir = start.settings, start.run_dir
         reader = RegistryReader(settings.data / "registry")
-        opened, damaged = open_journal(settings, reader, name)
+        is_boot = start.generation == 1  # later ones start while other workers run projects
+        opened, damaged = open_journal(settings, reader, name, is_boot=is_boot)
         journal = SharedJournal(opened)
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         threads = LookAheadThreads(settings.look_ahead_threads)

@@ -14,6 +14,7 @@ from fieldbrook.storage.journal.recovery import (
     Stores,
     open_recovered,
     recover_abandoned,
+    take_batches_aside,
 )
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.project.history.tables import HistoryLimits
@@ -26,12 +27,18 @@ _FIRST = "0"
 
 
 def open_journal(
-    settings: Settings, reader: RegistryReader, name: str, segment_bytes: int = SEGMENT_BYTES
+    settings: Settings,
+    reader: RegistryReader,
+    name: str,
+    *,
+    is_boot: bool = False,
+    segment_bytes: int = SEGMENT_BYTES,
 ) -> tuple[FileJournal, list[JournalDamagedError]]:
     """Open and recover the journal of the worker `name`.
 
     The first worker also recovers the journals of workers that do not exist any more, such as
-    those of single projects before a restart of the node.
+    those of single projects before a restart of the node. When the node boots, so that no project
+    runs, it also has all stores take the batches beside them, for example after a restore.
 
     Returns:
         The journal, and what is damaged in the journals.
@@ -48,6 +55,8 @@ def open_journal(
         try:
             for abandoned in recover_abandoned(journals, used, stores).values():
                 damaged += abandoned.damaged
+            if is_boot:
+                take_batches_aside(stores)
         except BaseException:
             journal.close()
             raise

@@ -88,10 +88,14 @@ class Runners:
         self._hand_over()
         threading.Thread(target=self._watch, name="watcher", daemon=True).start()
 
-    def stop(self, limit_s: float) -> None:
-        """Finish the current turns and close all projects; wait `limit_s` at most."""
+    def stop(self, limit_s: float) -> bool:
+        """Finish the current turns and close all projects.
+
+        Returns:
+            Whether that was done within `limit_s`.
+        """
         self._server.stop()
-        self._ended.wait(limit_s)
+        return self._ended.wait(limit_s)
 
     def current(self) -> tuple[float, str, float, int]:
         """What takes longest now: see `Activity.current`; and the id of its project, 0 for none."""

@@ -6,6 +6,9 @@ names. The copied registry therefore knows every project whose store is in the c
 contain everything that was acknowledged before the backup began. A module that was replaced
 during the backup is not missing.
 
+A store may lack batches that only the journal of a worker has. The journals are therefore copied
+before the stores, and what a copied store lacks is put beside it (`journals.py`).
+
 A backup leaves out the files of a running node (`run`, `uploads`), files that the node makes
 again (compiled modules) and earlier copies (`rollback`). It also leaves out the broker's folder,
 because its files change during a copy, and old messages would arrive as new events after a
@@ -17,7 +20,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +28,11 @@ import lmdb
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup.archive import Manifest, pack, refuse_existing, unpack
+from fieldbrook.storage.backup.journals import add_batches, copy_journals, entries_only_in_journals
 from fieldbrook.storage.chain.store import replace_monitor_tables
+from fieldbrook.storage.journal.recovery import JOURNALS
+from fieldbrook.storage.journal.unapplied import PREFIX as ASIDE
+from fieldbrook.storage.journal.unapplied import files_aside
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.project.outbox import MARKER, park, waiting_entries, waiting_projects
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
@@ -44,10 +51,13 @@ KIND = "backup"
 RESTORING = ".restoring"  # folder in a data folder until a restore has finished
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
 CHAINS, _EARLIER = "chains", ".chains"
+_JOURNALS = ".journals"
 _STORE = "data.mdb"
-_EXCLUDED = frozenset({"run", "uploads", "broker", "rollback", REGISTRY, PROJECTS, MODULES})
+_EXCLUDED = frozenset(
+    {"run", "uploads", "broker", "rollback", JOURNALS, REGISTRY, PROJECTS, MODULES}
+)
 _TEMPORARY = (".new-", ".", "outbox.waiting", "lock.mdb")
-_STORE_FILES = (_STORE, sql.FILE, *_TEMPORARY)
+_STORE_FILES = (_STORE, sql.FILE, ASIDE, *_TEMPORARY)
 _ATTEMPTS = 1_000
 _REGISTRY_ATTEMPTS = 5
 _LOCK_WAIT_S = 10.0
@@ -55,11 +65,16 @@ _TABLES_ROOM = 16 << 20
 
 
 class BackupResult(NamedTuple):
-    """The result of a backup. `missing` are modules that the registry names but that are gone."""
+    """The result of a backup.
+
+    `missing` are modules that the registry names but that are gone. `damaged` says what is damaged
+    in the journals, so that batches which their stores lack are not in the backup either.
+    """
 
     manifest: Manifest
     projects: int
     missing: list[str]
+    damaged: list[str]
 
 
 def back_up(data: Path, target: Path) -> BackupResult:
@@ -79,8 +94,9 @@ def back_up(data: Path, target: Path) -> BackupResult:
     if target.resolve().is_relative_to(data.resolve()):
         raise StoreError(reason=f"{target} is inside the data folder; choose a place outside of it")
     with _scratch(target) as folder:
-        projects, missing = copy_data(data, folder)
-        return BackupResult(pack(folder, target, KIND, {"projects": projects}), projects, missing)
+        projects, missing, damaged = copy_data(data, folder)
+        manifest = pack(folder, target, KIND, {"projects": projects})
+        return BackupResult(manifest, projects, missing, damaged)
 
 
 def back_up_stopped(data: Path, target: Path) -> None:
@@ -94,7 +110,7 @@ def back_up_stopped(data: Path, target: Path) -> None:
     require_data(data)
     with _scratch(target) as folder:
         try:
-            stored = _copy_projects(data / PROJECTS, folder / PROJECTS)
+            stored, _ = _copy_projects(data, folder)
             _copy_others(data, folder)
             copy_store(data / REGISTRY, folder / REGISTRY)
             (folder / MODULES).mkdir(mode=0o700)
@@ -115,11 +131,12 @@ def require_data(data: Path) -> None:
         raise StoreError(reason=f"{data} is not the data folder of a node: it has no registry")
 
 
-def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
+def copy_data(data: Path, folder: Path) -> tuple[int, list[str], list[str]]:
     """Copy the content of a backup into an empty folder.
 
     Returns:
-        The number of copied project stores, and the missing modules.
+        The number of copied project stores, the missing modules, and what is damaged in the
+        journals.
 
     Raises:
         StoreError: a store cannot be read, or the copy cannot be written.
@@ -128,13 +145,13 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
         earlier = folder / _EARLIER
         if (data / CHAINS).is_dir():
             _copy_tree(data / CHAINS, earlier)
-        stored = _copy_projects(data / PROJECTS, folder / PROJECTS)
+        stored, damaged = _copy_projects(data, folder)
         _copy_others(data, folder)
         _replace_monitors(folder / CHAINS, earlier)
         missing = _copy_registry(data, folder, stored)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or data}: {error.strerror}") from error
-    return len(stored), missing
+    return len(stored), missing, damaged
 
 
 def restore(archive: Path, data: Path) -> Manifest:
@@ -216,13 +233,20 @@ def _scratch(target: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------- stores
 
 
-def _copy_projects(source: Path, target: Path) -> set[int]:
-    """Copy all project stores, and return the ids of those projects."""
+def _copy_projects(data: Path, folder: Path) -> tuple[set[int], list[str]]:
+    """Copy all project stores, and what only the journals have.
+
+    Returns:
+        The ids of those projects, and what is damaged in the journals.
+    """
+    source, target = data / PROJECTS, folder / PROJECTS
+    copy_journals(data, folder / _JOURNALS)
     stored = set()
     for path in sorted(source.iterdir()) if source.is_dir() else ():
         if path.name.isdecimal() and copy_project(path, target / path.name):
             stored.add(int(path.name))
-    return stored
+    added, damaged = add_batches(folder / _JOURNALS, target)
+    return stored | added, damaged
 
 
 def copy_project(source: Path, target: Path) -> bool:
@@ -262,6 +286,9 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
     """
     database = source / sql.FILE
     target.mkdir(mode=0o700, parents=True)
+    for path in files_aside(source):
+        with suppress(FileNotFoundError):  # written into the store meanwhile
+            shutil.copyfile(path, target / path.name)
     if not any(_copy_both(environment, database, target) for _ in range(_ATTEMPTS)):
         # Commits were so frequent that no snapshot fell between two: block them for a moment.
         with sql.without_commits(database, _LOCK_WAIT_S):
@@ -400,7 +427,9 @@ def waiting_outboxes(data: Path) -> list[dict[str, str | int]]:
     finally:
         reader.close()
     rows: list[dict[str, str | int]] = []
+    unwritten = entries_only_in_journals(data)
     for project_id in waiting_projects(data / PROJECTS):
-        count = waiting_entries(data / PROJECTS / str(project_id))
+        folder = data / PROJECTS / str(project_id)
+        count = waiting_entries(folder) + unwritten.get(project_id, 0)
         rows.append({"project": names.get(project_id, str(project_id)), "entries": count})
     return rows

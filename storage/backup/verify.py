@@ -29,6 +29,8 @@ from fieldbrook.storage.backup.backup import (
     copy_store,
     open_registry_copy,
 )
+from fieldbrook.storage.backup.journals import check_journals
+from fieldbrook.storage.journal.recovery import JOURNALS
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.ids import from_key, to_key
@@ -51,6 +53,7 @@ from fieldbrook.storage.project.outbox import DATABASE as OUTBOX
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
 from fieldbrook.storage.project.rows import LOGS, METRICS, LogRow, MetricRow
+from fieldbrook.storage.project.stored import batch_number
 from fieldbrook.storage.registry.audit import AuditRow
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import LAST_ID_CELL
@@ -72,11 +75,16 @@ _T = TypeVar("_T")
 
 
 class Verified(NamedTuple):
-    """The result: one line for each defect, and how many projects and records were checked."""
+    """The result.
+
+    One line for each defect, how many projects and records were checked, and how many batches of
+    the journals wait to be written into their stores.
+    """
 
     defects: list[str]
     projects: int
     records: int
+    waiting: int = 0
 
 
 def verify(
@@ -94,7 +102,8 @@ def verify(
     """
     verifier = _Verifier(data, fatal, at)
     verifier.run()
-    return Verified(verifier.defects[:_DEFECTS_LIMIT], verifier.projects, verifier.records)
+    defects = verifier.defects[:_DEFECTS_LIMIT]
+    return Verified(defects, verifier.projects, verifier.records, verifier.waiting)
 
 
 class _Verifier:
@@ -105,24 +114,34 @@ class _Verifier:
         self.defects: list[str] = []
         self.projects = 0
         self.records = 0
+        self.waiting = 0
+        self._numbers: dict[int, int] = {}  # of the last batch in the store of each project
 
     def run(self) -> None:
         self._check_file_types()
         if self._data / REGISTRY in self._unreadable:
             return
         known = self._check_store(REGISTRY, self._check_registry)
+        without_store = set(known or ())
         self._check_secrets()
         folder = self._data / PROJECTS
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             place = f"{PROJECTS}/{path.name}"
             if not path.name.isdecimal() or not (path / "data.mdb").exists():
                 continue
+            without_store.discard(int(path.name))
             if path in self._unreadable:
                 continue
             if known is not None and int(path.name) not in known:
                 self._report(place, "the registry has no such project")
             self._check_store(place, partial(self._check_project, path, place))
+        self._numbers |= dict.fromkeys(without_store, 0)
+        self._check_store(JOURNALS, self._check_journals)
         self._check_other_stores()
+
+    def _check_journals(self) -> None:
+        defects, self.waiting = check_journals(self._data, self._numbers)
+        self.defects += defects
 
     def _check_file_types(self) -> None:
         """Report pipes, sockets and devices in place of files, including targets of links.
@@ -275,6 +294,7 @@ class _Verifier:
                     if name in names:
                         self._check_table(environment, txn, f"{place}: {name.decode()}", decode)
                 stage = _stage(environment, txn) if STAGE in names else None
+                self._numbers[int(path.name)] = batch_number(environment, txn)
                 after = sql.committed_number(path / sql.FILE)
         finally:
             environment.close()

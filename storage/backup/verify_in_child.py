@@ -6,7 +6,7 @@ store and starts a new child, which checks everything else.
 
 `python -m fieldbrook.storage.backup.verify_in_child DATA [PLACE...]` checks everything except the
 stores at those places. It prints lines of JSON: the place of each store before it is opened, and
-at the end `{"defects": [...], "projects": N, "records": N}`.
+at the end the fields of `Verified`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def verify_in_child(data: Path) -> Verified:
         if status == 0:
             found = json.loads(lines[-1])
             defects = [*map(_line, fatal, fatal.values()), *found["defects"]]
-            return Verified(defects, found["projects"], found["records"])
+            return Verified(**{**found, "defects": defects})
         if -status not in FATAL_SIGNALS or not lines:
             last = " ".join(complaint.split())[-_SHOWN:]
             raise StoreError(reason=f"the verification process ended with status {status}: {last}")

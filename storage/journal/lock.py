@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -39,3 +40,16 @@ def lock_folder(folder: Path, *, wait: bool) -> int:
             os.close(lock)
             raise store_error(folder, error) from error
         os.close(lock)  # another process has removed the folder meanwhile
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process has the journal in this folder open."""
+    with store_errors(folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False

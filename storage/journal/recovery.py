@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from fieldbrook.core.errors import JournalBusyError, JournalDamagedError, NodeError, StoreError
 from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
 from fieldbrook.storage.journal.protocol import Journal, Record
-from fieldbrook.storage.journal.unapplied import Applying, apply_records, put_aside
+from fieldbrook.storage.journal.unapplied import Applying, apply_records, files_aside, put_aside
 from fieldbrook.storage.lmdb.environment import store_errors
 
 log = logging.getLogger(__name__)
@@ -139,10 +139,28 @@ def recover_abandoned(
     return found
 
 
+def take_batches_aside(stores: Stores) -> None:
+    """Open all stores with batches beside them, which they take. Call it before a project runs.
+
+    A store that cannot be opened is logged; it takes them when its project starts.
+
+    Raises:
+        StoreError: the folder of the projects cannot be read.
+    """
+    with store_errors(stores.folder):
+        folders = sorted(path for path in stores.folder.iterdir() if path.name.isdecimal())
+    for folder in folders:
+        if files_aside(folder) and stores.exists(int(folder.name)):
+            try:
+                stores.open(int(folder.name)).close()
+            except NodeError as error:
+                log.error("project %s: batches wait in its folder: %s", folder.name, error)
+
+
 def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
     done = Recovered(0, {}, [])
     deadly = _marked(mark)
-    for part in _parts(journal.records(done.damaged.append)):
+    for part in in_parts(journal.records(done.damaged.append)):
         for project_id, records in part.items():
             if not stores.exists(project_id):
                 continue
@@ -174,7 +192,7 @@ def _bring_up_to_date(stores: Stores, project_id: int, records: list[Record]) ->
     return len(missing)
 
 
-def _parts(records: Iterable[Record]) -> Iterator[dict[int, list[Record]]]:
+def in_parts(records: Iterable[Record]) -> Iterator[dict[int, list[Record]]]:
     """Group records by their project, as many at a time as may be in memory."""
     part: dict[int, list[Record]] = {}
     size = 0

@@ -16,6 +16,7 @@ from fieldbrook.core.errors import JournalDamagedError
 from fieldbrook.storage.journal.protocol import Record
 from fieldbrook.storage.journal.records import pack_round, read_records
 from fieldbrook.storage.lmdb.environment import store_errors
+from fieldbrook.storage.project.outbox import MARKER
 from fieldbrook.system.fsync import make_folder, sync_folder
 
 PREFIX, SUFFIX = "unapplied-", ".journal"
@@ -56,6 +57,7 @@ def put_aside(folder: Path, records: Sequence[Record]) -> None:
             file.flush()
             os.fsync(file.fileno())
         (folder / _NEW).replace(path)
+        (folder / MARKER).touch()  # handlers may have sent something: the node starts the project
         sync_folder(folder)
 
 

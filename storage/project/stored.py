@@ -52,15 +52,19 @@ def stored_number(folder: Path) -> int:
         return 0
     environment = open_environment(folder, map_size=0, readonly=True)
     try:
-        with store_errors(folder):
-            try:
-                meta = environment.open_db(META, create=False)
-            except lmdb.NotFoundError:
-                return 0  # a store that is being made
-            with environment.begin(db=meta) as txn:
-                return from_key(txn.get(NUMBER_CELL, b""))
+        with store_errors(folder), environment.begin() as txn:
+            return batch_number(environment, txn)
     finally:
         environment.close()
+
+
+def batch_number(environment: lmdb.Environment, txn: Transaction) -> int:
+    """Return the number of the last batch in a store, 0 in one that is being made."""
+    try:
+        meta = environment.open_db(META, txn=txn, create=False)
+    except lmdb.NotFoundError:
+        return 0
+    return from_key(txn.get(NUMBER_CELL, b"", db=meta))
 
 
 class Stored:

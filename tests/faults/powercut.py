@@ -34,8 +34,10 @@ from typing import Any, NamedTuple
 
 from fieldbrook.core.errors import NodeError
 from fieldbrook.storage.backup.verify import verify
+from fieldbrook.storage.journal.recovery import JOURNALS, Stores, recover_abandoned
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore, store_path
+from fieldbrook.storage.project.stored import stored_number
 from fieldbrook.storage.registry.reader import RegistryReader
 from tests.faults.applet import counter
 from tests.faults.disk import Cut, Disk, Record, any_cut, read
@@ -317,6 +319,8 @@ def look_at(recording: Recording, data: Path, at: int) -> Look:
     look.expected += len(promised)
     try:
         _look_at_registry(recording, data, promised, look)
+        if promised:
+            look.problems += _recover(data)
         for project, project_id in recording.projects.items():
             names = {name for name, when in recording.events[project].items() if when <= at}
             look.expected += len(names)
@@ -341,6 +345,23 @@ def look_at(recording: Recording, data: Path, at: int) -> Look:
     except (NodeError, sqlite3.Error) as error:
         look.problems.append(repr(error))
     return look
+
+
+def _recover(data: Path) -> list[str]:
+    """Do what workers do when they start: write into the stores what only the journals have."""
+    projects = data / "projects"
+    with closing(RegistryReader(data / "registry")) as registry:
+        stores = Stores(
+            projects,
+            lambda project_id: registry.project(project_id) is not None,
+            lambda project_id: stored_number(store_path(projects, project_id)),
+            lambda project_id: ProjectStore(store_path(projects, project_id), _STORE_BYTES),
+        )
+        if not (data / JOURNALS).is_dir():
+            return []
+        found = recover_abandoned(data / JOURNALS, (), stores).values()
+    aside = [f"project {n} lacks batches: {why}" for done in found for n, why in done.aside.items()]
+    return aside + [str(damage) for done in found for damage in done.damaged]
 
 
 def _look_at_registry(
@@ -524,10 +545,13 @@ def try_cuts(
         cut, data = any_cut(chance), folder / f"c{number}"
         disk.write_to(data, chance, cut)
         _let_the_machine_start(data)
+        for_node = folder / f"n{number}"  # the node does what looking at a folder does to it
+        if number in with_node:
+            shutil.copytree(data, for_node)
         look = look_apart(recording, data, at)
         if number in with_node and not look.problems:
             report.nodes += 1
-            look.problems += run_on(recording, data, at)
+            look.problems += run_on(recording, for_node, at)
         report.cuts += 1
         report.looked_for += look.expected
         if look.problems:
@@ -535,6 +559,7 @@ def try_cuts(
             tell(f"cut at {at} of {recording.last}, {cut}: {look.problems[:3]}")
         else:
             shutil.rmtree(data)
+            shutil.rmtree(for_node, ignore_errors=True)
     return report
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fieldbrook.actors.project.chains import HELLO, ProjectChains
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, Requester
+from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, NOT_HERE, REFUSED, Requester
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.project.outbox import Outbox
@@ -43,7 +43,7 @@ class OutboxRequests:
         self._chains = chains
         self._notify = notify
         self._announced: set[str] = set()  # consumers that know of entries
-        # Consumers that got no entries because the store failed. They may not ask again.
+        # Consumers that got no entries because the store failed. They do not ask again.
         self._disappointed: set[str] = set()
 
     def announce(self) -> None:
@@ -60,7 +60,8 @@ class OutboxRequests:
     def answer(self, connection: Requester, request: dict[str, Any]) -> None:
         """Answer a request for outbox entries, after removing those that it reports as done.
 
-        A consumer has to be notified again once no entry of its kind was left.
+        A consumer has to be notified again once no entry of its kind was left. When the store
+        fails, it is answered `NOT_HERE`, so that it reports those again, and is notified later.
         """
         if HELLO in request:
             self._answer_hello(connection, request[HELLO])
@@ -77,7 +78,8 @@ class OutboxRequests:
         except StoreError as error:
             self._watch.failed(error)
             self._disappointed.add(consumer)
-            entries = []
+            connection.answer(NOT_HERE)
+            return
         self._announced &= outbox.consumers
         if entries:
             fault_points.hit("project.before_outbox_send")

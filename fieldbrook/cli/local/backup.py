@@ -34,7 +34,8 @@ def backup(context: click.Context, target: Path, data: Path | None) -> None:
 
     The copy is consistent. In a FOLDER the file gets a name with the time. The file contains
     the node's secrets; only you can read it. It does not contain the messages that wait in the
-    embedded broker. The exit code is 1 when the data folder lacks a module.
+    embedded broker. The exit code is 1 when the data folder lacks a module, or when a worker's
+    journal is damaged.
     """
     with expected_errors():
         from fieldbrook.storage.backup.backup import back_up
@@ -51,10 +52,13 @@ def backup(context: click.Context, target: Path, data: Path | None) -> None:
         files=len(made.manifest.files),
         bytes=size,
         missing=made.missing,
+        damaged=made.damaged,
     )
     for sha256 in made.missing:
         note(f"module {sha256} is missing in the data folder, and so in the backup")
-    if made.missing:
+    for damage in made.damaged:
+        note(f"the journal {damage}: batches that a store lacks are not in the backup")
+    if made.missing or made.damaged:
         context.exit(EXIT_REFUSED)
 
 
@@ -114,13 +118,18 @@ def verify(context: click.Context, archive: Path | None, data: Path | None) -> N
             require_data(data or current().data)
             found = verify_in_child(data or current().data)
     if current().json:
-        show_json({"defects": found.defects, "projects": found.projects, "records": found.records})
+        show_json(found._asdict())
     else:
         for defect in found.defects:
             click.echo(printable(defect))
         defects = counted(len(found.defects), "defect") if found.defects else "no defects"
         projects, records = counted(found.projects, "project"), counted(found.records, "record")
         note(f"{defects} in {projects}, {records}")
+        if found.waiting:
+            note(
+                f"batches that only the journals have: {found.waiting}; the next start of the node "
+                "writes them into the stores"
+            )
     if found.defects:
         context.exit(EXIT_REFUSED)
 

@@ -273,3 +273,13 @@ def test_events_do_not_wait_for_a_project_whose_only_worker_cannot_start(start: 
     tree.taken("http:0", m.Unreachable)
     tree.activate(0)
     assert tree.taken("http:0", m.Unreachable) == [m.Unreachable(0)]
+
+
+def test_the_outbox_of_a_project_that_cannot_retire_is_delivered_nevertheless(start: Start) -> None:
+    tree = start(workers=1)
+    tree.run(7)
+    tree.receive(m.Idle(7, 1))
+    tree.receive(m.OutboxFilled(7, 1))
+    assert tree.taken("mqtt:0", m.DeliverOutbox) == []
+    tree.ready("project:7")
+    assert tree.taken("mqtt:0", m.DeliverOutbox) == [m.DeliverOutbox(7, "worker:0.1")]

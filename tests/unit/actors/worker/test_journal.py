@@ -16,9 +16,14 @@ from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.worker.actor import WorkerActor
 from fieldbrook.actors.worker.journal import open_journal, recover_other
 from fieldbrook.core.errors import JournalBusyError
+from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import Settings, load
+from fieldbrook.storage.journal.protocol import Record
+from fieldbrook.storage.journal.unapplied import put_aside
+from fieldbrook.storage.lmdb.codec import encode_record
+from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.reader import ProjectStoreReader
-from fieldbrook.storage.project.store import store_path
+from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter
 from tests.support.nodes import until
 from tests.support.projects import COUNTER
@@ -75,7 +80,7 @@ def left(tmp_path: Path) -> Iterator[Left]:
 def test_what_a_killed_worker_has_answered_is_in_the_stores_after_the_next_start(
     left: Left,
 ) -> None:
-    journal, damaged = open_journal(left.settings, left.reader, "0", 1 << 20)
+    journal, damaged = open_journal(left.settings, left.reader, "0", segment_bytes=1 << 20)
     assert not damaged
     assert not journal.oldest()
     journal.close()
@@ -97,7 +102,7 @@ def test_the_stores_that_a_worker_has_open_are_left_alone(left: Left) -> None:
 
 
 def test_the_journal_of_a_running_worker_is_left_alone(left: Left) -> None:
-    journal, _ = open_journal(left.settings, left.reader, "0", 1 << 20)
+    journal, _ = open_journal(left.settings, left.reader, "0", segment_bytes=1 << 20)
     with pytest.raises(JournalBusyError):
         recover_other(left.settings, left.reader, "0", frozenset())
     journal.close()
@@ -130,3 +135,24 @@ def test_a_project_starts_in_the_worker_that_reads_its_journal_when_that_has_bee
     until(lambda: is_sent(m.Ready(f"project:{project_id}", 1, 0)), "the project is ready")
     worker.stopping()
     assert left.counts() == [EVENTS, EVENTS]
+
+
+def test_a_node_that_boots_has_what_waits_beside_its_stores(tmp_path: Path) -> None:
+    registry = RegistryWriter(tmp_path / "registry", 64 << 20, int, b"k" * 32)
+    account = registry.create_account("ada", "h", ADMIN)
+    project_id = registry.create_project(account.account_id, "room").project_id
+    (tmp_path / "projects" / "12345").mkdir(parents=True)  # not in the registry
+    batch = encode_record(Batch(0, [(b"key", b"value")], [], [], [], [], [], []))
+    for folder in (str(project_id), "12345"):
+        put_aside(tmp_path / "projects" / folder, [Record(int(folder), 1, batch)])
+    settings = load(data=tmp_path)
+    for is_boot, left in ((False, 2), (True, 1)):
+        journal, _ = open_journal(
+            settings, registry.reader(), "0", is_boot=is_boot, segment_bytes=1 << 20
+        )
+        journal.close()
+        assert len(list((tmp_path / "projects").glob("*/unapplied-*"))) == left
+    registry.close()
+    store = ProjectStore(tmp_path / "projects" / str(project_id), 1 << 22)
+    assert dict(store.pairs()) == {b"key": b"value"}
+    store.close()

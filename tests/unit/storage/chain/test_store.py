@@ -167,7 +167,7 @@ def test_a_backup_has_monitors_where_they_were_before_its_projects(
     put({1: Cursor(5)})
     copy_projects = backup._copy_projects
 
-    def meanwhile(source: Path, to: Path) -> set[int]:
+    def meanwhile(source: Path, to: Path) -> tuple[set[int], list[str]]:
         put({1: Cursor(9), 2: Cursor(9)})
         return copy_projects(source, to)
 

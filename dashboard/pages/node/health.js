@@ -13,7 +13,7 @@ import * as words from '../../words/en/health.js';
 const EVERY_MS = 4000;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.part], [words.columns.state], [words.columns.memory, 'num'], [words.columns.cpu, 'num'], [words.columns.restarts, 'num'], [words.columns.started], [words.columns.pid, 'num']]);
 
-/** CPU shares by pid between the last two answers. @param {import('../../api').ProcessRow[] | undefined} processes @returns {Map<number, number>} */
+/** CPU shares by pid between the last two answers. @param {Api.ProcessRow[] | undefined} processes @returns {Map<number, number>} */
 function useShares(processes) {
   const before = useRef(/** @type {{at: number, spent: Map<number, number>}} */ ({ at: 0, spent: new Map() }));
   const [shares, set] = useState(/** @type {Map<number, number>} */ (new Map()));
@@ -28,10 +28,10 @@ function useShares(processes) {
   return shares;
 }
 
-/** @param {{list: import('../../api').ProcessRow[]}} p */
+/** @param {{list: Api.ProcessRow[]}} p */
 function Processes({ list }) {
   const shares = useShares(list);
-  const row = (/** @type {import('../../api').ProcessRow} */ one) => html`<tr key=${`${one.part}${one.pid}`}><td><span class="line"><strong>${one.part}</strong>${one.project ? html`<a href=${to('projects', one.project)}>${one.project}</a>` : html`<span class="dim">${words.parts[one.part.split(':')[0]]}</span>`}</span></td>
+  const row = (/** @type {Api.ProcessRow} */ one) => html`<tr key=${`${one.part}${one.pid}`}><td><span class="line"><strong>${one.part}</strong>${one.project ? html`<a href=${to('projects', one.project)}>${one.project}</a>` : html`<span class="dim">${words.parts[one.part.split(':')[0]]}</span>`}</span></td>
     <td><${Badge} kind=${words.kinds[one.state] ?? 'warn'}>${one.state}</${Badge}></td><td class="num">${one.memoryBytes === undefined ? '–' : size(one.memoryBytes)}</td><td class="num">${one.pid && shares.has(one.pid) ? words.percent(shares.get(one.pid) ?? 0) : '–'}</td>
     <td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}</${Badge}>` : 0}</td><td class="dim"><${Ago} at=${one.startedAt} /></td><td class="num dim">${one.pid ?? '–'}</td></tr>`;
   return html`<${Table} label=${words.processes} columns=${COLUMNS}>${list.map(row)}</${Table}>`;
@@ -39,7 +39,7 @@ function Processes({ list }) {
 
 export function Page() {
   const health = useLoad((signal) => get('/health', {}, { signal }), [], EVERY_MS);
-  const content = (/** @type {import('../../api').HealthReply} */ { data, total, recent, processes, processesTotal, projects }) => html`
+  const content = (/** @type {Api.HealthReply} */ { data, total, recent, processes, processesTotal, projects }) => html`
     <${Card} title=${words.now} controls=${html`<${Badge} kind=${total ? 'bad' : 'good'}>${total ? words.problems(total) : words.well}</${Badge}>`}>
       ${total ? html`<${Troubles} list=${data} />${total > data.length && html`<p class="pad hint">${words.more(total - data.length)}</p>`}` : html`<${Empty} title=${words.well} icon="heart">${words.wellHint}</${Empty}>`}</${Card}>
     <${Card} title=${words.processes} controls=${html`<span class="hint">${words.some(processes.length, processesTotal) || (Object.keys(projects).length > 0 && `${words.projectsLabel}: ${words.projects(projects)}`)}</span>`}><${Processes} list=${processes} /></${Card}>

@@ -15,7 +15,6 @@ export const processes = 'Processes';
 /** @param {number} shown @param {number} total */
 export const some = (shown, total) => (shown < total ? `${shown} of ${total}` : '');
 export const columns = { part: 'Process', state: 'State', pid: 'Pid', memory: 'Memory', cpu: 'CPU', restarts: 'Restarts', started: 'Started' };
-export const cpuHint = 'Part of one core, over the last seconds';
 /** @param {number} share of a core */
 export const percent = (share) => `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
 /** @type {Record<string, string>} what the parts of the node are for */

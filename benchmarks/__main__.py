@@ -20,6 +20,7 @@ from benchmarks.measure import BenchmarkError
 from benchmarks.report import Table
 from benchmarks.scenarios import (
     chain_backfill,
+    dashboard,
     fairness,
     http_load,
     lifecycle,
@@ -43,6 +44,8 @@ SCENARIOS: dict[str, Scenario] = {
     "cold": lifecycle.cold,
     "start-up": lifecycle.start_up,
     "memory": lifecycle.memory_held,
+    "dashboard": dashboard.pages,
+    "followers": dashboard.followers,
     "chain-backfill": chain_backfill.backfill,
     "smallest": http_load.smallest,
 }

@@ -1,4 +1,5 @@
 // Made by scripts/reference.py from the OpenAPI document: bodies and answers of all routes.
+export as namespace Api;
 
 // How a request finds its route, and the types of functions that send one; part of api.d.ts.
 

@@ -35,7 +35,7 @@ function pageAt([area = '', name, tab = '', ...more]) {
   return null;
 }
 
-/** @param {{projects: import('./core/load.js').Loaded<import('./api').ProjectRows>}} p */
+/** @param {{projects: import('./core/load.js').Loaded<Api.ProjectRows>}} p */
 function Page({ projects }) {
   const parts = path.value.split('/').slice(1).map(decodeURIComponent);
   const found = pageAt(parts);
@@ -66,7 +66,7 @@ function Guarded({ children }) {
   return error ? html`<div class="page"><${Problem} error=${error} again=${reset} /></div>` : children;
 }
 
-/** @param {{boot: import('./api').DashboardReply}} p */
+/** @param {{boot: Api.DashboardReply}} p */
 function SignedIn({ boot }) {
   const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin() }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
@@ -88,4 +88,5 @@ function App() {
 }
 
 const root = /** @type {Element} */ (document.getElementById('app'));
+root.replaceChildren(); // what the page says while it has no files
 render(html`<${App} />`, root);

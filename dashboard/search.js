@@ -12,7 +12,7 @@ const PAUSE_MS = 120; // between the last key and the question to the node
 
 /** @typedef {{text: string, hint: string, href: string}} Found */
 
-/** Pages whose names contain all words of the text. @param {import('./api').ProjectRow[]} projects @param {string} text @returns {Found[]} */
+/** Pages whose names contain all words of the text. @param {Api.ProjectRow[]} projects @param {string} text @returns {Found[]} */
 function pages(projects, text) {
   const wanted = text.toLowerCase().split(' ').filter(Boolean);
   const node = isAdmin() ? Object.entries(words.nodePages) : [];
@@ -39,7 +39,7 @@ function pageOf({ kind, name, project, id }) {
   return { text: kind === 'project' ? name : `${project} · ${name}`, hint, href: to('projects', project, TABS[kind], ...rest) + mark };
 }
 
-/** @param {{projects: import('./api').ProjectRow[], onClose: () => void}} p */
+/** @param {{projects: Api.ProjectRow[], onClose: () => void}} p */
 export function Search({ projects, onClose: close }) {
   const [text, type] = useState('');
   const [at, move] = useState(0);

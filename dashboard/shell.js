@@ -8,7 +8,7 @@ import { rates } from './core/series.js';
 import { isAdmin, session } from './core/session.js';
 import { dark, toggleTheme } from './core/theme.js';
 import { attempt } from './core/load.js';
-import { Icon, Lazily, Logo } from './parts/basics.js';
+import { Icon, Lazily, Logo, Mark } from './parts/basics.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
@@ -30,10 +30,10 @@ function Item({ to: href, icon: name, children, extra = null, exact = false }) {
   return html`<a href=${href} class="item" aria-current=${here ? 'page' : undefined}><${Icon} name=${name} /><span>${children}</span>${extra}</a>`;
 }
 
-/** @param {{projects: import('./api').ProjectRow[]}} p */
+/** @param {{projects: Api.ProjectRow[]}} p */
 function Navigation({ projects }) {
   const now = rates.value;
-  const isOthers = (/** @type {import('./api').ProjectRow} */ one) => Number(one.accountID !== session.value?.accountID);
+  const isOthers = (/** @type {Api.ProjectRow} */ one) => Number(one.accountID !== session.value?.accountID);
   const shown = projects.toSorted((a, b) => isOthers(a) - isOthers(b)).slice(0, SHOWN);
   return html`<${Item} to="/" icon="pulse" exact>${words.overview}</${Item}>
     <h2><a href="/projects">${words.projects}</a></h2>
@@ -48,8 +48,8 @@ function Who() {
   const name = session.value?.name ?? '';
   return html`<div class="who"><span class="avatar" aria-hidden="true">${name.slice(0, 1).toUpperCase()}</span>
     <span class="name">${name}<small>${session.value?.accountRole?.toLowerCase()}</small></span>
-    <button type="button" class="ghost square" aria-label=${dark.value ? words.light : words.dark} title=${dark.value ? words.light : words.dark} onClick=${toggleTheme}><${Icon} name=${dark.value ? 'sun' : 'moon'} /></button>
-    <button type="button" class="ghost square" aria-label=${words.signOut} title=${words.signOut} onClick=${() => attempt(signOut)}><${Icon} name="leave" /></button></div>`;
+    <${Mark} icon=${dark.value ? 'sun' : 'moon'} kind="square" label=${dark.value ? words.light : words.dark} title=${dark.value ? words.light : words.dark} onClick=${toggleTheme} />
+    <${Mark} icon="leave" kind="square" label=${words.signOut} title=${words.signOut} onClick=${() => attempt(signOut)} /></div>`;
 }
 
 /** What the node's state means for the page. */
@@ -57,7 +57,7 @@ const Strips = () => html`${!online.value && html`<div class="strip bad" role="a
     ${online.value && slow.value && html`<div class="strip" role="status">${words.slow}</div>`}
     ${upgraded.value && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
 
-/** @param {{projects: import('./api').ProjectRow[], boot: import('./api').DashboardReply, children?: any}} p */
+/** @param {{projects: Api.ProjectRow[], boot: Api.DashboardReply, children?: any}} p */
 export function Shell({ projects, boot, children }) {
   const [open, set] = useState(false);
   useEffect(() => set(false), [path.value]);
@@ -67,8 +67,8 @@ export function Shell({ projects, boot, children }) {
   };
   return html`<a class="skip" href="#main" onClick=${skip}>${words.skip}</a>
     <div class="shell">
-      <header class="top"><button type="button" class="ghost square" aria-label=${words.menu} aria-expanded=${open} onClick=${() => set(!open)}><${Icon} name="menu" /></button>
-        <strong>${product}</strong><button type="button" class="ghost square" aria-label=${words.search} onClick=${openSearch}><${Icon} name="search" /></button></header>
+      <header class="top"><${Mark} icon="menu" kind="square" label=${words.menu} aria-expanded=${open} onClick=${() => set(!open)} />
+        <strong>${product}</strong><${Mark} icon="search" kind="square" label=${words.search} onClick=${openSearch} /></header>
       <nav class=${`side ${open ? 'open' : ''}`} aria-label=${words.navigation}>
         <a class="logo" href="/"><${Logo} size=${24} /><strong>${product}</strong></a>
         <button type="button" class="search" onClick=${openSearch}><${Icon} name="search" /><span>${words.search}</span><kbd>${words.searchKeys}</kbd></button>

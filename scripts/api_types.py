@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 _MADE = (
     "// Made by scripts/reference.py from the OpenAPI document: bodies and answers of all routes.\n"
+    "export as namespace Api;\n"
 )
 _HEAD = (Path(__file__).parent / "request_types.d.ts").read_text("utf-8")
 _OWN = {"Routes", *re.findall(r"^(?:export )?(?:type|interface) (\w++)", _HEAD, re.MULTILINE)}

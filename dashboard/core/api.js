@@ -7,7 +7,7 @@ import { unreachable } from '../words/en/common.js';
 const BASE = '/srv-applet-mgr/v0';
 
 /** A request that the node refused. `key` is explained in docs/reference/errors.md. */
-export class Refused extends Error {
+class Refused extends Error {
   /** @param {number} status @param {any} body */
   constructor(status, body) {
     const fields = (body?.fields ?? []).map((/** @type {any} */ f) => `${f.field}: ${f.msg}`);
@@ -40,7 +40,7 @@ export class Unreachable extends Error {
  */
 
 /** The address of a route. @param {string} path @param {Record<string, any>} [query] */
-export function address(path, query = {}) {
+function address(path, query = {}) {
   const url = new URL(BASE + path, location.origin);
   for (const [name, value] of Object.entries(query))
     for (const one of Array.isArray(value) ? value : [value])
@@ -91,11 +91,11 @@ async function request(method, path, options = {}) {
 
 // The types of these know each route: its query, its body and its answer. A path is written where it
 // is used, or is a constant (`@type {const}`), so that its route can be found.
-export const call = /** @type {import('../api').Calls<Options>} */ (/** @type {unknown} */ (request));
-export const get = /** @type {import('../api').Asks<'GET', Options>} */ (/** @type {unknown} */ (asks('GET')));
-export const remove = /** @type {import('../api').Asks<'DELETE', Options>} */ (/** @type {unknown} */ (asks('DELETE')));
-export const post = /** @type {import('../api').Sends<'POST', Options>} */ (/** @type {unknown} */ (sends('POST')));
-export const put = /** @type {import('../api').Sends<'PUT', Options>} */ (/** @type {unknown} */ (sends('PUT')));
+export const call = /** @type {Api.Calls<Options>} */ (/** @type {unknown} */ (request));
+export const get = /** @type {Api.Asks<'GET', Options>} */ (/** @type {unknown} */ (asks('GET')));
+export const remove = /** @type {Api.Asks<'DELETE', Options>} */ (/** @type {unknown} */ (asks('DELETE')));
+export const post = /** @type {Api.Sends<'POST', Options>} */ (/** @type {unknown} */ (sends('POST')));
+export const put = /** @type {Api.Sends<'PUT', Options>} */ (/** @type {unknown} */ (sends('PUT')));
 
 /** @param {string} method */
 function asks(method) {

@@ -46,7 +46,7 @@ export async function ask(url, options, patient = false) {
 const [own] = new URL(import.meta.url).pathname.match(/^\/ui\/[0-9a-f]+\//) ?? ['/ui/'];
 
 /** Look whether the node serves another page. */
-export async function lookForUpgrade() {
+async function lookForUpgrade() {
   if (document.hidden) return;
   try {
     const page = await (await ask('/', {})).text();

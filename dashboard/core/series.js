@@ -24,7 +24,7 @@ const NAMES = [...OF_PROJECTS, 'mqttMessages', 'refused', 'eventP50Ms', 'eventP9
 
 let shown = /** @type {Range} */ ('5m');
 
-/** The columns by name; the times come first. @param {import('../api').SeriesReply} answer */
+/** The columns by name; the times come first. @param {Api.SeriesReply} answer */
 const byName = (answer) => /** @type {Columns} */ (Object.fromEntries(['t', ...answer.names].map((name, i) => [name, answer.columns[i]])));
 
 /** @param {Range} range @param {AbortSignal} [end] */
@@ -48,7 +48,7 @@ export async function show(range, end) {
  * @param {Columns} into @param {Columns} samples @param {number} length seconds @param {number} step seconds
  * @returns {Columns}
  */
-export function extended(into, samples, length, step) {
+function extended(into, samples, length, step) {
   const names = new Set([...Object.keys(into), ...Object.keys(samples)]);
   const columns = Object.fromEntries([...names].map((name) => [name, [...(into[name] ?? new Array(into.t.length).fill(null))]]));
   samples.t.forEach((time, i) => {

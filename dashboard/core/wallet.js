@@ -32,7 +32,7 @@ export const safeIcon = (icon) => (/^data:image\/(?:svg\+xml|png|webp)[;,]/.test
  * The text that a wallet shows and signs.
  * @param {{domain: string, uri: string, address: string, chain: number, nonce: string, issued: string, expires: string}} m
  */
-export const message = (m) => `${words.wantsYou(m.domain, m.address)}\n\n${words.statement}\n\nURI: ${m.uri}\nVersion: 1\nChain ID: ${m.chain}\nNonce: ${m.nonce}\nIssued At: ${m.issued}\nExpiration Time: ${m.expires}`;
+const message = (m) => `${words.wantsYou(m.domain, m.address)}\n\n${words.statement}\n\nURI: ${m.uri}\nVersion: 1\nChain ID: ${m.chain}\nNonce: ${m.nonce}\nIssued At: ${m.issued}\nExpiration Time: ${m.expires}`;
 
 const hex = (/** @type {string} */ text) => `0x${[...new TextEncoder().encode(text)].map((b) => b.toString(16).padStart(2, '0')).join('')}`;
 

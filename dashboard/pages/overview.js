@@ -39,12 +39,12 @@ const Charts = () => html`<section class="charts">
 /** @param {{range: string}} p */
 const Ranges = ({ range }) => html`<div class="segments" role="group" aria-label=${words.range}>${Object.entries(words.ranges).map(([name, text]) => html`<button type="button" aria-pressed=${name === range} onClick=${() => filter({ range: name === '5m' ? '' : name })}>${text}</button>`)}</div>`;
 
-/** @param {{list: import('../api').ProjectRow[]}} p */
+/** @param {{list: Api.ProjectRow[]}} p */
 const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.applets]]}>
   ${list.map((project) => html`<tr key=${project.projectID}><td><a href=${to('projects', project.projectName)}>${project.projectName}</a></td><td class="num">${rate(rates.value[project.projectName]?.events ?? 0)}</td>
     <td><span class="line">${(project.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td></tr>`)}</${Table}>`;
 
-/** @param {{projects: import('../core/load.js').Loaded<import('../api').ProjectRows>}} p as `GET /project/detail_list` answers them */
+/** @param {{projects: import('../core/load.js').Loaded<Api.ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {
   const range = /** @type {import('../core/series.js').Range} */ (query.value.range in RANGES ? query.value.range : '5m');
   const [shown, set] = useState('');

@@ -7,10 +7,10 @@ import { useLoad } from '../core/load.js';
 import { filter, go, query, to } from '../core/route.js';
 import { rates } from '../core/series.js';
 import { isAdmin, session } from '../core/session.js';
-import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table } from '../parts/basics.js';
+import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table, typed } from '../parts/basics.js';
 import { AsCommand } from '../parts/code.js';
 import { Dialog } from '../parts/dialog.js';
-import { Field, Form } from '../parts/form.js';
+import { Field, Form, Text } from '../parts/form.js';
 import { say } from '../parts/toast.js';
 import * as words from '../words/en/projects.js';
 import { actions } from '../words/en/common.js';
@@ -27,7 +27,7 @@ function NewProject({ onClose, changed }) {
     go(to('projects', form.name, 'applets'));
   };
   return html`<${Dialog} title=${words.create} onClose=${onClose}><${Form} submit=${words.create} work=${work}>
-    <${Field} label=${words.name} hint=${words.nameHint}><input name="name" required autofocus maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>
+    <${Field} label=${words.name} hint=${words.nameHint}><${Text} name="name" required autofocus maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocapitalize="none" onInput=${typed(type)} /></${Field}>
     <${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" /></${Field}></${Form}>
     <${AsCommand} text=${`fieldbrook project create ${quoted(name || 'NAME')}`} /></${Dialog}>`;
 }
@@ -45,19 +45,19 @@ function ImportProject({ onClose, changed }) {
   };
   return html`<${Dialog} title=${words.imported} onClose=${onClose}><${Form} submit=${words.imported} work=${work}>
     <${Field} label=${words.file} hint=${words.importHint}><input name="file" type="file" accept=".fieldbrook" required /></${Field}>
-    <${Field} label=${words.name} hint=${words.nameKept}><input name="name" maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocomplete="off" spellcheck=${false} /></${Field}>
+    <${Field} label=${words.name} hint=${words.nameKept}><${Text} name="name" maxlength="32" pattern="[A-Za-z0-9_]{1,32}" /></${Field}>
     <label class="check"><input type="checkbox" name="tokens" />${words.newTokens}</label></${Form}><${AsCommand} text="fieldbrook project import FILE" /></${Dialog}>`;
 }
 
 /** A number that is red unless it is 0. @param {{value: number | undefined, text: (value: number) => string, href?: string}} p */
 const Bad = ({ value = 0, text, href }) => html`<td class="num">${value > 0 ? (href ? html`<a class="error" href=${href}>${text(value)}</a>` : html`<span class="error">${text(value)}</span>`) : html`<span class="dim">0</span>`}</td>`;
 
-/** @param {{list: import('../api').ProjectRow[]}} p */
+/** @param {{list: Api.ProjectRow[]}} p */
 function List({ list }) {
   const { columns } = words;
   const several = list.some((one) => one.accountID !== session.value?.accountID);
   const headings = /** @type {[string, string?][]} */ ([[columns.name], ...(several ? [[columns.owner]] : []), [columns.events, 'num'], [columns.failed, 'num'], [columns.letters, 'num'], [columns.applets], [columns.created], [columns.id], [actions, 'hidden']]);
-  const row = (/** @type {import('../api').ProjectRow} */ one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td>${several && html`<td class="cut" title=${one.owner}>${one.owner}</td>`}
+  const row = (/** @type {Api.ProjectRow} */ one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td>${several && html`<td class="cut" title=${one.owner}>${one.owner}</td>`}
     <td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Bad} value=${rates.value[one.projectName]?.failed} text=${rate} /><${Bad} value=${one.deadLetters} text=${count} href=${to('projects', one.projectName, 'letters')} />
     <td><span class="line">${(one.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
     <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`;
@@ -77,7 +77,7 @@ export function Page({ changed }) {
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}>
       <button type="button" onClick=${() => filter({ import: true })}><${Icon} name="upload" />${words.imported}</button>
       <button type="button" class="primary" onClick=${() => filter({ new: true })}><${Icon} name="plus" />${words.create}</button></${Heading}>
-    <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />`} title=${words.title}>
+    <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${typed((v) => filter({ name: v }))} />`} title=${words.title}>
       <${Show} of=${projects}>${(/** @type {{data: any[]}} */ { data }) => {
         const list = data.filter((one) => one.projectName.toLowerCase().includes(wanted));
         return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}</${Empty}>`;

@@ -48,6 +48,12 @@ const ICONS = {
 /** @param {{name: string}} p */
 export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
 
+/** A button that is an icon. @param {{icon: string, label: string, kind?: string, [attribute: string]: any}} p */
+export const Mark = ({ icon, label, kind = 'small', ...more }) => html`<button type="button" class=${`ghost ${kind}`} aria-label=${label} ...${more}><${Icon} name=${icon} /></button>`;
+
+/** A listener for what is typed or chosen. @param {(value: any) => unknown} set */
+export const typed = (set) => (/** @type {any} */ event) => set(event.target.value);
+
 /** The sign of fieldbrook, as in the icon of index.html. @param {{size: number}} p */
 export const Logo = ({ size }) => html`<svg class="sign" width=${size} height=${size} viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" /><path d="M7 11c4-4 7 4 11 0s5-2 7 0M7 17c4-4 7 4 11 0s5-2 7 0M7 23c4-4 7 4 11 0s5-2 7 0" /></svg>`;
 

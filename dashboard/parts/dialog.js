@@ -1,7 +1,7 @@
 // @ts-check
 /** Dialogs in the middle and panels at the side. */
 import { html, useEffect, useLayoutEffect, useRef } from '../vendor/preact.js';
-import { Icon } from './basics.js';
+import { Mark } from './basics.js';
 import { closeLabel } from '../words/en/common.js';
 
 /**
@@ -36,6 +36,6 @@ export function Dialog({ title, onClose, children, side = false, must = false, k
     if (!must) onClose();
   };
   return html`<dialog ref=${ref} class=${`${side ? 'panel' : ''} ${kind}`} aria-label=${title} onCancel=${cancel}>
-    <header><h2>${title}</h2>${!must && html`<button type="button" class="ghost square" aria-label=${closeLabel} onClick=${onClose}><${Icon} name="close" /></button>`}</header>
+    <header><h2>${title}</h2>${!must && html`<${Mark} icon="close" kind="square" label=${closeLabel} onClick=${onClose} />`}</header>
     <div class="body">${children}</div></dialog>`;
 }

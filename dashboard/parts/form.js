@@ -1,6 +1,7 @@
 // @ts-check
 /** Forms in dialogs: fields, a button that says that it works, and the reason of a refusal. */
 import { html, useState } from '../vendor/preact.js';
+import { typed } from './basics.js';
 import { Dialog } from './dialog.js';
 import * as words from '../words/en/common.js';
 
@@ -10,6 +11,9 @@ import * as words from '../words/en/common.js';
  * @param {{label: string, hint?: any, children?: any}} p
  */
 export const Field = ({ label, hint, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small>${hint}</small>`}</label>`;
+
+/** A field for names and keys, which no browser completes or corrects. @param {Record<string, any>} p */
+export const Text = (p) => html`<input autocomplete="off" spellcheck=${false} ...${p} />`;
 
 /** The named controls of a form. @param {any} form @returns {Record<string, any>} */
 export const values = (form) => Object.fromEntries(new FormData(form));
@@ -45,7 +49,7 @@ export function Form({ submit, work, children, onDone, danger = false, disabled 
  * @param {{title: string, text: any, submit: string, work: () => Promise<unknown>, onClose: () => void, name?: string}} p
  */
 export function Confirm({ title, text, submit, work, onClose, name = '' }) {
-  const [typed, type] = useState('');
-  return html`<${Dialog} title=${title} onClose=${onClose}><${Form} submit=${submit} work=${work} onDone=${onClose} danger disabled=${typed !== name}>
-    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><input autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>`}</${Form}></${Dialog}>`;
+  const [entered, enter] = useState('');
+  return html`<${Dialog} title=${title} onClose=${onClose}><${Form} submit=${submit} work=${work} onDone=${onClose} danger disabled=${entered !== name}>
+    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><${Text} onInput=${typed(enter)} /></${Field}>`}</${Form}></${Dialog}>`;
 }

@@ -53,7 +53,7 @@ def walk(page: Any, root: str = "#main", more: int = MORE) -> list[str]:
         page.keyboard.press("Tab")
         if page.evaluate("keyboard.hasLeft('dialog:modal')"):
             problems.append("the focus leaves the dialog")
-    return problems + page.evaluate("(root) => keyboard.problems(root)", root)  # type: ignore[no-any-return]
+    return problems + page.evaluate("keyboard.problems()")  # type: ignore[no-any-return]
 
 
 def test_tab_reaches_everything_on_every_page_and_shows_where_it_is(

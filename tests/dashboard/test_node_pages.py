@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from urllib.parse import quote
 
 import pytest
 
@@ -181,10 +182,14 @@ def test_the_log_of_all_processes_is_filtered_and_followed(
 ) -> None:
     page = signed_in(node, "/node/log").page
     table = page.get_by_role("region", name="Node log")
-    ready = table.get_by_role("row").filter(has_text=f"listen on :{node.http_port}")
-    ready.get_by_role("button", name="node", exact=True).click()
+    source = table.get_by_role("row").nth(1).get_by_role("button")
+    process = source.inner_text()
+    source.click()
+    page.wait_for_url(f"**/node/log?process={quote(process)}")
+    page.get_by_label("Process").fill("node")
+    page.get_by_label("Process").press("Enter")
     page.wait_for_url("**/node/log?process=node")
-    table.get_by_role("button", name="registry", exact=True).first.wait_for(state="detached")
+    ready = table.get_by_role("row").filter(has_text=f"listen on :{node.http_port}")
     page.get_by_label("Part of the text").fill("LISTEN on")
     page.get_by_label("Part of the text").press("Enter")
     page.wait_for_url("**/node/log?process=node&contains=LISTEN+on")

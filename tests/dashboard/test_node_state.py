@@ -46,6 +46,26 @@ def test_a_gateway_that_hangs_is_told_and_the_page_recovers(
     seen.close()
 
 
+def test_a_node_that_answers_late_is_told_as_slow_and_not_as_gone(
+    start_node: StartNode, browser: Any
+) -> None:
+    node = start_node("--watchdog-s", "60")
+    seen = open_page(browser, node)
+    (gateway,) = [pid for pid in node.processes() if part_of(pid) == "fb-http:0"]
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        seen.page.get_by_role("link", name="All projects").click()
+        strip = seen.page.get_by_text("The node takes long to answer")
+        strip.wait_for()
+        assert seen.page.get_by_text("The node does not answer").count() == 0
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    strip.wait_for(state="detached")
+    seen.page.get_by_role("heading", name="Projects", level=1).wait_for()
+    assert seen.page.get_by_text("The node does not answer").count() == 0
+    seen.close()
+
+
 def test_a_page_of_another_version_offers_to_reload(
     start_node: StartNode, browser: Any, tmp_path: Path
 ) -> None:

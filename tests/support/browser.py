@@ -57,6 +57,7 @@ class Visit:
         self.context.add_init_script(_COLLECT_VIOLATIONS + watch)
         self.address = address
         self.expected = list(expected)
+        self.allowed: list[str] = []
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.page = self.open()
@@ -79,8 +80,9 @@ class Visit:
             self.errors.append(text)
 
     def foreign(self) -> list[str]:
-        """Requests that went to other hosts."""
-        return [url for url in self.requests if not url.startswith((self.address, "data:"))]
+        """Requests that went to other hosts than the test allows."""
+        known = self.address, "data:", *self.allowed
+        return [url for url in self.requests if not url.startswith(known)]
 
     def close(self) -> None:
         """Close it; nothing may have gone wrong."""

@@ -24,7 +24,7 @@ function wanted(given) {
 /** @param {Record<string, string>} filters */
 const command = ({ account, operation, path, outcome, begin, end }) => ['fieldbrook audit', account && `--account ${quoted(account)}`, operation && `--operation ${quoted(operation)}`, path && `--path ${quoted(path)}`, begin && `--since ${begin}`, end && `--until ${end}`, outcome === 'REFUSED' && '--refused'].filter(Boolean).join(' ');
 
-/** @param {{row: import('../../api').AuditRowReply}} p */
+/** @param {{row: Api.AuditRowReply}} p */
 const Row = ({ row }) => html`<tr><td class="dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td>
   <td><button type="button" class="link" onClick=${() => filter({ account: row.account })}>${row.account || words.unknown}</button>${row.accessKey && html` <${Badge}>${words.byKey(row.accessKey)}</${Badge}>`}</td>
   <td><button type="button" class="link" onClick=${() => filter({ operation: row.operation })}>${row.operation}</button></td><td class="mono wrap">${row.method} ${row.path}</td>
@@ -52,7 +52,7 @@ export function Page() {
     const page = await get('/audit', { ...filters, limit: PAGE, before: next });
     set({ rows: [...(older?.rows ?? []), ...page.data], next: page.next });
   });
-  const list = (/** @type {import('../../api').AuditPage} */ { data }) => {
+  const list = (/** @type {Api.AuditPage} */ { data }) => {
     const rows = [...data, ...(older?.rows ?? [])];
     if (!rows.length && !next) return html`<${Empty} title=${words.none} icon="shield">${words.noneHint}</${Empty}>`;
     return html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>

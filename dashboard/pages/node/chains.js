@@ -15,11 +15,11 @@ import { Operators } from './chains/operators.js';
 const EVERY_MS = 5000;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.endpointColumns.endpoint], [words.endpointColumns.state], [words.endpointColumns.head, 'num'], [words.endpointColumns.failures, 'num']]);
 
-/** @param {{list: import('../../api').EndpointReply[], newest: number}} p */
+/** @param {{list: Api.EndpointReply[], newest: number}} p */
 const Endpoints = ({ list, newest }) => html`<${Table} label=${words.endpoints} columns=${COLUMNS}>${list.map((one) => html`<tr key=${one.endpoint}><td class="mono">${one.endpoint}</td><td><${Badge} kind=${one.state === 'OK' ? 'good' : 'bad'}>${one.state === 'OK' ? words.states.OK : one.state}</${Badge}></td>
   <td class="num">${one.head ? count(one.head) : '–'} ${one.head && newest > one.head ? html`<span class="dim">${words.behind(newest - one.head)}</span>` : ''}</td><td class="num">${count(one.failures)}</td></tr>`)}</${Table}>`;
 
-/** @param {{chain: import('../../api').ChainReply, park: (parked: boolean) => void}} p */
+/** @param {{chain: Api.ChainReply, park: (parked: boolean) => void}} p */
 function Chain({ chain, park }) {
   const sent = chain.transactions;
   const facts = [
@@ -39,12 +39,12 @@ function Chain({ chain, park }) {
 
 export function Page() {
   const chains = useLoad((signal) => get('/chain', {}, { signal }), [], EVERY_MS);
-  const [parking, set] = useState(/** @type {import('../../api').ChainReply | null} */ (null));
-  const send = async (/** @type {import('../../api').ChainReply} */ chain, /** @type {'park' | 'resume'} */ what, /** @type {string} */ done) => {
+  const [parking, set] = useState(/** @type {Api.ChainReply | null} */ (null));
+  const send = async (/** @type {Api.ChainReply} */ chain, /** @type {'park' | 'resume'} */ what, /** @type {string} */ done) => {
     await attempt(() => post(`/chain/${chain.chainID}/${what}`), done);
     chains.again();
   };
-  const list = (/** @type {import('../../api').ChainPage} */ { data }) => (data.length ? data.map((chain) => html`<${Chain} key=${chain.chainID} chain=${chain} park=${(/** @type {boolean} */ on) => (on ? set(chain) : send(chain, 'resume', words.resumedToast))} />`) : html`<${Card}><${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/chains/" target="_blank" rel="noopener">${words.readChains}</a></${Empty}></${Card}>`);
+  const list = (/** @type {Api.ChainPage} */ { data }) => (data.length ? data.map((chain) => html`<${Chain} key=${chain.chainID} chain=${chain} park=${(/** @type {boolean} */ on) => (on ? set(chain) : send(chain, 'resume', words.resumedToast))} />`) : html`<${Card}><${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/chains/" target="_blank" rel="noopener">${words.readChains}</a></${Empty}></${Card}>`);
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text} /><${Show} of=${chains}>${list}</${Show}><${Operators} /><${AsCommand} text="fieldbrook chain list" />
     ${parking && html`<${Confirm} title=${words.park} text=${words.parkText} submit=${words.park} onClose=${() => set(null)} work=${() => send(parking, 'park', words.parkedToast)} />`}</div>`;
 }

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { moment, quoted, utc } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Empty, Heading, Icon, Problem, Table, Waiting } from '../../parts/basics.js';
+import { Badge, Card, Empty, Heading, Icon, Problem, Table, typed, Waiting } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_log.js';
 
@@ -58,13 +58,13 @@ export function Page() {
   const wanted = { level, contains, process };
   const { lines, error, again } = useLines(wanted, !pause);
   const found = [...(lines ?? [])].reverse();
-  const text = (/** @type {'contains' | 'process'} */ name, /** @type {string} */ label) => html`<input type="search" class="find" key=${name + wanted[name]} aria-label=${label} placeholder=${label} defaultValue=${wanted[name]} onChange=${(/** @type {any} */ e) => filter({ [name]: e.target.value })} />`;
+  const text = (/** @type {'contains' | 'process'} */ name, /** @type {string} */ label) => html`<input type="search" class="find" key=${name + wanted[name]} aria-label=${label} placeholder=${label} defaultValue=${wanted[name]} onChange=${typed((v) => filter({ [name]: v }))} />`;
   const content = () => {
     if (!lines) return error ? html`<${Problem} error=${error} again=${again} />` : html`<${Waiting} rows=${8} />`;
     return found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}</${Empty}>`;
   };
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" aria-pressed=${!pause} onClick=${() => filter({ pause: !pause })}><${Icon} name=${pause ? 'play' : 'pause'} />${pause ? words.follow : words.pause}</button></${Heading}>
     <${Card}><div class="filters">${text('contains', words.contains)}${text('process', words.ofProcess)}
-      <select aria-label=${words.level} value=${level} onChange=${(/** @type {any} */ e) => filter({ level: e.target.value })}>${Object.entries(words.levels).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>
+      <select aria-label=${words.level} value=${level} onChange=${typed((v) => filter({ level: v }))}>${Object.entries(words.levels).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>
       <span class="grow"></span><span class="hint">${lines && words.lines(found.length, SHOWN)}</span></div>${content()}</${Card}><${AsCommand} text=${command(wanted, !pause)} /></div>`;
 }

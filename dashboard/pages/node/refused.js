@@ -12,7 +12,7 @@ import * as words from '../../words/en/refused.js';
 const LIMIT = 500;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.time], [words.columns.project], [words.columns.publisher], [words.columns.type], [words.columns.error], [words.columns.source], [words.columns.id], [words.columns.size, 'num']]);
 
-/** @param {{row: import('../../api').RefusedEvent}} p */
+/** @param {{row: Api.RefusedEvent}} p */
 const Row = ({ row }) => html`<tr><td class="dim nowrap"><${Ago} at=${row.refusedAt} /></td><td>${row.project || '–'}</td><td class="nowrap">${row.publisher || '–'}</td><td>${row.eventType || '–'}</td>
   <td class="wrap"><a href=${`/docs/reference/errors/#${row.error}`} target="_blank" rel="noopener" title=${words.whatIt}>${row.error}</a> <span class="dim">${row.reason}</span></td><td class="dim">${row.source}</td><td class="mono dim nowrap">${row.eventID || '–'}</td><td class="num">${size(row.size)}</td></tr>`;
 
@@ -20,7 +20,7 @@ export function Page() {
   const { project = '', id = '', error = '' } = query.value;
   const refused = useLoad((signal) => get('/refused_event', { project, eventID: id, limit: LIMIT }, { signal }), [project, id], 5000);
   const change = (/** @type {string} */ name) => (/** @type {any} */ event) => filter({ [name]: event.target.value });
-  const list = (/** @type {import('../../api').RefusedEvents} */ { data, more }) => {
+  const list = (/** @type {Api.RefusedEvents} */ { data, more }) => {
     const counts = Object.entries(Object.groupBy(data, (row) => row.error)).map(([key, rows]) => [key, rows?.length ?? 0]);
     const rows = data.filter((row) => !error || row.error === error);
     return html`<div class="filters"><input type="search" aria-label=${words.project} placeholder=${words.project} defaultValue=${project} onChange=${change('project')} /><input type="search" aria-label=${words.id} placeholder=${words.id} defaultValue=${id} onChange=${change('id')} />

@@ -5,7 +5,7 @@ import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { quoted } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Empty, Heading, Icon, Show, Table } from '../../parts/basics.js';
+import { Badge, Card, Empty, Heading, Icon, Show, Table, typed } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_settings.js';
 
@@ -31,6 +31,6 @@ export function Page() {
     return rows.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((/** @type {any} */ row) => html`<${Row} key=${row.name} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="gear" />`;
   };
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><a class="button" href="/docs/reference/settings/" target="_blank" rel="noopener"><${Icon} name="book" />${words.howTo}</a></${Heading}>
-    <${Card}><div class="filters"><input type="search" class="find" aria-label=${words.find} placeholder=${words.find} defaultValue=${name} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />
+    <${Card}><div class="filters"><input type="search" class="find" aria-label=${words.find} placeholder=${words.find} defaultValue=${name} onInput=${typed((v) => filter({ name: v }))} />
       <label class="check"><input type="checkbox" checked=${!!changed} onChange=${(/** @type {any} */ e) => filter({ changed: e.target.checked })} />${words.changedOnly}</label></div><${Show} of=${settings} rows=${8}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, changed)} /></div>`;
 }

@@ -5,7 +5,7 @@ import { get } from '../../core/api.js';
 import { attempt } from '../../core/load.js';
 import { clock, duration, moment, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Badge, Card, Empty, Problem, Waiting } from '../../parts/basics.js';
+import { Badge, Card, Empty, Problem, typed, Waiting } from '../../parts/basics.js';
 import { Menu } from '../../parts/menu.js';
 import { Counts, Newer, PauseButton, useTail } from '../../parts/live.js';
 import { Rows } from '../../parts/rows.js';
@@ -16,10 +16,10 @@ import { keptSince, older as loadOlder } from '../../words/en/live.js';
 const OPENED_WITH = 200;
 const FILTERS = ['type', 'publisher', 'outcome', 'source'];
 
-/** @typedef {import('../../api').EventRow} EventRow */
+/** @typedef {Api.EventRow} EventRow */
 
 /** How an event ended, for the list. @param {EventRow} row @returns {['' | 'bad' | 'warn', string]} */
-export function outcomeOf(row) {
+function outcomeOf(row) {
   const reason = row.error || row.results.find((result) => result.errMsg)?.errMsg.split(':')[0];
   if (row.outcome === 'failed') return ['bad', reason ?? words.outcomes.failed];
   if (row.outcome === 'duplicate') return ['', words.duplicate];
@@ -27,23 +27,23 @@ export function outcomeOf(row) {
 }
 
 /** Milliseconds from receiving to the commit. @param {EventRow} row */
-export const took = (row) => Date.parse(row.handledAt) - Date.parse(row.receivedAt);
+const took = (row) => Date.parse(row.handledAt) - Date.parse(row.receivedAt);
 
-/** @param {{name: string, all: string, options: [string, string][]}} p */
-const Choice = ({ name, all, options }) => html`<select aria-label=${/** @type {any} */ (words)[name]} value=${query.value[name] ?? ''} onChange=${(/** @type {any} */ e) => filter({ [name]: e.target.value })}>
+/** @param {{name: string, label: string, all: string, options: [string, string][]}} p */
+const Choice = ({ name, label, all, options }) => html`<select aria-label=${label} value=${query.value[name] ?? ''} onChange=${typed((v) => filter({ [name]: v }))}>
   <option value="">${all}</option>${options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`;
 
 /** @param {{name: string, label: string}} p */
-const Time = ({ name, label }) => html`<label class="field"><span>${label}</span><input type="datetime-local" step="1" value=${query.value[name] ?? ''} onChange=${(/** @type {any} */ e) => filter({ [name]: e.target.value })} /></label>`;
+const Time = ({ name, label }) => html`<label class="field"><span>${label}</span><input type="datetime-local" step="1" value=${query.value[name] ?? ''} onChange=${typed((v) => filter({ [name]: v }))} /></label>`;
 
-/** @param {{applets: import('../../api').AppletReply[], publishers: import('../../api').PublisherReply[]}} p */
+/** @param {{applets: Api.AppletReply[], publishers: Api.PublisherReply[]}} p */
 function Filters({ applets, publishers }) {
   const types = [...new Set(applets.flatMap((applet) => (applet.strategies ?? []).map((s) => s.eventType)))];
   const chosen = [...FILTERS, 'begin', 'end'].some((name) => query.value[name]);
-  return html`<${Choice} name="type" all=${words.allTypes} options=${types.map((one) => [one, one])} />
-    <${Choice} name="publisher" all=${words.allPublishers} options=${publishers.map((one) => [one.key, one.name])} />
-    <${Choice} name="outcome" all=${words.allOutcomes} options=${Object.entries(words.outcomes)} />
-    <${Choice} name="source" all=${words.allSources} options=${Object.entries(words.sources)} />
+  return html`<${Choice} name="type" label=${words.type} all=${words.allTypes} options=${types.map((one) => [one, one])} />
+    <${Choice} name="publisher" label=${words.publisher} all=${words.allPublishers} options=${publishers.map((one) => [one.key, one.name])} />
+    <${Choice} name="outcome" label=${words.outcome} all=${words.allOutcomes} options=${Object.entries(words.outcomes)} />
+    <${Choice} name="source" label=${words.source} all=${words.allSources} options=${Object.entries(words.sources)} />
     <${Menu} label=${query.value.begin || query.value.end ? words.between : words.anyTime}><${Time} name="begin" label=${words.from} /><${Time} name="end" label=${words.until} /></${Menu}>
     ${chosen && html`<button type="button" class="ghost" onClick=${() => filter(Object.fromEntries([...FILTERS, 'begin', 'end'].map((name) => [name, ''])))}>${words.clear}</button>`}`;
 }

@@ -30,7 +30,7 @@ export function Page({ name, id, applets, publishers, letters }) {
   const triggers = useLoad((signal) => loadTriggers(name, id, signal), [name, id], 30_000);
   const flow = useLoad((signal) => get(`/event_log/${encodeURIComponent(name)}/flow`, {}, { signal }), [name], EVERY_MS);
   const loaded = { ...flow, data: flow.data && triggers.data ? { flow: flow.data, ...triggers.data } : undefined, error: flow.error ?? triggers.error };
-  const shown = (/** @type {Awaited<ReturnType<typeof loadTriggers>> & {flow: import('../../api').FlowReply}} */ data) => {
+  const shown = (/** @type {Awaited<ReturnType<typeof loadTriggers>> & {flow: Api.FlowReply}} */ data) => {
     const graph = graphOf({ ...data, applets, publishers, letters });
     const summary = graph.events ? words.summary(graph.events, graph.failed) : words.quiet;
     return html`<${Card} kind="only-wide" title=${words.title} label=${words.title} controls=${html`<span class="hint">${summary}</span>`}><${Picture} graph=${graph} name=${name} /><${Legend} /></${Card}>

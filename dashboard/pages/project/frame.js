@@ -15,9 +15,9 @@ import { projectPages } from '../../words/en/shell.js';
  * @typedef {object} Project
  * @property {string} name
  * @property {string} id
- * @property {import('../../api').ProjectReply} project as `GET /project/x/P/data` answers it
- * @property {import('../../api').AppletReply[]} applets as `GET /applet/x/P/datalist` answers them
- * @property {import('../../api').PublisherReply[]} publishers as `GET /publisher/x/P` answers them, 1,000 at most
+ * @property {Api.ProjectReply} project as `GET /project/x/P/data` answers it
+ * @property {Api.AppletReply[]} applets as `GET /applet/x/P/datalist` answers them
+ * @property {Api.PublisherReply[]} publishers as `GET /publisher/x/P` answers them, 1,000 at most
  * @property {number} letters dead letters
  * @property {() => void} again load them once more
  * @property {() => void} changed the list of projects has changed

@@ -5,10 +5,10 @@ import { get, put, remove } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { quoted, readable, size, base64 } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Copy, Empty, Icon, Show, Table } from '../../parts/basics.js';
+import { Badge, Card, Copy, Empty, Icon, Show, Table, typed } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../parts/form.js';
+import { Confirm, Field, Form, Text } from '../../parts/form.js';
 import { say } from '../../parts/toast.js';
 import * as words from '../../words/en/data.js';
 
@@ -16,7 +16,7 @@ const PAGE = 100;
 const TYPING_MS = 250;
 const SHOWN = 96; // characters of a value in the list
 
-/** @typedef {import('../../api').StoredPair} StoredPair */
+/** @typedef {Api.StoredPair} StoredPair */
 
 /** A value as text, with what it is. @param {Pick<StoredPair, 'value' | 'encoding'>} pair @returns {{kind: string, text: string}} */
 function shown({ value, encoding }) {
@@ -54,10 +54,10 @@ function NewPair({ project, appletID, onClose, again }) {
     onClose();
   };
   return html`<${Dialog} title=${words.add} onClose=${onClose}><${Form} submit=${words.save} work=${work}>
-    <${Field} label=${words.key}><input name="key" required autofocus autocomplete="off" spellcheck=${false} /></${Field}><${Field} label=${words.value} hint=${words.valueHint}><textarea name="value" rows="8" spellcheck=${false}></textarea></${Field}></${Form}></${Dialog}>`;
+    <${Field} label=${words.key}><${Text} name="key" required autofocus /></${Field}><${Field} label=${words.value} hint=${words.valueHint}><textarea name="value" rows="8" spellcheck=${false}></textarea></${Field}></${Form}></${Dialog}>`;
 }
 
-/** @param {{project: string, applets: import('../../api').AppletReply[]}} p */
+/** @param {{project: string, applets: Api.AppletReply[]}} p */
 export function KeyValues({ project, applets }) {
   const { prefix = '' } = query.value;
   const appletID = query.value.applet ?? applets.at(-1)?.appletID ?? '';
@@ -72,7 +72,7 @@ export function KeyValues({ project, applets }) {
     let next = '';
     if (!appletID) return { rows, next };
     for (const after of cursors) {
-      const page = /** @type {import('../../api').PairPage} */ (await get(`/kv/${encodeURIComponent(project)}`, { appletID, prefix, after, limit: PAGE, values: true }, { signal }));
+      const page = /** @type {Api.PairPage} */ (await get(`/kv/${encodeURIComponent(project)}`, { appletID, prefix, after, limit: PAGE, values: true }, { signal }));
       rows.push(...page.data);
       next = page.next ?? '';
     }
@@ -84,7 +84,7 @@ export function KeyValues({ project, applets }) {
     const text = event.target.value;
     timer = window.setTimeout(() => filter({ prefix: text }), TYPING_MS);
   };
-  return html`<${Card} title=${words.pairs} controls=${html`<select aria-label=${words.applet} value=${appletID} onChange=${(/** @type {any} */ e) => filter({ applet: e.target.value })}>${applets.map((one) => html`<option value=${one.appletID}>${one.name}</option>`)}</select>
+  return html`<${Card} title=${words.pairs} controls=${html`<select aria-label=${words.applet} value=${appletID} onChange=${typed((v) => filter({ applet: v }))}>${applets.map((one) => html`<option value=${one.appletID}>${one.name}</option>`)}</select>
       <input type="search" placeholder=${words.prefix} aria-label=${words.prefix} defaultValue=${prefix} onInput=${type} />${appletID && html`<button type="button" onClick=${() => add(true)}><${Icon} name="plus" />${words.add}</button>`}`}>
     <${Show} of=${loaded}>${(/** @type {{rows: StoredPair[], next: string}} */ { rows, next }) => (rows.length ? html`<${Table} label=${words.pairs} columns=${[[words.key], [words.value], [words.kind], [words.size, 'num']]}>
         ${rows.map((pair) => {

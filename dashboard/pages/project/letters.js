@@ -5,7 +5,7 @@ import { get, post, remove } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { count, quoted, readable, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Ago, Badge, Card, Empty, Icon, Show, Table } from '../../parts/basics.js';
+import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Confirm } from '../../parts/form.js';
@@ -16,8 +16,8 @@ const PAGE = 100;
 const NONE = '-'; // in the address: no group is open
 const segment = encodeURIComponent;
 
-/** @typedef {import('../../api').DeadLetterGroup} LetterGroup */
-/** @typedef {import('../../api').DeadLetterRow} LetterRow */
+/** @typedef {Api.DeadLetterGroup} LetterGroup */
+/** @typedef {Api.DeadLetterRow} LetterRow */
 
 /** What a group's letters have in common, as filters of the routes. @param {LetterGroup} group */
 const filtersOf = ({ reason, appletID, handler }) => ({ reason, appletID, handler });
@@ -31,7 +31,7 @@ const nameOf = (group) => [group.appletID, group.handler, group.reason].join('\n
 async function replayAll(project, filters) {
   let [replayed, failed, after] = [0, 0, ''];
   do {
-    const done = /** @type {import('../../api').ReplayedSelection} */ (await post(`/dead_letter/${segment(project)}/replay`, { ...filters, ...(after ? { after } : {}) }));
+    const done = /** @type {Api.ReplayedSelection} */ (await post(`/dead_letter/${segment(project)}/replay`, { ...filters, ...(after ? { after } : {}) }));
     replayed += done.replayed;
     failed += done.failed;
     after = done.next;
@@ -44,7 +44,7 @@ async function replayAll(project, filters) {
 async function discardAll(project, filters) {
   let [discarded, after] = [0, ''];
   do {
-    const done = /** @type {import('../../api').DiscardedSelection} */ (await remove(`/dead_letter/${segment(project)}`, { ...filters, after }));
+    const done = /** @type {Api.DiscardedSelection} */ (await remove(`/dead_letter/${segment(project)}`, { ...filters, after }));
     discarded += done.discarded;
     after = done.next;
   } while (after);
@@ -71,7 +71,7 @@ function Letters({ project, group, picked, pick, show, round }) {
     const lists = [];
     for (const before of pages) {
       const page = await get(`/dead_letter/${segment(project)}`, { ...filtersOf(group), before, limit: PAGE }, { signal });
-      lists.push(.../** @type {import('../../api').DeadLetterList} */ (page).data);
+      lists.push(.../** @type {Api.DeadLetterList} */ (page).data);
     }
     return lists;
   }, [nameOf(group), pages, round]);
@@ -90,7 +90,7 @@ function Group({ project, group, open, reload, children, discard }) {
     set(false);
     reload();
   };
-  return html`<section class="group"><header class="bar"><button type="button" class="ghost square" aria-expanded=${open} aria-label=${words.ofGroup(group.reason)} onClick=${() => filter({ group: open ? NONE : nameOf(group) })}><${Icon} name=${open ? 'down' : 'right'} /></button>
+  return html`<section class="group"><header class="bar"><${Mark} icon=${open ? 'down' : 'right'} kind="square" label=${words.ofGroup(group.reason)} aria-expanded=${open} onClick=${() => filter({ group: open ? NONE : nameOf(group) })} />
       <${Badge} kind="bad">${count(group.count)}</${Badge}><div class="reason"><strong>${group.appletName}.${group.handler}</strong><p>${group.reason}</p></div>
       <span class="grow"></span><span class="dim"><${Ago} at=${group.newest} /></span><button type="button" disabled=${busy} onClick=${replay}><${Icon} name="back" />${words.replayAll}</button><button type="button" class="danger" onClick=${discard}>${words.discardAll}</button></header>${open && children}</section>`;
 }
@@ -101,7 +101,7 @@ function Selected({ project, picked, done }) {
   const replay = () => attempt(async () => {
     let failed = 0;
     for (let at = 0; at < ids.length; at += PAGE) {
-      const { results } = /** @type {import('../../api').ReplayedLetters} */ (await post(`/dead_letter/${segment(project)}/replay`, { letterIDs: ids.slice(at, at + PAGE) }));
+      const { results } = /** @type {Api.ReplayedLetters} */ (await post(`/dead_letter/${segment(project)}/replay`, { letterIDs: ids.slice(at, at + PAGE) }));
       failed += results.filter((result) => result.code < 0).length;
     }
     if (failed) throw new Error(words.failedAgain(failed, ids.length));
@@ -132,7 +132,7 @@ export function Page({ name, again }) {
     groups.again();
     again();
   };
-  return html`<${Show} of=${groups}>${(/** @type {import('../../api').DeadLetterGroups} */ { groups: list }) => (list.length
+  return html`<${Show} of=${groups}>${(/** @type {Api.DeadLetterGroups} */ { groups: list }) => (list.length
     ? html`<${Card} title=${words.kept(count(list.reduce((sum, group) => sum + group.count, 0)))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
         ${list.map((group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
     : html`<${Card}><${Empty} title=${words.none} icon="heart">${words.noneHint}</${Empty}></${Card}>`)}</${Show}>

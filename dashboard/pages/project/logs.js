@@ -5,7 +5,7 @@ import { get } from '../../core/api.js';
 import { attempt } from '../../core/load.js';
 import { clock, moment } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Badge, Card, Empty, Problem, Waiting } from '../../parts/basics.js';
+import { Badge, Card, Empty, Problem, typed, Waiting } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import { Counts, Newer, PauseButton, useTail } from '../../parts/live.js';
 import { Rows } from '../../parts/rows.js';
@@ -24,7 +24,7 @@ const kindOf = (level) => (/err|fatal/i.test(level) ? 'bad' : /warn/i.test(level
 const Row = ({ row, index, project }) => html`<div role="row" aria-rowindex=${index + 2} class="row"><span role="cell" class="mono dim" title=${moment(row.logTime)}>${row.eventID ? html`<a href=${to('projects', project, 'events', row.eventID)} aria-label=${words.toEvent(clock(row.logTime))}>${clock(row.logTime)}</a>` : clock(row.logTime)}</span>
   <span role="cell"><${Badge} kind=${kindOf(row.level)}>${row.level}</${Badge}></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
 
-/** @param {{applets: import('../../api').AppletReply[]}} p */
+/** @param {{applets: Api.AppletReply[]}} p */
 function Filters({ applets }) {
   let timer = 0;
   const type = (/** @type {any} */ event) => {
@@ -32,8 +32,8 @@ function Filters({ applets }) {
     const text = event.target.value;
     timer = window.setTimeout(() => filter({ contains: text }), TYPING_MS);
   };
-  return html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${(/** @type {any} */ e) => filter({ level: e.target.value })}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
-    <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${(/** @type {any} */ e) => filter({ instance: e.target.value })}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance?.instanceID}>${one.name}</option>`)}</select>
+  return html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${typed((v) => filter({ level: v }))}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
+    <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${typed((v) => filter({ instance: v }))}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance?.instanceID}>${one.name}</option>`)}</select>
     <input type="search" placeholder=${words.contains} aria-label=${words.contains} defaultValue=${query.value.contains ?? ''} onInput=${type} />`;
 }
 
@@ -49,7 +49,7 @@ export function Page({ name, applets }) {
   const some = Object.values(wanted).some(Boolean);
   return html`<${Card} kind="live" controls=${html`<div class="line controls"><${PauseButton} live=${live} /><${Filters} applets=${applets} /></div>`}>
       <div class="line status"><${Counts} live=${live} /></div>
-      <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {import('../../api').LogLine} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
+      <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {Api.LogLine} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
       <${Newer} live=${live} />
       ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} />` : live.loading ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}</${Empty}>`}</div>`}
       ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>

@@ -5,7 +5,7 @@ import { get, remove } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { NONE, count, day } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Ago, Badge, Card, Empty, Icon, Show, Table } from '../../parts/basics.js';
+import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table, typed } from '../../parts/basics.js';
 import { Confirm } from '../../parts/form.js';
 import { AddPublisher, EditPublisher, NewToken } from './publishers/dialogs.js';
 import { Connect } from './publishers/connect.js';
@@ -31,9 +31,9 @@ const Row = ({ project, one, open }) => html`<tr>
   <td>${one.lastSeen ? html`<${Ago} at=${one.lastSeen} />` : html`<span class="dim" title=${words.countedHint}>${NONE}</span>`}</td>
   <td class="num">${one.events ? html`<a href=${`${to('projects', project, 'events')}?publisher=${encodeURIComponent(one.key)}`}>${count(one.events)}</a>` : html`<span class="dim" title=${words.countedHint}>${NONE}</span>`}</td><td><${Expiry} at=${one.expiredAt} /></td>
   <td class="end"><span class="row-actions"><button type="button" class="small" aria-label=${words.connectTitle(one.key)} onClick=${() => filter({ connect: one.publisherID })}>${words.connect}</button>
-    <button type="button" class="ghost small" aria-label=${words.editTitle(one.key)} title=${edit} onClick=${() => open('edit', one)}><${Icon} name="edit" /></button>
-    <button type="button" class="ghost small" aria-label=${words.rotateTitle(one.key)} title=${words.newToken} onClick=${() => open('token', one)}><${Icon} name="key" /></button>
-    <button type="button" class="ghost small" aria-label=${words.deleteTitle(one.key)} title=${removeWord} onClick=${() => open('delete', one)}><${Icon} name="trash" /></button></span></td></tr>`;
+    <${Mark} icon="edit" label=${words.editTitle(one.key)} title=${edit} onClick=${() => open('edit', one)} />
+    <${Mark} icon="key" label=${words.rotateTitle(one.key)} title=${words.newToken} onClick=${() => open('token', one)} />
+    <${Mark} icon="trash" label=${words.deleteTitle(one.key)} title=${removeWord} onClick=${() => open('delete', one)} /></span></td></tr>`;
 
 /** @param {{project: string, list: any[], open: (what: string, which: any) => void}} p */
 const List = ({ project, list, open }) => {
@@ -59,7 +59,7 @@ export function Page({ name, project, applets, again }) {
     done();
     filter({ connect: publisherID });
   };
-  const open = (/** @type {string} */ what, /** @type {import('../../api').PublisherReply | null} */ which) => show({ what, which });
+  const open = (/** @type {string} */ what, /** @type {Api.PublisherReply | null} */ which) => show({ what, which });
   const which = dialog?.which;
   const adding = dialog?.what === 'add' || query.value.new;
   const content = (/** @type {any} */ { data, total }) => {
@@ -67,7 +67,7 @@ export function Page({ name, project, applets, again }) {
     if (find) return html`<${Empty} title=${words.noneFound} icon="search"></${Empty}>`;
     return html`<${Empty} title=${words.none} icon="send">${words.noneHint}<p><button type="button" class="primary" onClick=${() => open('add', null)}><${Icon} name="plus" />${words.add}</button></p></${Empty}>`;
   };
-  return html`<${Card} title=${loaded.data ? words.number(loaded.data.total) : words.title} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${find} spellcheck=${false} onInput=${(/** @type {any} */ e) => filter({ find: e.target.value })} />
+  return html`<${Card} title=${loaded.data ? words.number(loaded.data.total) : words.title} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${find} spellcheck=${false} onInput=${typed((v) => filter({ find: v }))} />
       <button type="button" class="primary" onClick=${() => open('add', null)}><${Icon} name="plus" />${words.add}</button>`}>
       ${project.public && html`<p class="note">${words.anonymous}</p>`}<${Show} of=${loaded}>${content}</${Show}></${Card}>
     <${Limits} project=${name} kind="EVENT" />

@@ -5,7 +5,7 @@ import { get, post } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { clock, duration, moment, quoted, readable, size } from '../../core/format.js';
 import { to } from '../../core/route.js';
-import { Ago, Badge, Card, Copy, Empty, Icon, Problem, Show, Waiting } from '../../parts/basics.js';
+import { Ago, Badge, Card, Copy, Empty, Icon, Show, Waiting } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { say } from '../../parts/toast.js';
@@ -26,18 +26,18 @@ function Payload({ base64, size: length }) {
   return html`${kind === 'bytes' && html`<p class="dim">${words.bytesShown}</p>`}<${Code} label=${words.payload} text=${text} plain=${kind !== 'json'} />`;
 }
 
-/** @typedef {import('../../api').EventDetails} Details */
-/** @typedef {import('../../api').EventRow & Partial<Details>} Row as a list has it, or with its details */
+/** @typedef {Api.EventDetails} Details */
+/** @typedef {Api.EventRow & Partial<Details>} Row as a list has it, or with its details */
 
-/** @param {{result: import('../../api').HandlerResult, us?: number}} p us: how long the run took, if it was traced */
+/** @param {{result: Api.HandlerResult, us?: number}} p us: how long the run took, if it was traced */
 const Run = ({ result, us }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
     <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>${us != null && html` <span class="dim">${words.afterTime(microseconds(us))}</span>`}`}>
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
 
-/** @param {{rows: import('../../api').LogLine[]}} p */
+/** @param {{rows: Api.LogLine[]}} p */
 const Logged = ({ rows }) => html`<${Step} title=${html`<strong>${words.logged}</strong>`}>${rows.map((row) => html`<p class="log-line mono"><${Badge} kind=${/err/i.test(row.level) ? 'bad' : /warn/i.test(row.level) ? 'warn' : ''}>${row.level}</${Badge}> ${row.msg}</p>`)}</${Step}>`;
 
-/** @param {{effect: import('../../api').Effect}} p */
+/** @param {{effect: Api.Effect}} p */
 const Sent = ({ effect }) => html`<${Step} at=${effect.at} kind=${effect.state === 'refused' ? 'bad' : ''} title=${html`<strong>${words.sent}</strong> ${effect.kind} ${words.to} <b>${effect.target}</b>, ${size(effect.size)} <${Badge} kind=${effect.state === 'delivered' ? 'good' : effect.state === 'refused' ? 'bad' : ''}>${/** @type {any} */ (words.states)[effect.state] ?? effect.state}</${Badge}>`}>${effect.reason && html`<p class="error">${effect.reason}</p>`}</${Step}>`;
 
 /** @param {{project: string, row: Row, traced: Details['trace']}} p */
@@ -83,10 +83,10 @@ function Actions({ project, row, details }) {
     <${AsCommand} text=${`fieldbrook event show ${quoted(project)} ${quoted(row.eventID)}`} />`;
 }
 
-/** @param {import('../../api').PublisherReply[]} publishers @param {Row} row */
+/** @param {Api.PublisherReply[]} publishers @param {Row} row */
 const publisherOf = (publishers, row) => publishers.find((one) => one.publisherID === row.publisherID)?.name ?? (row.publisherID === '0' ? row.source : row.publisherID);
 
-/** @param {{project: string, place: string, row?: Row, publishers: import('../../api').PublisherReply[], onClose: () => void}} p row: as the list has it */
+/** @param {{project: string, place: string, row?: Row, publishers: Api.PublisherReply[], onClose: () => void}} p row: as the list has it */
 export function StoryPanel({ project, place, row: known, publishers, onClose }) {
   const { data, error } = useLoad((signal) => get(`/event_log/${segment(project)}/at/${place}`, {}, { signal }), [project, place]);
   const row = data ?? known;
@@ -97,7 +97,7 @@ export function StoryPanel({ project, place, row: known, publishers, onClose }) 
       ${data && html`<${Actions} project=${project} row=${row} details=${data} />`}`}</${Dialog}>`;
 }
 
-/** The story as a page of its own, found by the event's id. @param {{project: string, eventID: string, publishers: import('../../api').PublisherReply[]}} p */
+/** The story as a page of its own, found by the event's id. @param {{project: string, eventID: string, publishers: Api.PublisherReply[]}} p */
 export function StoryPage({ project, eventID, publishers }) {
   const loaded = useLoad((signal) => load(project, eventID, signal), [project, eventID]);
   return html`<${Show} of=${loaded}>${(/** @type {Row[]} */ found) => (found.length

@@ -5,7 +5,7 @@ import { get, post } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { count, duration, quoted } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Empty, Icon, Show } from '../../parts/basics.js';
+import { Badge, Card, Empty, Icon, Show, typed } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Field, Form } from '../../parts/form.js';
@@ -33,8 +33,8 @@ function Rows({ project, table }) {
   const loaded = useLoad((signal) => get(`/sql/${segment(project)}/${segment(table.name)}`, { order, desc: desc && 'true', offset, limit: PAGE, filter: column && equals ? `${column}=${equals}` : '' }, { signal }), [project, table.name, order, desc, offset, column, equals]);
   const sort = (/** @type {string} */ name) => filter({ order: order === name && desc ? '' : name, desc: order === name && !desc, offset: '' });
   const heading = (/** @type {string} */ name) => html`<button type="button" class="link" aria-label=${words.sortBy(name)} onClick=${() => sort(name)}>${name}${order === name ? html` <span aria-hidden="true">${desc ? '↓' : '↑'}</span>` : ''}</button>`;
-  return html`<div class="bar"><select aria-label=${words.filterColumn} value=${column} onChange=${(/** @type {any} */ e) => filter({ column: e.target.value, offset: '' })}><option value="">${words.anyColumn}</option>${table.columns.map((/** @type {import('../../api').ColumnReply} */ one) => html`<option>${one.name}</option>`)}</select>
-      <input aria-label=${words.filterValue} placeholder=${words.filterValue} disabled=${!column} defaultValue=${equals} onChange=${(/** @type {any} */ e) => filter({ equals: e.target.value, offset: '' })} /></div>
+  return html`<div class="bar"><select aria-label=${words.filterColumn} value=${column} onChange=${typed((v) => filter({ column: v, offset: '' }))}><option value="">${words.anyColumn}</option>${table.columns.map((/** @type {Api.ColumnReply} */ one) => html`<option>${one.name}</option>`)}</select>
+      <input aria-label=${words.filterValue} placeholder=${words.filterValue} disabled=${!column} defaultValue=${equals} onChange=${typed((v) => filter({ equals: v, offset: '' }))} /></div>
     <${Show} of=${loaded}>${(/** @type {any} */ { columns, data, more }) => html`${data.length ? html`<${Grid} columns=${columns} rows=${data} heading=${heading} label=${words.rowsOf(table.name)} />` : html`<${Empty} title=${words.noRows} />`}
       ${(offset > 0 || more) && html`<div class="pad line"><button type="button" disabled=${!offset} onClick=${() => filter({ offset: Math.max(0, offset - PAGE) || '' })}>${words.previous}</button><span class="dim">${words.range(offset + 1, offset + data.length)}</span><button type="button" disabled=${!more} onClick=${() => filter({ offset: offset + PAGE })}>${words.next}</button></div>`}`}</${Show}>`;
 }
@@ -47,7 +47,7 @@ function Query({ project, table, onClose }) {
   const key = (/** @type {KeyboardEvent} */ event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === 'Enter') run();
   };
-  return html`<${Dialog} title=${words.query} onClose=${onClose} kind="large"><${Field} label=${words.query} hint=${words.queryHint}><textarea rows="5" spellcheck=${false} defaultValue=${statement} onInput=${(/** @type {any} */ e) => type(e.target.value)} onKeyDown=${key}></textarea></${Field}>
+  return html`<${Dialog} title=${words.query} onClose=${onClose} kind="large"><${Field} label=${words.query} hint=${words.queryHint}><textarea rows="5" spellcheck=${false} defaultValue=${statement} onInput=${typed(type)} onKeyDown=${key}></textarea></${Field}>
     <div class="line"><button type="button" class="primary" onClick=${run}><${Icon} name="play" />${words.run}</button>${answer && html`<span class="dim">${words.answered(count(answer.data.length), duration(answer.ms))}</span>`}</div>
     ${answer && (answer.data.length ? html`<${Grid} columns=${answer.columns} rows=${answer.data} label=${words.query} />` : html`<${Empty} title=${words.noRows} />`)}
     <${AsCommand} text=${`fieldbrook sql query ${quoted(project)} ${quoted(statement)}`} /></${Dialog}>`;

@@ -18,17 +18,17 @@ const EVERY_MS = 4000;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.state], [words.columns.hash], [words.chain], [words.columns.to], [words.columns.value, 'num'], [words.columns.nonce, 'num'], [words.columns.fees, 'num'], [words.columns.confirmations, 'num'], [words.columns.event], [words.columns.created]]);
 
 /** What `find` names: a hash, a sender, a transaction, or else an event. @param {string} text @returns {Record<string, string>} */
-export function wanted(text) {
+function wanted(text) {
   const found = text.trim();
   if (/^(0x)?[0-9a-fA-F]{64}$/.test(found)) return { hash: found };
   if (/^(0x)?[0-9a-fA-F]{40}$/.test(found)) return { from: found };
   return found ? { eventID: found } : {};
 }
 
-/** @typedef {import('../../api').TransactionReply} Transaction */
-/** @typedef {Map<number, import('../../api').ChainReply>} Chains */
+/** @typedef {Api.TransactionReply} Transaction */
+/** @typedef {Map<number, Api.ChainReply>} Chains */
 
-/** @param {Transaction} row @param {import('../../api').ChainReply | undefined} chain */
+/** @param {Transaction} row @param {Api.ChainReply | undefined} chain */
 const depth = (row, chain) => (row.blockNumber == null || !chain ? '–' : words.confirmationsOf(Math.max(0, Math.min(chain.head - row.blockNumber + 1, chain.confirmations || 1)), chain.confirmations || 1));
 
 /** @param {{name: string, row: Transaction, chains: Chains}} p */

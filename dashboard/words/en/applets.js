@@ -92,7 +92,6 @@ export const addRow = 'Add event type';
 export const removeRow = (/** @type {string} */ type) => `Leave out ${type}`;
 export const kept = 'The strategies stay as they are:';
 export const missing = (/** @type {string} */ which) => `${which} is missing in this module`;
-export const more = 'Isolation';
 export const isolation = 'How long an instance lives';
 export const reuse = 'Events that share an instance';
 export const prefix = 'Prefix of its keys';

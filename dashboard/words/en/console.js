@@ -49,7 +49,6 @@ export const accepted = 'succeeded';
 export const failed = 'failed';
 export const refused = 'refused';
 export const nothingRan = 'no handler';
-export const dryRun = 'dry run';
 export const code = 'Code';
 export const memory = 'Memory';
 export const time = 'Time';

@@ -17,12 +17,9 @@ export const inFive = (n) => `${count(n)} in 5 min`;
 export const failed = (n) => `${count(n)} failed`;
 export const legend = { live: 'events', bad: 'failed in the last 5 minutes', idle: 'no events, or no handler' };
 
-export const publisher = 'publisher';
 export const api = 'answers of APIs';
 export const command = 'sent by an account';
 export const cron = 'cron job';
-/** @param {string} expression */
-export const every = (expression) => `cron ${expression}`;
 /** @type {Record<string, string>} */
 export const monitors = { contract_log: 'contract log', chain_tx: 'transaction', chain_height: 'block height' };
 /** @param {string} kind @param {number} chain */

@@ -14,7 +14,6 @@ export const days = 'Valid for';
 export const lifetimes = [[1, '1 day'], [7, '7 days'], [30, '30 days'], [90, '90 days'], [365, '1 year'], [0, 'for ever']];
 export const grants = 'Permissions';
 export const grantsHint = 'Nothing is allowed that is not named here.';
-export const group = 'Group';
 /** @type {Record<string, string>} */
 export const permissions = { NO_ACCESS: 'None', READONLY: 'Read', READ_WRITE: 'Read and write' };
 export const shownOnce = 'This is the only time that the key is shown. The node stores only its hash.';

@@ -14,4 +14,3 @@ export const newer = (n) => `${n} newer`;
 export const announce = (came, failed) => `${came} more, ${failed} failed`;
 export const older = 'Load older';
 export const keptSince = 'Kept since';
-export const end = 'Nothing older is kept.';

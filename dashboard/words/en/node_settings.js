@@ -6,11 +6,9 @@ export const text = 'What this node runs with, and where each value came from. S
 export const columns = { name: 'Setting', value: 'Value', standard: 'Default', from: 'From' };
 export const find = 'Filter by name, value or text';
 export const changedOnly = 'Only changed';
-export const changed = 'changed';
 /** @type {Record<string, string>} */
 export const sources = { default: 'default', file: 'settings file', environment: 'environment', option: 'option' };
 export const none = 'No setting matches';
 export const empty = 'empty';
-export const isSet = 'set';
 export const aboutIt = (/** @type {string} */ name) => `What ${name} does`;
 export const howTo = 'How settings are changed';

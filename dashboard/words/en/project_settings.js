@@ -41,7 +41,6 @@ export const variablesSaved = 'Variables saved';
 
 export const operator = 'Operator';
 export const operatorText = 'The key that signs this project’s transactions. Its address pays for them.';
-export const ownerDefault = 'the default of the account';
 export const address = 'Address';
 export const useOperator = 'Sign with';
 export const operatorChanged = 'Operator changed';

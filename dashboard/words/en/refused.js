@@ -11,9 +11,6 @@ export const none = 'No refused events';
 export const noneHint = 'An event with a wrong token, for an unknown project or beyond a limit is listed here with its reason.';
 /** @param {number} n */
 export const more = (n) => `${count(n)} more were only counted: a flood of refusals keeps one of each kind.`;
-export const by = 'Refused by reason';
-/** @param {number} n */
-export const shown = (n) => `the latest ${count(n)}`;
 export const all = 'All reasons';
 export const reason = 'Reason';
 export const whatIt = 'What the error means';

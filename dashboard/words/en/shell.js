@@ -24,7 +24,6 @@ export const upgraded = 'The node runs a new version.';
 export const reload = 'Reload this page';
 export const noPage = 'This page does not exist';
 export const toOverview = 'Go to the overview';
-export const broken = 'This page failed to load';
 /** @param {number} value */
 export const perSecond = (value) => `${value >= 10 ? Math.round(value) : value.toFixed(1)}/s`;
 export const projectPages = {

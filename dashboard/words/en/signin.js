@@ -14,7 +14,6 @@ export const passwordHint = 'At least 8 characters. There is no default password
 /** @param {string} version @param {string} host */
 export const where = (version, host) => `fieldbrook ${version} at ${host}`;
 export const setupText = 'This node has no administrator yet. It wrote a setup code at its first start:';
-export const setupElse = 'This does the same on the machine of the node:';
 export const orWallet = 'or with a wallet';
 export const noWallet = 'No wallet extension was found in this browser.';
 export const walletsNeedHttps = 'Wallets need https or localhost.';

@@ -11,7 +11,6 @@ export const kinds = { INIT: '', PENDING: 'info', IN_BLOCK: 'info', CONFIRMED: '
 /** @type {Record<string, string>} */
 export const hints = { INIT: 'Committed; not sent yet', PENDING: 'Sent; in no block yet', IN_BLOCK: 'In a block; not yet deep enough', CONFIRMED: 'Deep enough', FAILED: 'Reverted, or given up' };
 export const stuck = 'stuck';
-export const cancelled = 'cancelled';
 export const allStates = 'All states';
 export const state = 'State';
 export const chain = 'Chain';

@@ -16,7 +16,6 @@ export const deleteCronText = 'It sends no more events.';
 export const cronDeleted = 'Cron job deleted';
 export const neverAgain = 'never again';
 export const comingTimes = 'Next times';
-export const askTimes = 'Show the next times';
 export const presets = { '* * * * *': 'every minute', '*/5 * * * *': 'every 5 minutes', '@hourly': 'every hour', '@daily': 'every day', '0 9 * * 1-5': 'weekdays at 9:00' };
 
 export const monitors = 'Monitors of chains';
@@ -64,7 +63,6 @@ export const deleteMonitor = (/** @type {string} */ what) => `Delete the monitor
 export const deleteOf = (/** @type {string} */ what) => `Delete ${what}`;
 export const deleteMonitorText = 'It sends no more events. What it has sent stays.';
 export const monitorDeleted = 'Monitor deleted';
-export const blocks = (/** @type {string} */ n) => `${n} blocks`;
 export const block = (/** @type {string} */ n) => `block ${n}`;
 
 export const abis = 'Contract ABIs';

@@ -7,6 +7,7 @@
     if (type === 'click' && this instanceof Element) clickable.add(this);
     return listen.call(this, type, ...rest);
   };
+  let stops = [];
   const reached = new Map(); // elements, each with what is wrong with its focus
   const name = (element) => `${element.tagName.toLowerCase()}.${element.className} "${(element.ariaLabel || element.textContent || element.name || '').trim().slice(0, 40)}"`;
   const isOpen = (element) => element.checkVisibility({ visibilityProperty: true }) && element.getClientRects().length > 0;
@@ -37,7 +38,11 @@
   listen.call(document, 'focusin', ({ target }) => reached.set(target, ''), true);
 
   window.keyboard = {
-    count: (root) => [...document.querySelector(root).querySelectorAll(NATIVE)].filter(inTabOrder).length,
+    // How many stops there are; those that come meanwhile need not be reached.
+    count(root) {
+      stops = [...document.querySelector(root).querySelectorAll(NATIVE)].filter(inTabOrder);
+      return stops.length;
+    },
     // Called before each Tab, when the browser has scrolled to what has the focus.
     look() {
       const element = document.activeElement;
@@ -47,9 +52,8 @@
     // After its last stop comes the browser's own bar, while which the body has the focus.
     hasLeft: (modal) => document.querySelector(modal) && document.activeElement !== document.body && !document.activeElement.closest(modal),
     // What the keyboard did not reach, or what does not show that it has.
-    problems(root) {
-      const there = [...document.querySelector(root).querySelectorAll(NATIVE)].filter(inTabOrder);
-      const missed = there.filter((one) => !reached.has(one)).map((one) => `${name(one)}: not reached`);
+    problems() {
+      const missed = stops.filter((one) => one.isConnected && inTabOrder(one) && !reached.has(one)).map((one) => `${name(one)}: not reached`);
       const unseen = [...reached].filter(([one, problem]) => problem && one.isConnected).map(([one, problem]) => `${name(one)}: ${problem}`);
       const mouse = [...clickable].filter((one) => one.isConnected && isOpen(one) && !one.matches(`${NATIVE}, label, [role=option]`) && !one.querySelector(NATIVE) && !one.closest('[role=img]'));
       return [...missed, ...unseen, ...mouse.map((one) => `${name(one)}: only the pointer can click it`)];

@@ -5,7 +5,7 @@ import { get, post, put, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { day, quoted } from '../../../core/format.js';
 import { session } from '../../../core/session.js';
-import { Badge, Show } from '../../../parts/basics.js';
+import { Badge, Show, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form } from '../../../parts/form.js';
@@ -14,7 +14,7 @@ import * as words from '../../../words/en/accounts.js';
 import * as common from '../../../words/en/common.js';
 import { Quotas } from './quotas.js';
 
-/** @param {{account: import('../../../api').AccountReply, onClose: () => void}} p */
+/** @param {{account: Api.AccountReply, onClose: () => void}} p */
 function SetPassword({ account, onClose }) {
   const [made, set] = useState('');
   const work = async (/** @type {Record<string, any>} */ { password }) => {
@@ -27,21 +27,21 @@ function SetPassword({ account, onClose }) {
     <${Field} label=${words.password} hint=${words.passwordHint}><input name="password" type="password" autofocus minlength="8" autocomplete="new-password" /></${Field}></${Form}>`}<${AsCommand} text=${`fieldbrook account password ${quoted(account.username)}`} /></${Dialog}>`;
 }
 
-/** @param {{account: import('../../../api').AccountReply, row: import('../../../api').QuotaReply, onClose: () => void, again: () => void}} p */
+/** @param {{account: Api.AccountReply, row: Api.QuotaReply, onClose: () => void, again: () => void}} p */
 function Limit({ account, row, onClose, again }) {
   const [kind, choose] = useState(row.unlimited ? 'unlimited' : row.from === 'ACCOUNT' ? 'own' : 'default');
   const work = async (/** @type {Record<string, any>} */ { limit }) => {
-    await put(`/account/${account.accountID}/quota`, { quotas: [{ name: /** @type {import('../../../api').ChangedQuota['name']} */ (row.name), ...(kind === 'own' ? { limit: Number(limit) } : kind === 'unlimited' ? { unlimited: true } : {}) }] });
+    await put(`/account/${account.accountID}/quota`, { quotas: [{ name: /** @type {Api.ChangedQuota['name']} */ (row.name), ...(kind === 'own' ? { limit: Number(limit) } : kind === 'unlimited' ? { unlimited: true } : {}) }] });
     say(words.limitChanged);
     again();
   };
   return html`<${Dialog} title=${words.changeLimitOf(row.desc)} onClose=${onClose}><${Form} submit=${common.save} work=${work} onDone=${onClose}>
-      <${Field} label=${words.which}><select autofocus value=${kind} onChange=${(/** @type {any} */ e) => choose(e.target.value)}>${Object.entries(words.limitKinds).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></${Field}>
+      <${Field} label=${words.which}><select autofocus value=${kind} onChange=${typed(choose)}>${Object.entries(words.limitKinds).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></${Field}>
       ${kind === 'own' && html`<${Field} label=${words.limit} hint=${row.name === 'bytes' ? words.bytesHint : ''}><input name="limit" type="number" min="0" required defaultValue=${row.limit ?? row.used} /></${Field}>`}</${Form}>
     <${AsCommand} text=${`fieldbrook account quota ${quoted(account.username)} --set ${row.name}=${kind === 'own' ? 'LIMIT' : kind}`} /></${Dialog}>`;
 }
 
-/** @param {{account: import('../../../api').AccountReply, act: (what: string) => void}} p */
+/** @param {{account: Api.AccountReply, act: (what: string) => void}} p */
 function Actions({ account, act }) {
   const own = account.accountID === session.value?.accountID;
   const button = (/** @type {string} */ what, /** @type {string} */ text, danger = false) => html`<button type="button" class=${danger ? 'danger' : ''} onClick=${() => act(what)}>${text}</button>`;
@@ -49,11 +49,11 @@ function Actions({ account, act }) {
     ${account.state === 'ENABLED' ? button('disable', words.disable) : button('enable', words.enable)}${!own && button('remove', common.remove, true)}</div>`;
 }
 
-/** @param {{account: import('../../../api').AccountReply, onClose: () => void, again: () => void}} p */
+/** @param {{account: Api.AccountReply, onClose: () => void, again: () => void}} p */
 export function Account({ account, onClose, again }) {
   const id = account.accountID;
   const quotas = useLoad((signal) => get(`/account/${id}/quota`, {}, { signal }), [id]);
-  const [open, set] = useState(/** @type {{what: string, row?: import('../../../api').QuotaReply} | null} */ (null));
+  const [open, set] = useState(/** @type {{what: string, row?: Api.QuotaReply} | null} */ (null));
   const close = () => set(null);
   const done = (/** @type {string} */ text) => {
     say(text);
@@ -73,7 +73,7 @@ export function Account({ account, onClose, again }) {
   return html`<${Dialog} side title=${account.username} onClose=${onClose}>
       <div class="line"><${Badge} kind=${account.role === 'ADMIN' ? 'info' : ''}>${words.roles[account.role]}</${Badge}><${Badge} kind=${account.state === 'ENABLED' ? 'good' : 'bad'}>${account.state === 'ENABLED' ? words.enabled : words.disabled}</${Badge}><span class="dim">${words.id} <span class="mono">${id}</span> · ${day(account.createdAt)}</span></div>
       <${Actions} account=${account} act=${act} /><a href=${`/node/audit?account=${encodeURIComponent(account.username)}`}>${words.whatTheyDid}</a>
-      <h3>${words.quotas}</h3><${Show} of=${quotas}>${(/** @type {import('../../../api').QuotasReply} */ { data }) => html`<${Quotas} list=${data} edit=${(/** @type {import('../../../api').QuotaReply} */ row) => set({ what: 'limit', row })} />`}</${Show}>
+      <h3>${words.quotas}</h3><${Show} of=${quotas}>${(/** @type {Api.QuotasReply} */ { data }) => html`<${Quotas} list=${data} edit=${(/** @type {Api.QuotaReply} */ row) => set({ what: 'limit', row })} />`}</${Show}>
       <${AsCommand} text=${`fieldbrook account show ${quoted(account.username)}`} /></${Dialog}>
     ${open?.what === 'password' && html`<${SetPassword} account=${account} onClose=${close} />`}
     ${open?.what === 'limit' && html`<${Limit} account=${account} row=${open.row} onClose=${close} again=${quotas.again} />`}

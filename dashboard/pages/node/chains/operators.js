@@ -5,10 +5,10 @@ import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { isAdmin } from '../../../core/session.js';
-import { Ago, Badge, Card, Copy, Icon, Show, Table } from '../../../parts/basics.js';
+import { Ago, Badge, Card, Copy, Icon, Mark, Show, Table, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/chains.js';
 import * as common from '../../../words/en/common.js';
@@ -25,13 +25,13 @@ function NewOperator({ imports, onClose, again }) {
     again();
   };
   return html`<${Dialog} title=${imports ? words.importKey : words.generate} onClose=${onClose}><${Form} submit=${imports ? words.importKey : words.generate} work=${work} onDone=${onClose}>
-      <${Field} label=${words.name}><input name="name" required autofocus autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>
+      <${Field} label=${words.name}><${Text} name="name" required autofocus onInput=${typed(type)} /></${Field}>
       ${imports && html`<${Field} label=${words.privateKey} hint=${words.keyHint}><input name="privateKey" type="password" required autocomplete="off" /></${Field}>
         <${Field} label=${words.kind}><select name="type">${words.operatorTypes.map((text, i) => i > 0 && html`<option value=${i}>${text}</option>`)}</select></${Field}>`}</${Form}>
     <${AsCommand} text=${imports ? `fieldbrook operator create ${quoted(name || 'NAME')}` : `fieldbrook operator generate ${quoted(name || 'NAME')}`} /></${Dialog}>`;
 }
 
-/** @param {{operator: import('../../../api').OperatorReply, onClose: () => void}} p */
+/** @param {{operator: Api.OperatorReply, onClose: () => void}} p */
 function Export({ operator, onClose }) {
   const [key, set] = useState('');
   const work = async (/** @type {Record<string, any>} */ { password }) => set((await post(`/operator/data/${operator.operatorID}/export`, { password })).privateKey ?? '');
@@ -42,16 +42,16 @@ function Export({ operator, onClose }) {
 
 export function Operators() {
   const operators = useLoad((signal) => get('/operator/datalist', { size: 1000 }, { signal }), []);
-  const [open, set] = useState(/** @type {{what: string, operator?: import('../../../api').OperatorReply} | null} */ (null));
+  const [open, set] = useState(/** @type {{what: string, operator?: Api.OperatorReply} | null} */ (null));
   const close = () => set(null);
-  const drop = async (/** @type {import('../../../api').OperatorReply} */ gone) => {
+  const drop = async (/** @type {Api.OperatorReply} */ gone) => {
     await remove(`/operator/data/${gone.operatorID}`);
     say(words.removed(gone.name));
     operators.again();
   };
-  const row = (/** @type {import('../../../api').OperatorReply} */ one) => html`<tr key=${one.operatorID}><td><strong>${one.name}</strong> ${one.name === 'default' && html`<${Badge} title=${words.isDefault}>${words.byDefault}</${Badge}>`}</td><td class="mono nowrap">${one.address}<${Copy} text=${one.address} /></td>
+  const row = (/** @type {Api.OperatorReply} */ one) => html`<tr key=${one.operatorID}><td><strong>${one.name}</strong> ${one.name === 'default' && html`<${Badge} title=${words.isDefault}>${words.byDefault}</${Badge}>`}</td><td class="mono nowrap">${one.address}<${Copy} text=${one.address} /></td>
     <td><${Badge}>${words.operatorTypes[one.type]}</${Badge}></td><td class="dim nowrap"><${Ago} at=${one.createdAt} /></td>
-    <td class="end">${isAdmin() && html`<button type="button" class="ghost small" onClick=${() => set({ what: 'export', operator: one })}>${words.exportKey}</button>`}<button type="button" class="ghost square small" aria-label=${words.removeTitle(one.name)} onClick=${() => set({ what: 'remove', operator: one })}><${Icon} name="trash" /></button></td></tr>`;
+    <td class="end">${isAdmin() && html`<button type="button" class="ghost small" onClick=${() => set({ what: 'export', operator: one })}>${words.exportKey}</button>`}<${Mark} icon="trash" kind="square small" label=${words.removeTitle(one.name)} onClick=${() => set({ what: 'remove', operator: one })} /></td></tr>`;
   return html`<${Card} title=${words.operators} controls=${html`<button type="button" onClick=${() => set({ what: 'import' })}>${words.importKey}</button><button type="button" onClick=${() => set({ what: 'generate' })}><${Icon} name="plus" />${words.generate}</button>`}>
       <${Show} of=${operators}>${(/** @type {any} */ { data }) => html`<${Table} label=${words.operators} columns=${COLUMNS}>${data.map(row)}</${Table}>`}</${Show}></${Card}>
     ${(open?.what === 'import' || open?.what === 'generate') && html`<${NewOperator} imports=${open.what === 'import'} onClose=${close} again=${operators.again} />`}

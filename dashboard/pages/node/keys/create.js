@@ -7,20 +7,20 @@ import { quoted } from '../../../core/format.js';
 import { Show } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Field, Form } from '../../../parts/form.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/keys.js';
 
-/** @param {Record<string, any>} form @returns {import('../../../api').Privilege[]} */
+/** @param {Record<string, any>} form @returns {Api.Privilege[]} */
 const privileges = (form) => Object.entries(form).filter(([name, value]) => name.startsWith('group:') && value !== 'NO_ACCESS').map(([name, perm]) => ({ name: name.slice(6), perm }));
 
 /** @param {Record<string, any>} form */
 const command = (form) => ['fieldbrook key create', quoted(form.name || 'NAME'), ...privileges(form).map(({ name, perm }) => `--grant ${quoted(`${name}=${perm}`)}`), `--days ${form.days ?? 30}`, form.desc ? `--description ${quoted(form.desc)}` : ''].filter(Boolean).join(' ');
 
-/** @param {{made: import('../../../api').KeyReply}} p */
+/** @param {{made: Api.KeyReply}} p */
 const Made = ({ made }) => html`<p>${words.shownOnce}</p><${Code} label=${words.theKey} text=${made.accessKey} plain />
   <h3>${words.useIt}</h3><${Code} label=${words.useIt} plain text=${`curl --header 'Authorization: Bearer ${made.accessKey}' ${location.origin}/srv-applet-mgr/v0/project`} />`;
 
-/** @param {{groups: import('../../../api').GroupReply[]}} p */
+/** @param {{groups: Api.GroupReply[]}} p */
 const Grants = ({ groups }) => html`<fieldset class="grants"><legend>${words.grants}</legend><small class="dim">${words.grantsHint}</small>
   ${groups.map(({ name, desc }) => html`<label key=${name}><span>${name}<small class="dim">${desc}</small></span><select name=${`group:${name}`} aria-label=${name}>${Object.entries(words.permissions).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></label>`)}</fieldset>`;
 
@@ -28,15 +28,15 @@ const Grants = ({ groups }) => html`<fieldset class="grants"><legend>${words.gra
 export function NewKey({ onClose, again }) {
   const groups = useLoad((signal) => get('/account_access_key/operator_group_metas', {}, { signal }), []);
   const [typed, type] = useState(/** @type {Record<string, any>} */ ({}));
-  const [made, set] = useState(/** @type {import('../../../api').KeyReply | null} */ (null));
+  const [made, set] = useState(/** @type {Api.KeyReply | null} */ (null));
   const work = async (/** @type {Record<string, any>} */ form) => {
     set(await post('/account_access_key', { name: form.name, desc: form.desc, expirationDays: Number(form.days), privileges: privileges(form) }));
     again();
   };
   const note = (/** @type {any} */ event) => type(Object.fromEntries(new FormData(event.currentTarget.querySelector('form'))));
   return html`<${Dialog} title=${made ? made.name : words.create} onClose=${onClose} must=${!!made}>${made ? html`<${Made} made=${made} /><div class="form"><div class="end"><button type="button" class="primary" onClick=${onClose}>${words.copied}</button></div></div>` : html`<div onInput=${note} onChange=${note}><${Form} submit=${words.create} work=${work}>
-      <div class="fields"><${Field} label=${words.name}><input name="name" required autofocus maxlength="128" autocomplete="off" spellcheck=${false} /></${Field}>
+      <div class="fields"><${Field} label=${words.name}><${Text} name="name" required autofocus maxlength="128" /></${Field}>
         <${Field} label=${words.days}><select name="days">${words.lifetimes.map(([days, text]) => html`<option value=${days} selected=${days === 30}>${text}</option>`)}</select></${Field}></div>
       <${Field} label=${words.description}><input name="desc" maxlength="1024" autocomplete="off" /></${Field}>
-      <${Show} of=${groups}>${(/** @type {import('../../../api').GroupReply[]} */ list) => html`<${Grants} groups=${list} />`}</${Show}></${Form}></div><${AsCommand} text=${command(typed)} />`}</${Dialog}>`;
+      <${Show} of=${groups}>${(/** @type {Api.GroupReply[]} */ list) => html`<${Grants} groups=${list} />`}</${Show}></${Form}></div><${AsCommand} text=${command(typed)} />`}</${Dialog}>`;
 }

@@ -30,7 +30,7 @@ export function OwnAccount() {
   const own = useLoad((signal) => Promise.all([get(`/account/${session.value?.accountID}`, {}, { signal }), get('/quota', {}, { signal })]), [session.value?.accountID]);
   const [open, set] = useState('');
   const close = () => set('');
-  const content = (/** @type {[import('../../../api').AccountReply, import('../../../api').QuotasReply]} */ [account, quotas]) => {
+  const content = (/** @type {[Api.AccountReply, Api.QuotasReply]} */ [account, quotas]) => {
     const wallet = /^0x[0-9a-fA-F]{40}$/.test(account.username);
     return html`<dl class="facts"><div><dt>${wallet ? words.wallet : words.username}</dt><dd class=${wallet ? 'mono' : ''}>${account.username} ${wallet && html`<${Copy} text=${account.username} />`}<small class="dim">${wallet ? words.walletHint : words.passwordOnly}</small></dd></div>
         <div><dt>${words.role}</dt><dd><${Badge}>${account.role.toLowerCase()}</${Badge}></dd></div><div><dt>${words.since}</dt><dd>${day(account.createdAt)}</dd></div></dl>

@@ -4,11 +4,11 @@ import { html, useState } from '../../../vendor/preact.js';
 import { post, put, remove } from '../../../core/api.js';
 import { attempt } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Badge, Icon } from '../../../parts/basics.js';
+import { Badge, Icon, Mark } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import { Isolation, isolationOf } from './isolation.js';
 import { ACCEPTED, changeApplet } from './modules.js';
@@ -17,7 +17,7 @@ import { Versions } from './versions.js';
 import * as words from '../../../words/en/applets.js';
 import { edit, remove as removeWord, save } from '../../../words/en/common.js';
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, applet: Api.AppletReply, onClose: () => void, onDone: () => void}} p */
 function EditApplet({ project, applet, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     await changeApplet(applet.appletID, null, { appletName: form.name, wasmCache: { mode: applet.wasmCache.mode, prefix: form.prefix }, ...isolationOf(form) });
@@ -26,11 +26,11 @@ function EditApplet({ project, applet, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} title=${words.editOf(applet.name)} onClose=${onClose}><${Form} submit=${save} work=${work}>
-    <${Field} label=${words.name}><input name="name" required maxlength="64" defaultValue=${applet.name} autocomplete="off" spellcheck=${false} /></${Field}><${Isolation} applet=${applet} />
-    <${Field} label=${words.prefix} hint=${words.prefixHint}><input name="prefix" defaultValue=${applet.wasmCache.prefix ?? ''} autocomplete="off" spellcheck=${false} /></${Field}></${Form}></${Dialog}>`;
+    <${Field} label=${words.name}><${Text} name="name" required maxlength="64" defaultValue=${applet.name} /></${Field}><${Isolation} applet=${applet} />
+    <${Field} label=${words.prefix} hint=${words.prefixHint}><${Text} name="prefix" defaultValue=${applet.wasmCache.prefix ?? ''} /></${Field}></${Form}></${Dialog}>`;
 }
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void, deploy: (file: File) => void}} p */
+/** @param {{project: string, applet: Api.AppletReply, again: () => void, deploy: (file: File) => void}} p */
 function Controls({ project, applet, again, deploy }) {
   const [dialog, show] = useState('');
   const runs = applet.instance?.state === 'STARTED';
@@ -48,8 +48,8 @@ function Controls({ project, applet, again, deploy }) {
   };
   return html`<button type="button" aria-label=${runs ? words.stopOf(applet.name) : words.startOf(applet.name)} onClick=${toggle}><${Icon} name=${runs ? 'stop' : 'play'} />${runs ? words.stop : words.start}</button>
     <${FileButton} accept=${ACCEPTED} onFile=${deploy} label=${words.newVersionOf(applet.name)}><${Icon} name="upload" />${words.newVersion}</${FileButton}>
-    <button type="button" class="ghost square" aria-label=${words.editOf(applet.name)} title=${edit} onClick=${() => show('edit')}><${Icon} name="edit" /></button>
-    <button type="button" class="ghost square" aria-label=${words.deleteOf(applet.name)} title=${removeWord} onClick=${() => show('delete')}><${Icon} name="trash" /></button>
+    <${Mark} icon="edit" kind="square" label=${words.editOf(applet.name)} title=${edit} onClick=${() => show('edit')} />
+    <${Mark} icon="trash" kind="square" label=${words.deleteOf(applet.name)} title=${removeWord} onClick=${() => show('delete')} />
     ${dialog === 'edit' && html`<${EditApplet} project=${project} applet=${applet} onClose=${close} onDone=${again} />`}
     ${dialog === 'delete' && html`<${Confirm} title=${words.deleteTitle(applet.name)} text=${words.deleteText} submit=${removeWord} work=${drop} onClose=${close} name=${applet.name} />`}`;
 }
@@ -57,7 +57,7 @@ function Controls({ project, applet, again, deploy }) {
 /** What this card can do, for a shell. @param {string} project @param {string} applet */
 const commands = (project, applet) => ['show', 'stop', 'start', 'versions', 'rollback', 'delete'].map((verb) => `fieldbrook applet ${verb} ${quoted(project)} ${quoted(applet)}`).join('\n');
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void, deploy: (file: File) => void, open: boolean}} p open: show its versions at once */
+/** @param {{project: string, applet: Api.AppletReply, again: () => void, deploy: (file: File) => void, open: boolean}} p open: show its versions at once */
 export function AppletCard({ project, applet, again, deploy, open }) {
   const [shown, show] = useState(open);
   const state = /** @type {keyof typeof words.states} */ (applet.instance?.state ?? 'REMOVED');

@@ -3,10 +3,10 @@
 import { html, useState } from '../../../vendor/preact.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Badge, Icon, Problem, Waiting } from '../../../parts/basics.js';
+import { Badge, Icon, Mark, Problem, typed, Waiting } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Field, Form } from '../../../parts/form.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import { Isolation, isolationOf } from './isolation.js';
 import { changeApplet, createApplet, inspect, stem } from './modules.js';
@@ -42,7 +42,7 @@ function Rules({ handlers }) {
   return html`<fieldset class="rules"><legend>${words.strategies}</legend>
     ${rows.map(({ id, type }) => html`<div class="rule" key=${id}><input name=${`type-${id}`} required aria-label=${words.eventType} defaultValue=${type} spellcheck=${false} autocapitalize="none" /><span aria-hidden="true">→</span>
       <select name=${`handler-${id}`} aria-label=${words.handler}>${handlers.map((name) => html`<option value=${name} selected=${name === first}>${name}</option>`)}</select>
-      <button type="button" class="ghost small" aria-label=${words.removeRow(type || words.eventType)} onClick=${() => set(rows.filter((one) => one.id !== id))}><${Icon} name="close" /></button></div>`)}
+      <${Mark} icon="close" label=${words.removeRow(type || words.eventType)} onClick=${() => set(rows.filter((one) => one.id !== id))} /></div>`)}
     <div class="line"><button type="button" class="small" disabled=${!first} onClick=${add}><${Icon} name="plus" />${words.addRow}</button><small class="dim">${words.eventTypeHint}</small></div></fieldset>`;
 }
 
@@ -53,7 +53,7 @@ const Kept = ({ strategies, handlers }) => html`<div><p class="hint">${strategie
 const rulesOf = (form) => Object.keys(form).filter((name) => name.startsWith('type-')).map((name) => ({ eventType: form[name].trim(), handler: form[name.replace('type-', 'handler-')] }));
 
 /**
- * @param {{project: string, file: File, applets: import('../../../api').AppletReply[], into?: import('../../../api').AppletReply, onClose: () => void, onDone: () => void}} p
+ * @param {{project: string, file: File, applets: Api.AppletReply[], into?: Api.AppletReply, onClose: () => void, onDone: () => void}} p
  *   into: the applet that gets a new version, if it was chosen already
  */
 export function Deploy({ project, file, applets, into, onClose, onDone }) {
@@ -67,9 +67,9 @@ export function Deploy({ project, file, applets, into, onClose, onDone }) {
     onDone();
     onClose();
   };
-  const fields = (/** @type {import('../../../api').ModuleInspection} */ report) => html`<${Check} report=${report} /><${Form} submit=${words.deploy} work=${work} disabled=${report.problems.length > 0}>
-    ${applets.length > 0 && html`<${Field} label=${words.target}><select onChange=${(/** @type {any} */ e) => choose(e.target.value)}><option value=${NEW}>${words.asNew}</option>${applets.map((one) => html`<option value=${one.appletID} selected=${one.appletID === chosen}>${words.asVersion(one.name, one.version + 1)}</option>`)}</select></${Field}>`}
-    ${applet ? html`<${Kept} strategies=${applet.strategies} handlers=${report.handlers} />` : html`<${Field} label=${words.name}><input name="name" required maxlength="64" defaultValue=${stem(file.name)} autocomplete="off" spellcheck=${false} /></${Field}>
+  const fields = (/** @type {Api.ModuleInspection} */ report) => html`<${Check} report=${report} /><${Form} submit=${words.deploy} work=${work} disabled=${report.problems.length > 0}>
+    ${applets.length > 0 && html`<${Field} label=${words.target}><select onChange=${typed(choose)}><option value=${NEW}>${words.asNew}</option>${applets.map((one) => html`<option value=${one.appletID} selected=${one.appletID === chosen}>${words.asVersion(one.name, one.version + 1)}</option>`)}</select></${Field}>`}
+    ${applet ? html`<${Kept} strategies=${applet.strategies} handlers=${report.handlers} />` : html`<${Field} label=${words.name}><${Text} name="name" required maxlength="64" defaultValue=${stem(file.name)} /></${Field}>
       <${Rules} handlers=${report.handlers} /><${Isolation} />`}</${Form}>
     <${AsCommand} text=${`fieldbrook applet deploy ${quoted(project)} ${quoted(file.name)}${applet ? ` --name ${quoted(applet.name)}` : ''}`} />`;
   return html`<${Dialog} title=${words.deployTitle(file.name)} onClose=${onClose} kind="roomy">

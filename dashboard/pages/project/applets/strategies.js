@@ -5,15 +5,15 @@ import { get, post, put, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
-import { Badge, Icon, Table } from '../../../parts/basics.js';
+import { Badge, Icon, Mark, Table } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/applets.js';
 import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, rule: any, onClose: () => void, onDone: () => void}} p rule: null for a new one */
+/** @param {{project: string, applet: Api.AppletReply, rule: any, onClose: () => void, onDone: () => void}} p rule: null for a new one */
 function StrategyDialog({ project, applet, rule, onClose, onDone }) {
   const versions = useLoad((signal) => get(`/applet/data/${applet.appletID}/versions`, {}, { signal }), [applet.appletID, applet.version]);
   const handlers = versions.data?.data.find((one) => one.current)?.handlers ?? [];
@@ -28,21 +28,21 @@ function StrategyDialog({ project, applet, rule, onClose, onDone }) {
   const list = `handlers-${applet.appletID}`;
   const command = rule ? `fieldbrook strategy update ${quoted(project)} ${rule.strategyID} --type TYPE --handler HANDLER` : `fieldbrook strategy add ${quoted(project)} --applet ${quoted(applet.name)} --type TYPE --handler HANDLER`;
   return html`<${Dialog} title=${rule ? words.editStrategy(rule.eventType) : words.addStrategy} onClose=${onClose}><${Form} submit=${save} work=${work}>
-    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><input name="type" required autofocus defaultValue=${rule?.eventType ?? ''} spellcheck=${false} autocapitalize="none" autocomplete="off" /></${Field}>
-    <${Field} label=${words.handler} hint=${words.handlerHint}><input name="handler" required list=${list} defaultValue=${rule?.handler ?? 'start'} spellcheck=${false} autocapitalize="none" autocomplete="off" /></${Field}><datalist id=${list}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
+    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" required autofocus defaultValue=${rule?.eventType ?? ''} autocapitalize="none" /></${Field}>
+    <${Field} label=${words.handler} hint=${words.handlerHint}><${Text} name="handler" required list=${list} defaultValue=${rule?.handler ?? 'start'} autocapitalize="none" /></${Field}><datalist id=${list}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
     <label class="check"><input name="collect" type="checkbox" defaultChecked=${rule?.autoCollectMetric ?? false} />${words.collect}</label></${Form}><${AsCommand} text=${command} /></${Dialog}>`;
 }
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void}} p */
+/** @param {{project: string, applet: Api.AppletReply, again: () => void}} p */
 export function Strategies({ project, applet, again }) {
   const [dialog, show] = useState(/** @type {{what: string, rule: any} | null} */ (null));
   const close = () => show(null);
   const rules = applet.strategies ?? [];
   const { type, handler, state } = words.strategyColumns;
-  const row = (/** @type {import('../../../api').StrategyReply} */ rule) => html`<tr key=${rule.strategyID}><td><a href=${`${to('projects', project, 'events')}?type=${encodeURIComponent(rule.eventType)}`}>${rule.eventType}</a></td><td class="mono">${rule.handler}</td>
+  const row = (/** @type {Api.StrategyReply} */ rule) => html`<tr key=${rule.strategyID}><td><a href=${`${to('projects', project, 'events')}?type=${encodeURIComponent(rule.eventType)}`}>${rule.eventType}</a></td><td class="mono">${rule.handler}</td>
     <td><${Badge} kind=${rule.dead ? 'bad' : 'good'} title=${rule.warnings?.join('\n')}>${rule.dead ? words.dead : words.works}</${Badge}></td>
-    <td class="end"><span class="row-actions"><button type="button" class="ghost small" aria-label=${words.editStrategy(rule.eventType)} title=${edit} onClick=${() => show({ what: 'edit', rule })}><${Icon} name="edit" /></button>
-      <button type="button" class="ghost small" aria-label=${words.deleteStrategy(rule.eventType)} title=${removeWord} onClick=${() => show({ what: 'delete', rule })}><${Icon} name="trash" /></button></span></td></tr>`;
+    <td class="end"><span class="row-actions"><${Mark} icon="edit" label=${words.editStrategy(rule.eventType)} title=${edit} onClick=${() => show({ what: 'edit', rule })} />
+      <${Mark} icon="trash" label=${words.deleteStrategy(rule.eventType)} title=${removeWord} onClick=${() => show({ what: 'delete', rule })} /></span></td></tr>`;
   return html`${rules.length ? html`<${Table} label=${`${words.strategies}, ${applet.name}`} columns=${[[type], [handler], [state], [actions, 'hidden']]}>${rules.map(row)}</${Table}>` : html`<p class="note">${words.noStrategies}</p>`}
     <div class="bar thin"><button type="button" class="ghost small" onClick=${() => show({ what: 'add', rule: null })}><${Icon} name="plus" />${words.addStrategy}</button></div>
     ${dialog && dialog.what !== 'delete' && html`<${StrategyDialog} project=${project} applet=${applet} rule=${dialog.rule} onClose=${close} onDone=${again} />`}

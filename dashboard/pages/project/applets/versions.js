@@ -5,7 +5,7 @@ import { get, put } from '../../../core/api.js';
 import { download } from '../../../core/download.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Ago, Badge, Icon, Show, Table } from '../../../parts/basics.js';
+import { Ago, Badge, Icon, Mark, Show, Table } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Form } from '../../../parts/form.js';
@@ -16,7 +16,7 @@ import { actions } from '../../../words/en/common.js';
 const DIGITS = 12;
 const HANDLERS = 3;
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, number: number, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, applet: Api.AppletReply, number: number, onClose: () => void, onDone: () => void}} p */
 function RollBack({ project, applet, number, onClose, onDone }) {
   const work = async () => {
     await put(`/applet/data/${applet.appletID}/versions/${number}`);
@@ -34,10 +34,10 @@ function Row({ one, back }) {
   return html`<tr><td>${one.version}${one.current && html` <${Badge} kind="good">${words.current}</${Badge}>`}</td><td>${one.wasmName}</td><td class="mono" title=${one.sha256}>${one.sha256?.slice(0, DIGITS)}</td><td class="num">${size(one.size)}</td>
     <td class="mono">${one.handlers.slice(0, HANDLERS).join(', ')}${one.handlers.length > HANDLERS ? ` +${one.handlers.length - HANDLERS}` : ''}</td><td>${one.author ?? ''}</td><td class="dim"><${Ago} at=${one.createdAt} /></td>
     <td class="end"><span class="row-actions">${!one.current && html`<button type="button" class="small" aria-label=${words.rollBackTo(one.version)} onClick=${() => back(one.version)}><${Icon} name="back" />${words.rollBack}</button>`}
-      <button type="button" class="ghost small" aria-label=${words.download(one.version)} title=${words.download(one.version)} onClick=${save}><${Icon} name="download" /></button></span></td></tr>`;
+      <${Mark} icon="download" label=${words.download(one.version)} title=${words.download(one.version)} onClick=${save} /></span></td></tr>`;
 }
 
-/** @param {{project: string, applet: import('../../../api').AppletReply, again: () => void}} p */
+/** @param {{project: string, applet: Api.AppletReply, again: () => void}} p */
 export function Versions({ project, applet, again }) {
   const [number, back] = useState(0);
   const loaded = useLoad((signal) => get(`/applet/data/${applet.appletID}/versions`, {}, { signal }), [applet.appletID, applet.version, applet.updatedAt]);
@@ -46,6 +46,6 @@ export function Versions({ project, applet, again }) {
     loaded.again();
     again();
   };
-  return html`<${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => html`<${Table} label=${`${words.versions}, ${applet.name}`} columns=${[[version], [module], [digest], [bytes, 'num'], [handlers], [author], [time], [actions, 'hidden']]}>${data.map((/** @type {import('../../../api').VersionReply} */ one) => html`<${Row} key=${one.version} one=${one} back=${back} />`)}</${Table}>`}</${Show}>
+  return html`<${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => html`<${Table} label=${`${words.versions}, ${applet.name}`} columns=${[[version], [module], [digest], [bytes, 'num'], [handlers], [author], [time], [actions, 'hidden']]}>${data.map((/** @type {Api.VersionReply} */ one) => html`<${Row} key=${one.version} one=${one} back=${back} />`)}</${Table}>`}</${Show}>
     ${number > 0 && html`<${RollBack} project=${project} applet=${applet} number=${number} onClose=${() => back(0)} onDone=${done} />`}`;
 }

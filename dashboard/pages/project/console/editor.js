@@ -1,7 +1,7 @@
 // @ts-check
 /** The editor of the console: who sends, which type, and the payload. */
 import { html, useState } from '../../../vendor/preact.js';
-import { Card, Icon } from '../../../parts/basics.js';
+import { Card, Icon, typed } from '../../../parts/basics.js';
 import { Field } from '../../../parts/form.js';
 import { checked } from './payload.js';
 import { dryRun, sendEvent } from './sending.js';
@@ -20,18 +20,18 @@ function Payload({ draft, change, send }) {
   };
   const format = () => change({ text: JSON.stringify(JSON.parse(draft.text), null, 2) });
   return html`<div class="field"><div class="line"><span class="name">${words.payload}</span><span class="grow"></span>${check.json && html`<button type="button" class="ghost small" onClick=${format}>${words.format}</button>`}
-      <select class="small" aria-label=${words.payloadAs} onChange=${(/** @type {any} */ e) => change({ encoding: e.target.value })}>${Object.entries(words.encodings).map(([name, title]) => html`<option value=${name} selected=${name === draft.encoding}>${title}</option>`)}</select></div>
-    <textarea rows="12" aria-label=${words.payload} aria-invalid=${!check.ok} aria-describedby="payload-check" spellcheck=${false} autocapitalize="none" value=${draft.text} onInput=${(/** @type {any} */ e) => change({ text: e.target.value })} onKeyDown=${key}></textarea>
+      <select class="small" aria-label=${words.payloadAs} onChange=${typed((v) => change({ encoding: v }))}>${Object.entries(words.encodings).map(([name, title]) => html`<option value=${name} selected=${name === draft.encoding}>${title}</option>`)}</select></div>
+    <textarea rows="12" aria-label=${words.payload} aria-invalid=${!check.ok} aria-describedby="payload-check" spellcheck=${false} autocapitalize="none" value=${draft.text} onInput=${typed((v) => change({ text: v }))} onKeyDown=${key}></textarea>
     <small id="payload-check" class=${check.ok ? '' : 'error'}>${check.note}</small></div>`;
 }
 
-/** @param {{draft: Draft, change: (changes: Partial<Draft>) => void, publishers: import('../../../api').PublisherReply[], types: string[]}} p */
+/** @param {{draft: Draft, change: (changes: Partial<Draft>) => void, publishers: Api.PublisherReply[], types: string[]}} p */
 const Head = ({ draft, change, publishers, types }) => html`<div class="fields">
-  ${draft.way !== 'dry' && html`<${Field} label=${words.publisher}><select onChange=${(/** @type {any} */ e) => change({ publisherID: e.target.value })}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select></${Field}>`}
-  <${Field} label=${words.eventType}><input list="console-types" value=${draft.type} spellcheck=${false} autocapitalize="none" onInput=${(/** @type {any} */ e) => change({ type: e.target.value })} /></${Field}><datalist id="console-types">${types.map((one) => html`<option value=${one} />`)}</datalist></div>`;
+  ${draft.way !== 'dry' && html`<${Field} label=${words.publisher}><select onChange=${typed((v) => change({ publisherID: v }))}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select></${Field}>`}
+  <${Field} label=${words.eventType}><input list="console-types" value=${draft.type} spellcheck=${false} autocapitalize="none" onInput=${typed((v) => change({ type: v }))} /></${Field}><datalist id="console-types">${types.map((one) => html`<option value=${one} />`)}</datalist></div>`;
 
 /**
- * @param {{project: string, applets: import('../../../api').AppletReply[], publishers: import('../../../api').PublisherReply[], types: string[], draft: Draft, change: (changes: Partial<Draft>) => void,
+ * @param {{project: string, applets: Api.AppletReply[], publishers: Api.PublisherReply[], types: string[], draft: Draft, change: (changes: Partial<Draft>) => void,
  *   onSent: (entry: import('./kept.js').Entry) => void}} p
  */
 export function Editor({ project, applets, publishers, types, draft, change, onSent }) {

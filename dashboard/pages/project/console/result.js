@@ -9,13 +9,13 @@ import { LIMIT, outcomeOf } from './kept.js';
 import * as words from '../../../words/en/console.js';
 
 /** @param {{entry: import('./kept.js').Entry}} p */
-export function Outcome({ entry }) {
+function Outcome({ entry }) {
   const went = outcomeOf(entry);
   const text = entry.error ? words.refused : went === null ? words.nothingRan : went ? words.accepted : words.failed;
   return html`<${Badge} kind=${went === null ? 'warn' : went ? 'good' : 'bad'}>${text}</${Badge}>`;
 }
 
-/** @param {{project: string, publishers: import('../../../api').PublisherReply[], entry: import('./kept.js').Entry | undefined}} p */
+/** @param {{project: string, publishers: Api.PublisherReply[], entry: import('./kept.js').Entry | undefined}} p */
 export function Result({ project, publishers, entry }) {
   if (!entry) return html`<${Card} title=${words.result}><${Empty} title=${words.none} icon="send">${words.noneHint}</${Empty}></${Card}>`;
   const took = duration(entry.ms);

@@ -8,7 +8,7 @@ const newID = () => `console-${[...crypto.getRandomValues(new Uint8Array(12))].m
 
 /**
  * Send an event as a device would, with the publisher's token in its header.
- * @param {string} project @param {import('../../../api').PublisherReply} publisher @param {import('./kept.js').Draft} draft @param {string} payload base64
+ * @param {string} project @param {Api.PublisherReply} publisher @param {import('./kept.js').Draft} draft @param {string} payload base64
  */
 export async function sendEvent(project, publisher, draft, payload) {
   const eventID = newID();
@@ -17,8 +17,8 @@ export async function sendEvent(project, publisher, draft, payload) {
   const begun = performance.now();
   const entry = { at: Date.now(), draft, eventID };
   try {
-    const body = /** @type {import('../../../api').EventMessage} */ ({ header, payload }); // of a public project without publisher and token
-    const { results } = /** @type {import('../../../api').EventMessageReply} */ (await call('POST', `/event/${encodeURIComponent(project)}`, { body, noLogin: true }));
+    const body = /** @type {Api.EventMessage} */ ({ header, payload }); // of a public project without publisher and token
+    const { results } = /** @type {Api.EventMessageReply} */ (await call('POST', `/event/${encodeURIComponent(project)}`, { body, noLogin: true }));
     return keep(project, { ...entry, results: results ?? [], ms: performance.now() - begun });
   } catch (error) {
     return keep(project, { ...entry, error, ms: performance.now() - begun });

@@ -4,7 +4,7 @@ import { html, useEffect } from '../../../vendor/preact.js';
 import { get } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
-import { Icon } from '../../../parts/basics.js';
+import { Icon, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Field } from '../../../parts/form.js';
 import { addresses, curl, mosquitto } from '../publishers/snippets.js';
@@ -12,7 +12,7 @@ import * as words from '../../../words/en/console.js';
 
 /** Applet, version and handler of a dry run. @typedef {{appletID: string, handler: string, version: number, withState: boolean}} What */
 
-/** @param {{applets: import('../../../api').AppletReply[], type: string, what: What | null, choose: (what: What) => void}} p */
+/** @param {{applets: Api.AppletReply[], type: string, what: What | null, choose: (what: What) => void}} p */
 export function DryRun({ applets, type, what, choose }) {
   const applet = applets.find((one) => one.appletID === what?.appletID) ?? applets.find((one) => one.strategies.some((rule) => rule.eventType === type)) ?? applets[0];
   const versions = useLoad(async (signal) => (applet ? (await get(`/applet/data/${applet.appletID}/versions`, {}, { signal })).data : []), [applet?.appletID, applet?.version]);
@@ -26,20 +26,20 @@ export function DryRun({ applets, type, what, choose }) {
   if (!applet) return html`<p class="hint">${words.noApplet}</p>`;
   const pick = (/** @type {Partial<What>} */ change) => choose({ appletID: applet.appletID, version: version?.version ?? 0, handler: handler ?? '', withState: what?.withState ?? true, ...change });
   return html`<p class="hint">${words.dryText}</p><div class="fields">
-    <${Field} label=${words.applet}><select onChange=${(/** @type {any} */ e) => pick({ appletID: e.target.value, version: 0 })}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select></${Field}>
-    <${Field} label=${words.version}><select onChange=${(/** @type {any} */ e) => pick({ version: Number(e.target.value) })}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
-    <${Field} label=${words.handler}><select onChange=${(/** @type {any} */ e) => pick({ handler: e.target.value })}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div>
+    <${Field} label=${words.applet}><select onChange=${typed((v) => pick({ appletID: v, version: 0 }))}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select></${Field}>
+    <${Field} label=${words.version}><select onChange=${typed((v) => pick({ version: Number(v) }))}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
+    <${Field} label=${words.handler}><select onChange=${typed((v) => pick({ handler: v }))}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div>
     <label class="check"><input type="checkbox" checked=${what?.withState ?? true} onChange=${(/** @type {any} */ e) => pick({ withState: e.target.checked })} />${words.withState}</label>`;
 }
 
-/** @param {{project: string, applets: import('../../../api').AppletReply[], what: What, draft: import('./kept.js').Draft}} p */
+/** @param {{project: string, applets: Api.AppletReply[], what: What, draft: import('./kept.js').Draft}} p */
 export function DryCommand({ project, applets, what, draft }) {
   const name = applets.find((one) => one.appletID === what.appletID)?.name ?? '';
   const state = what.withState ? '' : ' --without-state';
   return html`<${AsCommand} text=${`fieldbrook applet dry-run ${quoted(project)} ${quoted(name)} --handler ${quoted(what.handler)} --type ${quoted(draft.type || 'DEFAULT')} --payload ${quoted(draft.text)}${state}`} />`;
 }
 
-/** @param {{project: string, publisher: import('../../../api').PublisherReply, draft: import('./kept.js').Draft}} p */
+/** @param {{project: string, publisher: Api.PublisherReply, draft: import('./kept.js').Draft}} p */
 export function Commands({ project, publisher, draft }) {
   const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal }), []);
   if (!boot.data || !publisher) return null;

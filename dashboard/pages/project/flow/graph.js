@@ -32,15 +32,15 @@ const DENSE = 4; // quiet sources are joined to all types as long as there are n
  * @typedef {{from: string, to: string, rate: number, recent: number, failed: number}} Line `from` and `to` are ids of nodes or rows
  * @typedef {{columns: Node[][], lines: Line[], events: number, failed: number}} Graph
  *
- * @typedef {import('../../../api').StrategyReply} Strategy
- * @typedef {Partial<import('../../../api').ContractLogReply & import('../../../api').ChainTxReply & import('../../../api').ChainHeightReply> & {kind: string, eventType: string, chainID: number}} Monitor
+ * @typedef {Api.StrategyReply} Strategy
+ * @typedef {Partial<Api.ContractLogReply & Api.ChainTxReply & Api.ChainHeightReply> & {kind: string, eventType: string, chainID: number}} Monitor
  * @typedef {object} Data what the graph is made of
- * @property {import('../../../api').PublisherReply[]} publishers
- * @property {import('../../../api').CronJobReply[]} crons
+ * @property {Api.PublisherReply[]} publishers
+ * @property {Api.CronJobReply[]} crons
  * @property {Monitor[]} monitors
- * @property {import('../../../api').AppletReply[]} applets
+ * @property {Api.AppletReply[]} applets
  * @property {number} letters
- * @property {import('../../../api').FlowReply} flow
+ * @property {Api.FlowReply} flow
  */
 
 const sum = (/** @type {any[]} */ list, /** @type {string} */ name) => list.reduce((all, one) => all + (one[name] ?? 0), 0);
@@ -59,7 +59,7 @@ function grouped(list, limit, join) {
 /** What sends events: publishers, cron jobs, monitors, and whatever else has sent some. @param {Data} data */
 function sourcesOf({ publishers, crons, monitors, flow }) {
   const seen = flow.sources;
-  const of = (/** @type {(one: import('../../../api').SourceFlow) => boolean} */ test) => {
+  const of = (/** @type {(one: Api.SourceFlow) => boolean} */ test) => {
     const own = seen.filter(test);
     return { ...figures(own.map((one) => ({ rate: one.perSecond, recent: one.events }))), own };
   };
@@ -71,7 +71,7 @@ function sourcesOf({ publishers, crons, monitors, flow }) {
   });
   const fromCrons = crons.map((one) => ({ id: `c${one.cronJobID}`, icon: 'clock', text: one.cronExpressions, hint: words.cron, to: ['triggers'], types: [one.eventType], ...of(({ source, eventType }) => source === 'cron' && eventType === one.eventType) }));
   const fromMonitors = monitors.map((one) => ({ id: `m${one.contractlogID ?? one.chaintxID ?? one.chainHeightID}`, icon: 'chain', text: one.contractAddress ?? one.txAddress ?? one.height ?? words.monitors[one.kind], hint: words.monitor(one.kind, one.chainID), to: ['triggers'], types: [one.eventType], ...of(({ source, eventType }) => source === 'chain' && eventType === one.eventType) }));
-  const explained = (/** @type {import('../../../api').SourceFlow} */ s) => known.has(s.publisherID) || [...fromCrons, ...fromMonitors].some(({ own }) => own.includes(s));
+  const explained = (/** @type {Api.SourceFlow} */ s) => known.has(s.publisherID) || [...fromCrons, ...fromMonitors].some(({ own }) => own.includes(s));
   const others = Object.groupBy(seen.filter((s) => !explained(s)), (s) => s.source || 'http');
   const fromOthers = Object.keys(others).map((source) => ({ id: `s${source}`, icon: 'spark', text: words.otherSources[source] ?? source, hint: source === 'api' ? words.api : source === 'http' ? words.command : words.removed, to: ['events'], types: [], ...of((s) => !explained(s) && (s.source || 'http') === source) }));
   return [...fromPublishers, ...fromCrons, ...fromMonitors, ...fromOthers].sort(busiest);

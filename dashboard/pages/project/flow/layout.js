@@ -16,7 +16,7 @@ const LABEL_TALL = 18;
 const tallOf = (node) => (node.rows?.length ? NODE + node.rows.length * ROW + 4 : NODE);
 
 /** @param {number} rate */
-export const thickness = (rate) => (rate > 0 ? Math.min(11, 2 + 2.4 * Math.log10(1 + 4 * rate)) : 1.5);
+const thickness = (rate) => (rate > 0 ? Math.min(11, 2 + 2.4 * Math.log10(1 + 4 * rate)) : 1.5);
 
 /** Seconds that a dot takes from one node to the next. @param {number} rate */
 const seconds = (rate) => Math.max(1.4, 4.2 - Math.log10(1 + 10 * rate));

@@ -9,14 +9,14 @@ import * as words from '../../../words/en/flow.js';
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.table.type], [words.table.handler], [words.table.events, 'num'], [words.table.failed, 'num'], [words.table.recent, 'num'], [words.table.applet], [words.table.from]]);
 const SHOWN = 3; // sources that are named
 
-/** Who sends a type. @param {import('../../../api').FlowReply} flow @param {string} type @param {Map<string, string>} names */
+/** Who sends a type. @param {Api.FlowReply} flow @param {string} type @param {Map<string, string>} names */
 function from(flow, type, names) {
   const found = flow.sources.filter((one) => one.eventType === type).map((one) => names.get(one.publisherID) ?? words.otherSources[one.source] ?? one.source);
   const unique = [...new Set(found)];
   return [...unique.slice(0, SHOWN), ...(unique.length > SHOWN ? [words.morePublishers(unique.length - SHOWN)] : [])].join(', ') || words.nothing;
 }
 
-/** @param {{name: string, applets: import('../../../api').AppletReply[], publishers: import('../../../api').PublisherReply[], flow: import('../../../api').FlowReply, summary: string}} p */
+/** @param {{name: string, applets: Api.AppletReply[], publishers: Api.PublisherReply[], flow: Api.FlowReply, summary: string}} p */
 export function Routes({ name, applets, publishers, flow, summary }) {
   const strategies = applets.flatMap((applet) => (applet.strategies ?? []).map((one) => ({ ...one, applet })));
   const types = [...new Set([...strategies.map(({ eventType }) => eventType), ...flow.types.map((one) => one.eventType)])].sort();

@@ -5,13 +5,14 @@ import { post, put } from '../../../core/api.js';
 import { quoted } from '../../../core/format.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Field, Form } from '../../../parts/form.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
+import { typed } from '../../../parts/basics.js';
 import * as words from '../../../words/en/publishers.js';
 import { save } from '../../../words/en/common.js';
 
 /** Lines of a text, without empty ones. @param {string} text */
-export const lines = (text) => text.split('\n').map((line) => line.trim()).filter(Boolean);
+const lines = (text) => text.split('\n').map((line) => line.trim()).filter(Boolean);
 
 const Days = () => html`<${Field} label=${words.days} hint=${words.daysHint}><input name="days" type="number" min="1" max="36500" /></${Field}>`;
 
@@ -27,12 +28,12 @@ export function AddPublisher({ project, onClose, onDone }) {
     onDone(made.publisherID);
   };
   return html`<${Dialog} title=${words.add} onClose=${onClose}><${Form} submit=${words.add} work=${work}>
-    <${Field} label=${words.key} hint=${words.keyHint}><input name="key" required autofocus autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>
+    <${Field} label=${words.key} hint=${words.keyHint}><${Text} name="key" required autofocus autocapitalize="none" onInput=${typed(type)} /></${Field}>
     <${Field} label=${words.name} hint=${words.nameHint}><input name="name" autocomplete="off" /></${Field}><${Types} /><${Days} /></${Form}>
     <${AsCommand} text=${`fieldbrook publisher add ${quoted(project)} ${quoted(key || 'KEY')}`} /></${Dialog}>`;
 }
 
-/** @param {{project: string, publisher: import('../../../api').PublisherReply, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, publisher: Api.PublisherReply, onClose: () => void, onDone: () => void}} p */
 export function EditPublisher({ project, publisher, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     await put(`/publisher/x/${encodeURIComponent(project)}/${publisher.publisherID}`, { key: form.key, name: form.name || form.key, eventTypes: lines(form.types) });
@@ -41,12 +42,12 @@ export function EditPublisher({ project, publisher, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} title=${words.editTitle(publisher.key)} onClose=${onClose}><${Form} submit=${save} work=${work}>
-    <${Field} label=${words.key} hint=${words.keyHint}><input name="key" required defaultValue=${publisher.key} autocomplete="off" autocapitalize="none" spellcheck=${false} /></${Field}>
+    <${Field} label=${words.key} hint=${words.keyHint}><${Text} name="key" required defaultValue=${publisher.key} autocapitalize="none" /></${Field}>
     <${Field} label=${words.name} hint=${words.nameHint}><input name="name" autocomplete="off" defaultValue=${publisher.name} /></${Field}><${Types} types=${publisher.eventTypes} /></${Form}>
     <${AsCommand} text=${`fieldbrook publisher allow ${quoted(project)} ${quoted(publisher.key)} TYPE…`} /></${Dialog}>`;
 }
 
-/** @param {{project: string, publisher: import('../../../api').PublisherReply, onClose: () => void, onDone: () => void}} p */
+/** @param {{project: string, publisher: Api.PublisherReply, onClose: () => void, onDone: () => void}} p */
 export function NewToken({ project, publisher, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ { days }) => {
     await post(`/publisher/data/${publisher.publisherID}/token`, { expirationDays: Number(days) || 0 });

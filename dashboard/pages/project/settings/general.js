@@ -8,7 +8,7 @@ import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/project_settings.js';
 import { save } from '../../../words/en/common.js';
 
-/** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
+/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
 function Access({ name, project, again }) {
   const [asking, ask] = useState(false);
   const path = /** @type {const} */ (`/publisher/x/${encodeURIComponent(name)}`);
@@ -23,7 +23,7 @@ function Access({ name, project, again }) {
     ${asking && html`<${Confirm} title=${submit} text=${project.public ? words.makePrivateText : words.makePublicText} submit=${submit} work=${work} onClose=${() => ask(false)} />`}`;
 }
 
-/** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
+/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
 function Worker({ name, project, again }) {
   const [asking, ask] = useState(false);
   const dedicated = !project.dedicated;
@@ -37,7 +37,7 @@ function Worker({ name, project, again }) {
     ${asking && html`<${Confirm} title=${submit} text=${dedicated ? words.makeDedicatedText : words.makeSharedText} submit=${submit} work=${work} onClose=${() => ask(false)} />`}`;
 }
 
-/** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
+/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
 export function General({ name, project, again }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     await put(`/project/x/${encodeURIComponent(name)}`, { description: form.description });

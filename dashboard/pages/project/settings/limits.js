@@ -5,7 +5,7 @@ import { get, post, put, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { count } from '../../../core/format.js';
 import { isAdmin } from '../../../core/session.js';
-import { Ago, Card, Icon, Show, Table } from '../../../parts/basics.js';
+import { Ago, Card, Icon, Mark, Show, Table } from '../../../parts/basics.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
@@ -14,7 +14,7 @@ import { actions, edit, remove as removeWord, save } from '../../../words/en/com
 
 const KINDS = /** @type {(keyof typeof words.kinds)[]} */ (Object.keys(words.kinds));
 
-/** @param {{path: `/traffic/x/${string}`, limit: import('../../../api').TrafficLimitReply | null, free: (keyof typeof words.kinds)[], onClose: () => void, onDone: () => void}} p */
+/** @param {{path: `/traffic/x/${string}`, limit: Api.TrafficLimitReply | null, free: (keyof typeof words.kinds)[], onClose: () => void, onDone: () => void}} p */
 function LimitDialog({ path, limit, free, onClose, onDone }) {
   const work = async (/** @type {Record<string, any>} */ form) => {
     const body = { threshold: Number(form.threshold), duration: form.duration.trim(), publisherThreshold: Number(form.share) || 0 };
@@ -31,13 +31,13 @@ function LimitDialog({ path, limit, free, onClose, onDone }) {
     <${Field} label=${words.share} hint=${words.shareHint}><input name="share" type="number" min="0" defaultValue=${limit?.publisherThreshold || ''} /></${Field}></${Form}></${Dialog}>`;
 }
 
-/** @param {{list: import('../../../api').TrafficLimitReply[], open: (what: string, limit: import('../../../api').TrafficLimitReply) => void}} p */
+/** @param {{list: Api.TrafficLimitReply[], open: (what: string, limit: Api.TrafficLimitReply) => void}} p */
 const List = ({ list, open }) => {
   const { kind, threshold, each, since } = words.columns;
   return html`<${Table} label=${words.title} columns=${[[kind], [threshold], [each], [since], ...(isAdmin() ? [[actions, 'hidden']] : [])]}>
     ${list.map((one) => html`<tr key=${one.trafficLimitID}><td>${words.kinds[/** @type {keyof typeof words.kinds} */ (one.apiType)]}</td><td>${words.per(count(one.threshold), one.duration)}</td>
       <td>${one.publisherThreshold ? words.per(count(one.publisherThreshold), one.duration) : html`<span class="dim">${words.noShare}</span>`}</td><td class="dim"><${Ago} at=${one.startAt} /></td>
-      ${isAdmin() && html`<td class="end"><span class="row-actions"><button type="button" class="ghost small" aria-label=${words.editTitle} title=${edit} onClick=${() => open('edit', one)}><${Icon} name="edit" /></button><button type="button" class="ghost small" aria-label=${words.deleteTitle} title=${removeWord} onClick=${() => open('delete', one)}><${Icon} name="trash" /></button></span></td>`}</tr>`)}</${Table}>`;
+      ${isAdmin() && html`<td class="end"><span class="row-actions"><${Mark} icon="edit" label=${words.editTitle} title=${edit} onClick=${() => open('edit', one)} /><${Mark} icon="trash" label=${words.deleteTitle} title=${removeWord} onClick=${() => open('delete', one)} /></span></td>`}</tr>`)}</${Table}>`;
 };
 
 /**
@@ -45,19 +45,19 @@ const List = ({ list, open }) => {
  * @param {{project: string, kind?: keyof typeof words.kinds}} p kind: only limits of this kind
  */
 export function Limits({ project, kind }) {
-  const [dialog, show] = useState(/** @type {{what: string, limit: import('../../../api').TrafficLimitReply | null} | null} */ (null));
+  const [dialog, show] = useState(/** @type {{what: string, limit: Api.TrafficLimitReply | null} | null} */ (null));
   const path = /** @type {const} */ (`/traffic/x/${encodeURIComponent(project)}`);
   const loaded = useLoad((signal) => get(`${path}/datalist`, { size: 10, apiType: kind }, { signal }), [project, kind]);
   const known = (loaded.data?.data ?? []).map((one) => one.apiType);
   const free = KINDS.filter((one) => !known.includes(one) && (!kind || kind === one));
   const close = () => show(null);
-  const drop = async (/** @type {import('../../../api').TrafficLimitReply} */ limit) => {
+  const drop = async (/** @type {Api.TrafficLimitReply} */ limit) => {
     await remove(`${path}/data/${limit.trafficLimitID}`);
     say(words.removed);
     loaded.again();
   };
   return html`<${Card} title=${words.title} controls=${isAdmin() && free.length > 0 && loaded.data && html`<button type="button" onClick=${() => show({ what: 'add', limit: null })}><${Icon} name="plus" />${words.add}</button>`}>
-    <${Show} of=${loaded} rows=${2}>${(/** @type {import('../../../api').TrafficLimitPage} */ { data }) => (data.length ? html`<${List} list=${data} open=${(/** @type {string} */ what, /** @type {import('../../../api').TrafficLimitReply} */ limit) => show({ what, limit })} />` : html`<p class="note">${words.none}${!isAdmin() && ` ${words.byAdministrators}`}</p>`)}</${Show}>
+    <${Show} of=${loaded} rows=${2}>${(/** @type {Api.TrafficLimitPage} */ { data }) => (data.length ? html`<${List} list=${data} open=${(/** @type {string} */ what, /** @type {Api.TrafficLimitReply} */ limit) => show({ what, limit })} />` : html`<p class="note">${words.none}${!isAdmin() && ` ${words.byAdministrators}`}</p>`)}</${Show}>
     ${known.length > 0 && html`<p class="note">${words.over}</p>`}
     ${dialog && dialog.what !== 'delete' && html`<${LimitDialog} path=${path} limit=${dialog.limit} free=${free} onClose=${close} onDone=${loaded.again} />`}
     ${dialog?.limit && dialog.what === 'delete' && html`<${Confirm} title=${words.deleteTitle} text=${words.deleteText} submit=${removeWord} onClose=${close} work=${drop.bind(null, dialog.limit)} />`}</${Card}>`;

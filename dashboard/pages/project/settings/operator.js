@@ -4,7 +4,7 @@ import { html, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
-import { Card, Copy, Show } from '../../../parts/basics.js';
+import { Card, Copy, Show, typed } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Field, Form } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
@@ -15,7 +15,7 @@ const DEFAULT = 'default';
 const DECIMALS = 18;
 
 /** Wei as coins, exactly. @param {string} wei */
-export function coins(wei) {
+function coins(wei) {
   if (!/^\d+$/.test(wei)) return '';
   const digits = wei.padStart(DECIMALS + 1, '0');
   const whole = digits.slice(0, -DECIMALS).replace(/^0+(?=\d)/, '');
@@ -29,7 +29,7 @@ async function load(name, id, signal) {
   return { used, known: known.data, wei: sending.weiPerDay ?? '', chains: boot.chains };
 }
 
-/** @param {{name: string, id: string, used: import('../../../api').OperatorReply, known: import('../../../api').OperatorReply[], again: () => void}} p */
+/** @param {{name: string, id: string, used: Api.OperatorReply, known: Api.OperatorReply[], again: () => void}} p */
 function Choice({ name, id, used, known, again }) {
   const foreign = !known.some((one) => one.operatorID === used.operatorID); // of another account, for administrators
   const choose = (/** @type {any} */ event) => attempt(async () => {
@@ -51,7 +51,7 @@ function Spending({ name, wei, again }) {
     say(words.spendingSaved);
     again();
   };
-  return html`<h3>${words.spending}</h3><p class="hint">${words.spendingText} ${!wei && words.noLimit}</p><${Form} submit=${save} work=${work}><${Field} label=${words.wei} hint=${coins(text.trim()) ? words.coins(coins(text.trim())) : words.notWhole}><input name="wei" required pattern="[0-9]{1,78}" inputmode="numeric" class="mono" defaultValue=${wei} autocomplete="off" onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}></${Form}><${AsCommand} text=${`fieldbrook tx limit ${quoted(name)} WEI`} />`;
+  return html`<h3>${words.spending}</h3><p class="hint">${words.spendingText} ${!wei && words.noLimit}</p><${Form} submit=${save} work=${work}><${Field} label=${words.wei} hint=${coins(text.trim()) ? words.coins(coins(text.trim())) : words.notWhole}><input name="wei" required pattern="[0-9]{1,78}" inputmode="numeric" class="mono" defaultValue=${wei} autocomplete="off" onInput=${typed(type)} /></${Field}></${Form}><${AsCommand} text=${`fieldbrook tx limit ${quoted(name)} WEI`} />`;
 }
 
 /** @param {{name: string, id: string}} p */

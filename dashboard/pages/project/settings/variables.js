@@ -2,15 +2,15 @@
 /** Environment variables of a project's handlers. */
 import { html, useState } from '../../../vendor/preact.js';
 import { post } from '../../../core/api.js';
-import { Card, Icon } from '../../../parts/basics.js';
-import { Form } from '../../../parts/form.js';
+import { Card, Icon, Mark } from '../../../parts/basics.js';
+import { Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/project_settings.js';
 
 /** The pairs in the fields of the form, in their order. @param {Record<string, any>} form @returns {[string, string][]} */
-export const pairsOf = (form) => Object.keys(form).filter((name) => name.startsWith('name-')).map((name) => [form[name].trim(), form[name.replace('name-', 'value-')]]);
+const pairsOf = (form) => Object.keys(form).filter((name) => name.startsWith('name-')).map((name) => [form[name].trim(), form[name.replace('name-', 'value-')]]);
 
-/** @param {{name: string, project: import('../../../api').ProjectReply, again: () => void}} p */
+/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
 export function Variables({ name, project, again }) {
   const [rows, set] = useState(() => project.envs.env.map(([key, value], id) => ({ id, key, value })));
   const add = () => set([...rows, { id: (rows.at(-1)?.id ?? -1) + 1, key: '', value: '' }]);
@@ -21,7 +21,7 @@ export function Variables({ name, project, again }) {
   };
   return html`<${Card} title=${words.variables}><div class="pad stack"><p class="hint">${words.variablesText}</p><${Form} submit=${words.saveVariables} work=${work}>
     ${!rows.length && html`<p class="dim">${words.noVariables}</p>`}
-    ${rows.map((/** @type {any} */ { id, key, value }, /** @type {number} */ i) => html`<div class="rule" key=${id}><input name=${`name-${id}`} required maxlength="256" class="mono" aria-label=${words.nameOf(i + 1)} placeholder=${words.variableName} defaultValue=${key} spellcheck=${false} autocomplete="off" autocapitalize="none" /><span aria-hidden="true">=</span>
-      <input name=${`value-${id}`} class="mono" aria-label=${words.valueOf(i + 1)} placeholder=${words.variableValue} defaultValue=${value} spellcheck=${false} autocomplete="off" autocapitalize="none" /><button type="button" class="ghost small" aria-label=${words.removeVariable(i + 1)} onClick=${() => set(rows.filter((one) => one.id !== id))}><${Icon} name="close" /></button></div>`)}
+    ${rows.map((/** @type {any} */ { id, key, value }, /** @type {number} */ i) => html`<div class="rule" key=${id}><${Text} name=${`name-${id}`} required maxlength="256" class="mono" aria-label=${words.nameOf(i + 1)} placeholder=${words.variableName} defaultValue=${key} autocapitalize="none" /><span aria-hidden="true">=</span>
+      <${Text} name=${`value-${id}`} class="mono" aria-label=${words.valueOf(i + 1)} placeholder=${words.variableValue} defaultValue=${value} autocapitalize="none" /><${Mark} icon="close" label=${words.removeVariable(i + 1)} onClick=${() => set(rows.filter((one) => one.id !== id))} /></div>`)}
     <div><button type="button" class="small" onClick=${add}><${Icon} name="plus" />${words.addVariable}</button></div></${Form}></div></${Card}>`;
 }

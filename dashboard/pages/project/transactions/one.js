@@ -17,10 +17,10 @@ import * as words from '../../../words/en/transactions.js';
 const EVERY_MS = 4000;
 const COLUMNS = /** @type {[string, string?][]} */ ([[words.attemptColumns.hash], [words.attemptColumns.max, 'num'], [words.attemptColumns.tip, 'num'], [words.attemptColumns.signed], [words.attemptColumns.why]]);
 
-/** @param {{row: import('../../../api').TransactionReply}} p */
+/** @param {{row: Api.TransactionReply}} p */
 export const State = ({ row }) => html`<span class="line"><${Badge} kind=${row.stuck ? 'bad' : words.kinds[row.state]} title=${words.hints[row.state]}>${words.states[row.state] ?? row.state}</${Badge}>${row.stuck && html`<${Badge} kind="bad">${words.stuck}</${Badge}>`}</span>`;
 
-/** @param {{name: string, row: import('../../../api').WholeTransaction, chain?: import('../../../api').ChainReply}} p */
+/** @param {{name: string, row: Api.WholeTransaction, chain?: Api.ChainReply}} p */
 function Facts({ name, row, chain }) {
   const deep = row.blockNumber != null && chain ? Math.max(0, chain.head - row.blockNumber + 1) : null;
   const long = (/** @type {string} */ text) => text && html`<span class="mono">${text}</span><${Copy} text=${text} />`;
@@ -35,7 +35,7 @@ function Facts({ name, row, chain }) {
   return html`<dl class="facts">${facts.map(([key, value, kind = '']) => html`<div class=${kind}><dt>${key}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-/** @param {{list: import('../../../api').AttemptReply[]}} p */
+/** @param {{list: Api.AttemptReply[]}} p */
 const Attempts = ({ list }) => html`<${Table} label=${words.attempts} columns=${COLUMNS}>${list.map((one) => html`<tr key=${one.hash}><td class="mono nowrap">${one.hash.slice(0, 10)}…<${Copy} text=${one.hash} /></td><td class="num">${amount(one.maxFeePerGas)}</td><td class="num">${amount(one.maxPriorityFeePerGas)}</td>
   <td class="dim nowrap"><${Ago} at=${one.signedAt} /></td><td>${one.cancels && html`<${Badge} kind="warn">${words.cancels}</${Badge}> `}<span class="dim">${one.why ?? ''}</span></td></tr>`)}</${Table}>`;
 
@@ -51,7 +51,7 @@ export function TransactionPanel({ name, id, onClose, again }) {
     loaded.again();
     again();
   };
-  const content = (/** @type {import('../../../api').WholeTransaction} */ row) => {
+  const content = (/** @type {Api.WholeTransaction} */ row) => {
     const open = ['INIT', 'PENDING'].includes(row.state);
     return html`<div class="line"><${State} row=${row} /><span class="dim">${words.hints[row.state]}</span></div>
       ${row.reason && html`<p class="error">${words.reason}: ${row.reason}</p>`}

@@ -22,7 +22,7 @@ function Limit({ name, limit, onClose, again }) {
     <${AsCommand} text=${`fieldbrook tx limit ${quoted(name)} WEI`} /></${Dialog}>`;
 }
 
-/** @param {{name: string, state: import('../../../api').TransactionState, chains: Map<number, import('../../../api').ChainReply>, again: () => void}} p state: as `GET /tx/P/state` answers it */
+/** @param {{name: string, state: Api.TransactionState, chains: Map<number, Api.ChainReply>, again: () => void}} p state: as `GET /tx/P/state` answers it */
 export function Spending({ name, state, chains, again }) {
   const [open, set] = useState(false);
   const limit = state.weiPerDay;

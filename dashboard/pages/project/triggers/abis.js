@@ -4,11 +4,11 @@ import { html, useRef, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Ago, Card, Empty, Icon, Problem, Show, Table } from '../../../parts/basics.js';
+import { Ago, Card, Empty, Icon, Mark, Problem, Show, Table } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
@@ -16,7 +16,7 @@ import { actions, remove as removeWord } from '../../../words/en/common.js';
 const SHOWN = 6;
 
 /** The ABI in a text: the ABI itself, or compiler output with a field `abi`. @param {string} text */
-export function abiIn(text) {
+function abiIn(text) {
   let parsed;
   try {
     parsed = JSON.parse(text);
@@ -43,7 +43,7 @@ function AddAbi({ path, project, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} title=${words.addAbi} onClose=${onClose}><${Form} submit=${words.addAbi} work=${work}>
-    <${Field} label=${words.abiName} hint=${words.abiNameHint}><input ref=${name} name="name" required autofocus maxlength="64" spellcheck=${false} autocomplete="off" /></${Field}>
+    <${Field} label=${words.abiName} hint=${words.abiNameHint}><${Text} ref=${name} name="name" required autofocus maxlength="64" /></${Field}>
     <${Field} label=${words.abiFile} hint=${words.abiPaste}><textarea ref=${text} name="abi" required rows="8" spellcheck=${false}></textarea></${Field}><div><${FileButton} accept=".json,.abi" onFile=${read}><${Icon} name="upload" />${words.chooseFile}</${FileButton}></div></${Form}>
     <${AsCommand} text=${`fieldbrook abi add ${quoted(project)} NAME FILE`} /></${Dialog}>`;
 }
@@ -51,7 +51,7 @@ function AddAbi({ path, project, onClose, onDone }) {
 /** @param {{path: `/contract_abi/${string}`, name: string, onClose: () => void}} p */
 function ShowAbi({ path, name, onClose }) {
   const loaded = useLoad((signal) => get(`${path}/${encodeURIComponent(name)}`, {}, { signal }), [name]);
-  return html`<${Dialog} side title=${name} onClose=${onClose}>${loaded.error ? html`<${Problem} error=${loaded.error} again=${loaded.again} />` : html`<${Show} of=${loaded}>${(/** @type {import('../../../api').WholeContractAbiReply} */ { abi }) => html`<${Code} label=${words.abi} text=${JSON.stringify(abi, null, 2)} />`}</${Show}>`}</${Dialog}>`;
+  return html`<${Dialog} side title=${name} onClose=${onClose}>${loaded.error ? html`<${Problem} error=${loaded.error} again=${loaded.again} />` : html`<${Show} of=${loaded}>${(/** @type {Api.WholeContractAbiReply} */ { abi }) => html`<${Code} label=${words.abi} text=${JSON.stringify(abi, null, 2)} />`}</${Show}>`}</${Dialog}>`;
 }
 
 /** @param {{project: string}} p */
@@ -62,10 +62,10 @@ export function Abis({ project }) {
   const close = () => show(null);
   const name = dialog?.name ?? '';
   const { name: title, events, size: bytes, added } = words.abiColumns;
-  const row = (/** @type {import('../../../api').ContractAbiReply} */ one) => html`<tr key=${one.abiID}><td><button type="button" class="link" aria-label=${words.showAbi(one.name)} onClick=${() => show({ what: 'show', name: one.name })}>${one.name}</button></td>
+  const row = (/** @type {Api.ContractAbiReply} */ one) => html`<tr key=${one.abiID}><td><button type="button" class="link" aria-label=${words.showAbi(one.name)} onClick=${() => show({ what: 'show', name: one.name })}>${one.name}</button></td>
     <td><span class="line">${one.events.slice(0, SHOWN).map((/** @type {string} */ event) => html`<code>${event}</code>`)}${one.events.length > SHOWN && html`<span class="dim">${words.moreEvents(one.events.length - SHOWN)}</span>`}</span></td><td class="num">${size(one.sizeBytes)}</td><td class="dim"><${Ago} at=${one.createdAt} /></td>
-    <td class="end"><button type="button" class="ghost small" aria-label=${words.deleteAbi(one.name)} title=${removeWord} onClick=${() => show({ what: 'delete', name: one.name })}><${Icon} name="trash" /></button></td></tr>`;
-  const content = (/** @type {import('../../../api').ContractAbiPage} */ { data }) => (data.length ? html`<${Table} label=${words.abis} columns=${[[title], [events], [bytes, 'num'], [added], [actions, 'hidden']]}>${data.map(row)}</${Table}>` : html`<${Empty} title=${words.abisNone}>${words.abisNoneHint}</${Empty}>`);
+    <td class="end"><${Mark} icon="trash" label=${words.deleteAbi(one.name)} title=${removeWord} onClick=${() => show({ what: 'delete', name: one.name })} /></td></tr>`;
+  const content = (/** @type {Api.ContractAbiPage} */ { data }) => (data.length ? html`<${Table} label=${words.abis} columns=${[[title], [events], [bytes, 'num'], [added], [actions, 'hidden']]}>${data.map(row)}</${Table}>` : html`<${Empty} title=${words.abisNone}>${words.abisNoneHint}</${Empty}>`);
   return html`<${Card} title=${words.abis} controls=${html`<button type="button" onClick=${() => show({ what: 'add', name: '' })}><${Icon} name="plus" />${words.addAbi}</button>`}><${Show} of=${loaded} rows=${2}>${content}</${Show}>
     ${dialog?.what === 'add' && html`<${AddAbi} path=${path} project=${project} onClose=${close} onDone=${loaded.again} />`}
     ${dialog?.what === 'show' && html`<${ShowAbi} path=${path} name=${name} onClose=${close} />`}

@@ -6,7 +6,7 @@ import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Field, Form } from '../../../parts/form.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import { pathOf } from './monitors.js';
 import * as words from '../../../words/en/triggers.js';
@@ -17,7 +17,7 @@ const hex = { spellcheck: false, autocapitalize: 'none', autocomplete: 'off', cl
 /** @typedef {keyof typeof words.kinds} Kind */
 
 /** The body of a request from the fields of the form. @param {Kind} kind @param {Record<string, any>} form */
-export function bodyOf(kind, form) {
+function bodyOf(kind, form) {
   const shared = { chainID: Number(form.chain), eventType: form.type.trim(), paused: form.paused === 'on' };
   if (kind === 'chain_tx') return { ...shared, txAddress: form.hash.trim() };
   if (kind === 'chain_height') return { ...shared, height: Number(form.height) };
@@ -29,7 +29,7 @@ export function bodyOf(kind, form) {
 const LogFields = ({ abis }) => html`<${Field} label=${words.contract}><input name="address" required pattern="(0x)?[0-9a-fA-F]{40}" placeholder="0x…" ...${hex} /></${Field}>
   <div class="fields"><${Field} label=${words.from}><input name="from" type="number" min="1" required defaultValue="1" /></${Field}><${Field} label=${words.to} hint=${words.toHint}><input name="to" type="number" min="0" /></${Field}></div>
   <${Field} label=${words.abi} hint=${words.abiHint}><select name="abi"><option value="">${words.noAbi}</option>${abis.map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></${Field}>
-  <${Field} label=${words.event} hint=${words.eventHint}><input name="event" list="contract-events" spellcheck=${false} autocomplete="off" /></${Field}><datalist id="contract-events">${[...new Set(abis.flatMap((one) => one.events))].map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
+  <${Field} label=${words.event} hint=${words.eventHint}><${Text} name="event" list="contract-events" /></${Field}><datalist id="contract-events">${[...new Set(abis.flatMap((one) => one.events))].map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
   <details class="command"><summary>${words.topics}</summary><div class="stack">${TOPICS.map((n) => html`<${Field} label=${words.topic(n)}><input name=${`topic${n}`} pattern="(0x)?[0-9a-fA-F]{64}" ...${hex} /></${Field}>`)}<small class="dim">${words.topicsHint}</small></div></details>`;
 
 /** @param {{kind: Kind, abis: any[]}} p */
@@ -55,6 +55,6 @@ export function AddMonitor({ project, chains, onClose, onDone }) {
     <p class="hint">${words.kindHints[kind]}</p><${Form} key=${kind} submit=${words.addMonitor} work=${work}>
     <${Field} label=${words.chain}><select name="chain">${chains.map(({ id, name }) => html`<option value=${id}>${name} (${id})</option>`)}</select></${Field}>
     <${Fields} kind=${kind} abis=${abis.data?.data ?? []} />
-    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><input name="type" spellcheck=${false} autocapitalize="none" autocomplete="off" /></${Field}>
+    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /></${Field}>
     <label class="check"><input name="paused" type="checkbox" />${words.startPaused}</label></${Form}><${AsCommand} text=${`fieldbrook monitor ${COMMANDS[kind].replace('PROJECT', quoted(project))} --chain CHAIN`} /></${Dialog}>`;
 }

@@ -4,10 +4,10 @@ import { html, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { day, moment, quoted, utc } from '../../../core/format.js';
-import { Ago, Card, Empty, Icon, Show, Table } from '../../../parts/basics.js';
+import { Ago, Card, Empty, Icon, Mark, Show, Table } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Field, Form, Text } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
@@ -40,8 +40,8 @@ function AddCron({ project, id, onClose, onDone }) {
   };
   const input = (/** @type {any} */ e) => type(e.target.value);
   return html`<${Dialog} title=${words.addCron} onClose=${onClose}><${Form} submit=${words.addCron} work=${work}>
-    <${Field} label=${words.expression} hint=${words.expressionHint}><input name="expression" required autofocus list="cron-presets" class="mono" spellcheck=${false} autocomplete="off" placeholder="*/5 * * * *" onInput=${input} /></${Field}><datalist id="cron-presets">${Object.entries(words.presets).map(([value, title]) => html`<option value=${value}>${title}</option>`)}</datalist>
-    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><input name="type" spellcheck=${false} autocapitalize="none" autocomplete="off" /></${Field}></${Form}>
+    <${Field} label=${words.expression} hint=${words.expressionHint}><${Text} name="expression" required autofocus list="cron-presets" class="mono" placeholder="*/5 * * * *" onInput=${input} /></${Field}><datalist id="cron-presets">${Object.entries(words.presets).map(([value, title]) => html`<option value=${value}>${title}</option>`)}</datalist>
+    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /></${Field}></${Form}>
     <${Preview} id=${id} text=${text} /><${AsCommand} text=${`fieldbrook cron add ${quoted(project)} ${quoted(text || 'EXPRESSION')}`} /></${Dialog}>`;
 }
 
@@ -57,7 +57,7 @@ const List = ({ list, drop }) => {
   const { expression, type, next, then } = words.cronColumns;
   return html`<${Table} label=${words.cron} columns=${[[expression], [type], [next], [then], [actions, 'hidden']]}>${list.map((job) => html`<tr key=${job.cronJobID}><td class="mono once">${job.cronExpressions}</td><td>${job.eventType}</td>
     <td class="once">${job.nextAt ? html`<${Ago} at=${job.nextAt} />` : html`<span class="dim">${words.neverAgain}</span>`}</td><td class="dim"><${Times} times=${job.next} /></td>
-    <td class="end"><button type="button" class="ghost small" aria-label=${words.deleteCron(job.cronExpressions)} title=${removeWord} onClick=${() => drop(job)}><${Icon} name="trash" /></button></td></tr>`)}</${Table}>`;
+    <td class="end"><${Mark} icon="trash" label=${words.deleteCron(job.cronExpressions)} title=${removeWord} onClick=${() => drop(job)} /></td></tr>`)}</${Table}>`;
 };
 
 /** @param {{project: string, id: string}} p id: of the project */
@@ -72,7 +72,7 @@ export function CronJobs({ project, id }) {
     loaded.again();
   };
   const add = html`<button type="button" onClick=${() => show({})}><${Icon} name="plus" />${words.addCron}</button>`;
-  return html`<${Card} title=${words.cron} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} drop=${(/** @type {import('../../../api').CronJobReply} */ one) => show({ job: one })} />` : html`<${Empty} title=${words.cronNone}>${words.cronNoneHint}</${Empty}>`)}</${Show}>
+  return html`<${Card} title=${words.cron} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} drop=${(/** @type {Api.CronJobReply} */ one) => show({ job: one })} />` : html`<${Empty} title=${words.cronNone}>${words.cronNoneHint}</${Empty}>`)}</${Show}>
     ${dialog && !job && html`<${AddCron} project=${project} id=${id} onClose=${close} onDone=${loaded.again} />`}
     ${job && html`<${Confirm} title=${words.deleteCron(job.cronExpressions)} text=${words.deleteCronText} submit=${removeWord} onClose=${close} work=${drop} />`}</${Card}>`;
 }

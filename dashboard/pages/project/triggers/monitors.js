@@ -5,7 +5,7 @@ import { get, put, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { NONE, count } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
-import { Badge, Card, Empty, Icon, Show, Table } from '../../../parts/basics.js';
+import { Badge, Card, Empty, Icon, Mark, Show, Table } from '../../../parts/basics.js';
 import { Confirm } from '../../../parts/form.js';
 import { say } from '../../../parts/toast.js';
 import { AddMonitor } from './add_monitor.js';
@@ -18,7 +18,7 @@ const ENDS = 6;
 
 /** @typedef {keyof typeof words.kinds} Kind */
 
-/** @typedef {Partial<import('../../../api').ContractLogReply & import('../../../api').ChainTxReply & import('../../../api').ChainHeightReply> & Pick<import('../../../api').ContractLogReply, keyof import('../../../api').ChainTxReply & keyof import('../../../api').ContractLogReply> & {kind: Kind, id: string}} Monitor */
+/** @typedef {Partial<Api.ContractLogReply & Api.ChainTxReply & Api.ChainHeightReply> & Pick<Api.ContractLogReply, keyof Api.ChainTxReply & keyof Api.ContractLogReply> & {kind: Kind, id: string}} Monitor */
 
 /** The routes of one kind of monitor. @param {string} project @param {Kind} kind */
 export const pathOf = (project, kind) => /** @type {const} */ (`/monitor/x/${encodeURIComponent(project)}/${kind}`);
@@ -42,7 +42,7 @@ function State({ one }) {
   return html`<${Badge} kind=${/** @type {any} */ (kind)} title=${one.lastError}>${text}</${Badge}>`;
 }
 
-/** @param {{one: Monitor, project: string, chains: import('../../../api').ChainName[], act: (what: string, one: Monitor) => void}} p */
+/** @param {{one: Monitor, project: string, chains: Api.ChainName[], act: (what: string, one: Monitor) => void}} p */
 function Row({ one, project, chains, act }) {
   const what = whatOf(one);
   const logs = one.kind === 'contract_log';
@@ -51,18 +51,18 @@ function Row({ one, project, chains, act }) {
     <td><span class="mono" title=${one.contractAddress ?? one.txAddress}>${what}</span>${one.event && html`<br /><small class="dim">${one.event}</small>`}</td>
     <td><a href=${`${to('projects', project, 'events')}?type=${encodeURIComponent(one.eventType)}`}>${one.eventType}</a></td><td><${State} one=${one} /></td>
     <td class="num">${logs ? one.blockCurrent : NONE}</td><td class="num">${logs && one.lag != null ? count(one.lag) : NONE}</td><td class="num">${one.events == null ? NONE : count(one.events)}</td>
-    <td class="end"><span class="row-actions">${!stops && html`<button type="button" class="ghost small" aria-label=${one.paused ? words.startOf(what) : words.pauseOf(what)} title=${one.paused ? words.start : words.pause} onClick=${() => act('toggle', one)}><${Icon} name=${one.paused ? 'play' : 'pause'} /></button>`}
-      ${logs && html`<button type="button" class="ghost small" aria-label=${words.rewindOf(what)} title=${words.rewind} onClick=${() => act('rewind', one)}><${Icon} name="back" /></button>`}
-      <button type="button" class="ghost small" aria-label=${words.deleteOf(what)} title=${removeWord} onClick=${() => act('delete', one)}><${Icon} name="trash" /></button></span></td></tr>`;
+    <td class="end"><span class="row-actions">${!stops && html`<${Mark} icon=${one.paused ? 'play' : 'pause'} label=${one.paused ? words.startOf(what) : words.pauseOf(what)} title=${one.paused ? words.start : words.pause} onClick=${() => act('toggle', one)} />`}
+      ${logs && html`<${Mark} icon="back" label=${words.rewindOf(what)} title=${words.rewind} onClick=${() => act('rewind', one)} />`}
+      <${Mark} icon="trash" label=${words.deleteOf(what)} title=${removeWord} onClick=${() => act('delete', one)} /></span></td></tr>`;
 }
 
-/** @param {{list: Monitor[], project: string, chains: import('../../../api').ChainName[], act: (what: string, one: Monitor) => void}} p */
+/** @param {{list: Monitor[], project: string, chains: Api.ChainName[], act: (what: string, one: Monitor) => void}} p */
 const List = ({ list, project, chains, act }) => {
   const { kind, chain, what, type, state, at, lag, events } = words.monitorColumns;
   return html`<${Table} label=${words.monitors} columns=${[[kind], [chain], [what], [type], [state], [at, 'num'], [lag, 'num'], [events, 'num'], [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.id} one=${one} project=${project} chains=${chains} act=${act} />`)}</${Table}>`;
 };
 
-/** @param {{project: string, chains: import('../../../api').ChainName[]}} p chains: those of the node, `{id, name}` */
+/** @param {{project: string, chains: Api.ChainName[]}} p chains: those of the node, `{id, name}` */
 export function Monitors({ project, chains }) {
   const [dialog, show] = useState(/** @type {{what: string, one?: Monitor} | null} */ (null));
   const loaded = useLoad((signal) => load(project, signal), [project], EVERY_MS);

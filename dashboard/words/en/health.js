@@ -20,7 +20,6 @@ export const busyHint = 'Busy: the share of the time that a worker spends on the
 export const resting = 'at rest';
 /** @param {number} n */
 export const runs = (n) => (n === 1 ? 'runs 1 project' : `runs ${n} projects`);
-export const cpuHint = 'Part of one core, over the last seconds';
 /** @param {number} share of a core */
 export const percent = (share) => `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
 /** @type {Record<string, string>} what the parts of the node are for */

@@ -39,9 +39,11 @@ from tests.support.nodes import (
     StartNode,
     alive,
     message,
+    part_of,
     parts,
     strategies,
     until,
+    worker_of,
 )
 
 _LIMIT_S = 90.0
@@ -186,10 +188,12 @@ def test_an_event_without_space_on_the_disk_is_answered_507_until_there_is_space
 
 
 class Gateway:
-    """The link of a gateway to a project, byte by byte."""
+    """The link of a gateway to a worker, byte by byte, for its one project."""
 
-    def __init__(self, node: RunningNode) -> None:
-        [path] = [p for p in (node.data / "run").glob("p[0-9a-f]*.*") if p.is_socket()]
+    def __init__(self, node: RunningNode, project_id: str) -> None:
+        worker = part_of(worker_of(node, project_id)).removeprefix("fb-worker:")
+        [path] = [p for p in (node.data / "run").glob(f"w{worker}.*") if p.is_socket()]
+        self._project_id = int(project_id)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_LIMIT_S)
         self._socket.connect(str(path))
@@ -197,11 +201,12 @@ class Gateway:
 
     def ask(self, *events: WireEvent) -> list[EventResult]:
         """Send a frame and wait for all of its answer."""
-        self._socket.sendall(frame(pack(events)))
+        self._socket.sendall(frame(pack([(self._project_id, events)])))
         results: list[EventResult] = []
         while len(results) < len(events):
             for answer in self._reader.feed(self._socket.recv(1 << 16)):
-                results += unpack(answer)
+                for _, part in unpack(answer):
+                    results += part
         return results
 
     def close(self) -> None:
@@ -221,7 +226,7 @@ def test_an_event_does_not_overtake_one_of_its_publisher_that_could_not_be_store
         by = int(publisher["publisherID"])
         return "DEFAULT", by, f"mqtt-{number}.1", payload, 0, DELIVERY | BY_MQTT, ""
 
-    with contextlib.closing(Gateway(node)) as gateway:
+    with contextlib.closing(Gateway(node, publisher["projectID"])) as gateway:
         filler = fill(disk)
         number, result = 0, gateway.ask(event(0))[0]
         while not isinstance(result[0], str):
@@ -271,7 +276,7 @@ def test_a_change_without_space_for_the_registry_is_answered_507_until_there_is_
 # ---------------------------------------------------------------- a whole node
 
 
-@small(".", 64)
+@small(".", 192)
 def test_a_full_disk_ends_no_gateway_and_a_gateway_that_is_killed_there_starts_again(
     disk: Path, start_node: StartNode
 ) -> None:

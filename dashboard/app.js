@@ -89,4 +89,5 @@ function App() {
 
 const root = /** @type {Element} */ (document.getElementById('app'));
 root.replaceChildren(); // what the page says while it has no files
+if (!session.value) signIn().catch(() => undefined); // it loads while the node answers; a failure is told where it is shown
 render(html`<${App} />`, root);

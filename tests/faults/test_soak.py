@@ -22,13 +22,13 @@ def test_under_steady_load_nothing_is_lost_or_doubled_and_the_run_is_drawn() -> 
     assert report.verdict.sound, table(report)
     assert report.verdict.acknowledged == report.verdict.sent >= _RATE
     # So short a run says nothing of growth; what it measured is there all the same.
-    assert {held.part for held in report.samples[-1].processes} > {"fb-http:0", "project"}
+    assert {held.part for held in report.samples[-1].processes} > {"fb-http:0", "fb-worker:0"}
     report.refused["http 503"] = 1
     written = json.loads(as_json(report))
     assert written["verdict"]["lost"] == []
     assert written["refused"]["http 503"] == 1
     drawn = ElementTree.fromstring(picture(report))  # noqa: S314 - of our own making
-    assert any((each.text or "").startswith("project") for each in drawn.iter())
+    assert any((each.text or "").startswith("fb-worker") for each in drawn.iter())
 
 
 def sampled(own_mib: Callable[[float], float], *, pid: int = 7, files: int = 20) -> list[Sample]:

@@ -59,6 +59,9 @@ APPLET = f"""
   (func (export "spin") (param $rid i32) (result i32)
     (call $read (local.get $rid))
     (i32.store (i32.const 128) (call $spin (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+    (i32.const 0))
+  (func (export "loop") (param $rid i32) (result i32)
+    (loop $ever (br $ever))
     (i32.const 0)))
 """.encode()
 

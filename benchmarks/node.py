@@ -12,7 +12,7 @@ from benchmarks.measure import BenchmarkError, wait_for
 from benchmarks.servers import PROJECT, Device, Server
 from tests.support.nodes import RunningNode
 
-HANDLERS = ("sum", "kv", "tally", "spin")
+HANDLERS = ("sum", "kv", "tally", "spin", "loop")
 
 
 @contextmanager

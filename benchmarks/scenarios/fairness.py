@@ -36,7 +36,8 @@ def fairness(context: Context, emit: Emit) -> None:
     """The latency of one quiet client, alone and beside noise that fills a project."""
     title = context.title("one quiet client, an event every 2 ms and its answer")
     table = Table(title, main=P99, baselines=[ALONE], plots=(P50, P99))
-    with context.folder() as folder, running_node(folder) as node:
+    # One worker, so that the projects share it.
+    with context.folder() as folder, running_node(folder, "--workers", "1") as node:
         _, (quiet, neighbour) = deploy(node, "quiet", devices=2)
         _, (noisy,) = deploy(node, "noisy")
         check(node_server(node), quiet)
@@ -44,12 +45,13 @@ def fairness(context: Context, emit: Emit) -> None:
         noises: list[tuple[str, list[dict[str, object]] | None]] = [
             (ALONE, None),
             ("beside a noisy project", [noisy.message("kv")] * _BATCH),
+            ("beside a noisy project of handlers that never end", [noisy.message("loop")]),
             ("beside a noisy publisher of its project", [neighbour.message("kv")] * _BATCH),
             ("beside bad tokens", [forged.message("sum")]),
         ]
         for _ in range(context.rounds):
             for name, messages in noises:
-                path = event_path("noisy" if name.endswith("noisy project") else "quiet")
+                path = event_path("noisy" if "noisy project" in name else "quiet")
                 with _noise(node.http_port, path, messages) as refused:
                     figures = _measure(node.http_port, quiet, context.seconds)
                     figures[REFUSED_NOISE] = refused() / context.seconds

@@ -17,7 +17,7 @@ from benchmarks.report import RATE, Figures, Table
 from benchmarks.scenarios.http_load import CONNECTIONS, KINDS, Load, compare, renamed
 from benchmarks.servers import Device, Server, answers_201, check, event_requests
 
-PROJECT_COUNTS = (1, 8, 64)
+PROJECT_COUNTS = (1, 8, 64, 1_000)
 PUBLISHERS = 100_000
 REGISTERED = 10_000
 START, FILL = "start s", "fill s"
@@ -26,9 +26,9 @@ Fill = Callable[[Path, Device, int], list[Device]]
 
 
 def projects_at_once(context: Context, emit: Emit) -> None:
-    """The same load over 1, 8 and 64 projects, each in a process of its own."""
+    """The same load over 1, 8, 64 and 1,000 projects, all of which run."""
     with context.folder() as folder, running_node(folder) as node:
-        counts = [count for count in PROJECT_COUNTS if count <= context.size(64, quick=8)]
+        counts = [count for count in PROJECT_COUNTS if count <= context.size(1_000, quick=8)]
         devices = [deploy(node, f"p{number}")[1][0] for number in range(counts[-1])]
         server = node_server(node)
         for device in devices:

@@ -12,6 +12,7 @@ import pytest
 
 from fieldbrook.actors.wire import LOST, NODE_COMMAND, NOT_HERE, RESUME, WRITE_LOG, WireEvent, pack
 from fieldbrook.storage.project.reader import ProjectStoreReader
+from tests.support.nodes import until
 from tests.support.projects import COUNTER, SPIN
 from tests.support.workers import Worker, running_worker
 
@@ -45,13 +46,16 @@ def stored(worker: Worker, project: int) -> bytes:
 
 def test_the_batches_of_several_projects_are_committed_with_one_sync(worker: Worker) -> None:
     one, two = worker.projects
-    worker.send((one, [event(COUNTER + b"k")]), (two, [event(COUNTER + b"k")]))
-    worker.receive(2)  # their stores are open now
-    before = worker.journal.syncs
-    worker.send((one, [event(COUNTER + b"k")]), (two, [event(COUNTER + b"k")]))
-    answers = dict(worker.receive(2))
-    assert {project: count(results) for project, results in answers.items()} == {one: 2, two: 2}
-    assert worker.journal.syncs - before == 1
+
+    def syncs_of_a_frame() -> int:
+        before = worker.journal.syncs
+        worker.send((one, [event(COUNTER + b"k")]), (two, [event(COUNTER + b"k")]))
+        answers = dict(worker.receive(2))
+        assert count(answers[one]) == count(answers[two])
+        return worker.journal.syncs - before
+
+    # On a busy machine the first turn may take so long that it is committed before the second.
+    until(lambda: syncs_of_a_frame() == 1, "one sync for two projects")
 
 
 def test_a_handler_that_never_ends_holds_up_no_other_project(worker: Worker) -> None:

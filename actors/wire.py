@@ -123,8 +123,8 @@ BY_MQTT, BY_CRON, BY_API, BY_CHAIN = 16, 32, 48, 64
 """The source of an event; an event over HTTP has none of these. `SOURCE_BITS` is their mask."""
 SOURCE_BITS = 112
 POISON = 128
-"""The project's process died on this event more than once: it becomes a dead letter and does
-not run again."""
+"""The project's worker died on this event more than once: it becomes a dead letter and does not
+run again."""
 KEYED = 256
 """The sender gave an `Idempotency-Key`: the event's name begins with it (`key_of`)."""
 

@@ -1126,7 +1126,7 @@ export interface Routes {
     body: ReplayEvents;
     answer: ReplayedEvents;
   };
-  /** Keep the host calls of the next events; replaces a trace that is on. It ends after its events, after its time, and with the process of the project. */
+  /** Keep the host calls of the next events; replaces a trace that is on. It ends after its events, after its time, and when the project stops, moves or starts again. */
   "POST /event_log/{projectName}/trace": {
     query: undefined;
     body: StartTrace | undefined;

@@ -40,7 +40,7 @@ START_LIMIT_S = 30.0
 CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
 LONGEST_PING_S = 2.0
 PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
-STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the project's process
+STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the worker
 _HEALTH_S = 0.1  # health changes within this time are sent together
 _OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine: kill it
 

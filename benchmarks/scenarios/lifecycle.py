@@ -54,9 +54,8 @@ def _round_trips(port: int, devices: Iterable[Device], pause_s: float = 0.0) -> 
 def cold(context: Context, emit: Emit) -> None:
     """Latency of the first event of a stopped project, and of the one after it.
 
-    They start in a row, which leaves no time to have a process ready for the next, and once
-    more with a pause before each. The baseline is what a process for it would cost without a
-    node: a bare Tornado handler, from its start to its first answer.
+    They start in a row, and once more with a pause before each. The baseline is a process for
+    each, without a node: a bare Tornado handler, from its start to its first answer.
     """
     count = context.size(COLD_PROJECTS, quick=10)
     title = context.title(f"{count} projects that do not run", timed=False)

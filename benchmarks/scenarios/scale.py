@@ -26,7 +26,7 @@ Fill = Callable[[Path, Device, int], list[Device]]
 
 
 def projects_at_once(context: Context, emit: Emit) -> None:
-    """The same load over 1, 8, 64 and 1,000 projects, all of which run."""
+    """The same load over 1, 8, 64 and 1,000 projects, which share the workers."""
     with context.folder() as folder, running_node(folder) as node:
         counts = [count for count in PROJECT_COUNTS if count <= context.size(1_000, quick=8)]
         devices = [deploy(node, f"p{number}")[1][0] for number in range(counts[-1])]

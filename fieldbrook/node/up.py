@@ -32,7 +32,7 @@ from fieldbrook.system.process import die_with_parent, keep_memory_private, modu
 
 log = logging.getLogger(__name__)
 
-_NODE_STOP_S = 4.0
+_NODE_STOP_S = 17.0  # workers write what the stores lack for up to 10 s, see `main.py`
 _BROKER_STOP_S = 0.8
 _TICK_S = 0.05
 _RENEWAL_S = 1.0

@@ -22,7 +22,7 @@ VARIABLE = "FIELDBROOK_CRASH_AT"
 HOLD = "hold"
 
 POINTS = {
-    # Points in a project's process, in the order in which a transaction reaches them. "The
+    # Points in a worker, in the order in which a transaction reaches them. "The
     # chain" is its process.
     "project.before_chain_request": "a handler sends a transaction; the chain has no request yet",
     "project.chain_answer_received": "the chain has answered; the handler has no answer yet",

@@ -7,8 +7,8 @@ has `gen`, the number of times that all its logins were ended, e.g. by a new pas
 of an older generation are invalid. It also has `jti`, the id of its login, and `auth_time`, the
 time of that login in Unix seconds (OpenID Connect's name); a renewed token keeps both.
 
-The library is imported at its first use: it imports all of `cryptography`, 22 MiB, and the
-processes of projects read no tokens.
+The library is imported at its first use: it imports all of `cryptography`, 22 MiB, and workers read
+no tokens.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Scheduler(GatewayActor):
             await self._turns
 
     def _submit_event(self, project_id: int, event: WireEvent, settle: Settle) -> None:
-        # Like an MQTT message, a tick survives the death of the project's process. It becomes a
+        # Like an MQTT message, a tick survives the death of the project's worker. It becomes a
         # dead letter after two deaths with only this tick in flight.
         self.projects[project_id].submit(event, settle, resend=True)
 

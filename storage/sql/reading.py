@@ -1,7 +1,7 @@
 """Reading a project's SQL database for people: its tables, pages of rows, and SELECT statements.
 
-The process of the project writes; readers run in other processes, on connections of their own
-that can change nothing. Their statements pass the same filter as those of applets, and have the
+The project writes in its worker; readers run in other processes, on connections of their own that
+can change nothing. Their statements pass the same filter as those of applets, and have the
 same limits.
 """
 
@@ -121,7 +121,7 @@ class DatabaseReader(ABC):
     def tables(self) -> list[TableReport]:
         """Return all tables with their columns, and count their rows up to `COUNT_LIMIT`.
 
-        Tables that the project's process has not created yet have no rows.
+        Tables that the project has not created yet have no rows.
 
         Raises:
             StoreError: the database cannot be read.
@@ -175,7 +175,7 @@ class DatabaseReader(ABC):
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[Session | None]:
-        """Connect; None when the project's process has not created the database yet."""
+        """Connect; None when the project has not created the database yet."""
 
     def _deadline(self) -> float:
         return time.monotonic() + self._limits.statement_ms / 1_000

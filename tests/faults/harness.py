@@ -84,7 +84,7 @@ class Report:
         return self.verdict.sound and not self.problems
 
     def gaps_of_kills(self, *, project: bool) -> list[float]:
-        """After kills of a project's process, or of any other part of the node, ascending."""
+        """After kills of a project's worker, or of any other part of the node, ascending."""
         of_project = str(Fault("kill", PROJECT_PART))
         return sorted(
             gap
@@ -303,7 +303,7 @@ class Harness:
         return True
 
     def _be_idle(self) -> None:
-        """Nobody sends until the project's process is retired."""
+        """Nobody sends until the project retires."""
         try:
             self._rest()
             until(lambda: "project" not in parts(self.node), "the project retires", HEAL_S)

@@ -1,4 +1,4 @@
-"""Events over HTTP: the answers to good and bad requests, and the life of a project's process."""
+"""Events over HTTP: the answers to good and bad requests, and the life of a project."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(
         return "project" in parts(node)
 
     until(lambda: flood(node.http_port, "p", body, 10) == 10 and running(), "it runs")
-    until(lambda: not running(), "the idle project's process ends")
+    until(lambda: not running(), "the idle project retires")
     assert flood(node.http_port, "p", body, 10) == 10
     # Events that keep arriving around the moment of retirement are all handled.
     accepted, limit = 0, time.monotonic() + 4

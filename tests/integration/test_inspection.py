@@ -73,7 +73,7 @@ def test_reading_a_log_again_and_again_keeps_no_project_awake(node: RunningNode)
         time.sleep(0.5)  # as somebody who looks twice a second
         return "project" not in parts(node)
 
-    until(sleeps, "the project's process ends")
+    until(sleeps, "the project retires")
     assert logged(node, "asleep") == ["one"]
     assert "project" not in parts(node), "and a look starts none"
 

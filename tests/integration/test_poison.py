@@ -1,4 +1,4 @@
-"""Events that kill their project's process become dead letters; the other events are handled."""
+"""Events that kill their project's worker become dead letters; the other events are handled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ticks(pid: int) -> int:
 
 
 def kill_while_busy(node: RunningNode, killed: set[int]) -> int:
-    """kill -9 of the project's process once a handler has run in it for a while."""
+    """kill -9 of the project's worker once a handler has run in it for a while."""
     pid = int(until(lambda: parts(node).get("project", 0), "the project runs"))
     while pid in killed:
         pid = int(until(lambda: parts(node).get("project", 0), "it runs again"))

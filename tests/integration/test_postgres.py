@@ -72,7 +72,7 @@ class Served:
         return [str(name) for (name,) in found]
 
     def kill_project(self) -> None:
-        """kill -9 of the project's process, if it is there."""
+        """kill -9 of the project's worker, if it is there."""
         pid = parts(self.node).get("project")
         if pid is not None:
             with suppress(ProcessLookupError):

@@ -1,6 +1,7 @@
 """The trace of a project: for a number of events, the host calls of their handlers are kept.
 
-A trace belongs to the process. It ends after its events, after its time, or with the process.
+A trace belongs to the running project. It ends after its events, after its time, or when the
+project stops, moves or starts again.
 """
 
 from __future__ import annotations

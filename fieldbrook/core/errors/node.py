@@ -31,8 +31,8 @@ class OutcomeUnknownError(UnavailableError):
 
 
 class EventOutcomeUnknownError(OutcomeUnknownError):
-    """The project's process died while it handled the event, or does not answer; it may or may
-    not have committed. A retry with the same `Idempotency-Key`, or with the same event id of 16
+    """The project or its worker failed while it handled the event, or does not answer; it may or
+    may not have committed. A retry with the same `Idempotency-Key`, or with the same event id of 16
     characters or more, is deduplicated: the event runs once."""
 
     template = (

@@ -268,8 +268,8 @@ class Settings(BaseSettings):
         300,
         ge=1,
         le=604_800,
-        description="Seconds without an event after which a project's process is stopped. The next "
-        "event starts it again.",
+        description="Seconds without an event after which a project retires: its store is written "
+        "and closed. The next event starts it again.",
     )
     workers: int = Field(
         0,

@@ -1,6 +1,6 @@
 """Reading a project's tables on a PostgreSQL server, beside the project's own session.
 
-The project's role has a password that only the project's process knows. So a reader logs in as
+The project's role has a password that only the project's worker knows. So a reader logs in as
 the role of the DSN, and takes the rights of the project's role within a transaction that is
 read-only. A statement that could leave either is refused by the filter of applets' statements.
 """

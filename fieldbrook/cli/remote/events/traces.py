@@ -46,7 +46,7 @@ def trace(
     For each of these events the node keeps the keys that its handlers read and wrote, their SQL
     statements, messages, calls, variables and log lines, in order. `event show PROJECT EVENT`
     prints them. A trace replaces the one before. It ends after its events, after its time, and when
-    the project's process ends.
+    the project stops, moves to another worker or starts again.
     """
     client, project = open_project(project)
     path = ["event_log", project, "trace"]

@@ -1,7 +1,6 @@
 """The key-value pairs of a project's applets: list, read, write and delete.
 
-Changes are made by the project's process, as a part of a batch of events. So a handler sees a
-changed key either before or after all of its own reads and writes, never between them.
+Changes are made by the project, as a part of a batch of events. So a handler sees a changed key either before or after all of its own reads and writes, never between them.
 """
 
 from __future__ import annotations

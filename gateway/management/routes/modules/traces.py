@@ -94,7 +94,7 @@ class EventCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 async def start_trace(call: Call[StartTrace, None]) -> TraceState:
     """Keep the host calls of the next events; replaces a trace that is on. It ends after its
-    events, after its time, and with the process of the project."""
+    events, after its time, and when the project stops, moves or starts again."""
     project, body = own_project(call), call.body
     wanted = body.filter
     publisher_id = 0

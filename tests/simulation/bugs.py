@@ -1,0 +1,135 @@
+"""Bugs that tests plant into the node, to see that the simulation finds them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.project.actor import ProjectActor
+from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
+from fieldbrook.actors.supervisor.child import Child
+from fieldbrook.actors.supervisor.workers import Workers
+from fieldbrook.actors.worker.core import WorkerCore
+from fieldbrook.core.errors import StoreError
+from fieldbrook.gateway.links.fair_queue import FairQueue
+from fieldbrook.storage.journal import recovery
+from fieldbrook.storage.journal.protocol import Record
+from fieldbrook.storage.lmdb.codec import decode_record
+from fieldbrook.storage.project.commit.batch import Batch
+from fieldbrook.storage.project.store import ProjectStore
+
+Bug = contextlib.AbstractContextManager[Any]
+
+
+@contextlib.contextmanager
+def answers_before_the_sync() -> Iterator[None]:
+    """A round is written and synced with the next one, after its events were answered."""
+    sync = SharedJournal.commit
+
+    def commit(self: SharedJournal, records: Iterable[ProjectRecords]) -> dict[int, StoreError]:
+        late: list[Any] = self.__dict__.setdefault("late", [])
+        sync(self, late)
+        late.clear()
+        for project in records:
+            held = ProjectRecords(project.project_id, self)
+            held.waiting, project.waiting = project.waiting, []
+            late.append(held)
+        return {}
+
+    with mock.patch.object(SharedJournal, "commit", commit):
+        yield
+
+
+@contextlib.contextmanager
+def recovers_without_looking_at_numbers() -> Iterator[None]:
+    """A recovery repeats every batch of the journal, also those that the store has."""
+
+    def bring_up_to_date(stores: recovery.Stores, project_id: int, records: list[Record]) -> int:
+        store: Any = stores.open(project_id)
+        try:
+            for record in records:
+                store._happened(decode_record(record.batch, Batch), len(record.batch))
+            store.checkpoint()
+        finally:
+            store.close()
+        return len(records)
+
+    with mock.patch.object(recovery, "_bring_up_to_date", bring_up_to_date):
+        yield
+
+
+@contextlib.contextmanager
+def moves_without_a_checkpoint() -> Iterator[None]:
+    """A project that retires leaves what waits in the journal of its worker."""
+
+    def close(self: ProjectActor) -> None:
+        executor, store = self._executor, self._store
+        assert executor is not None
+        assert store is not None
+        self.closed = True
+        self._end(executor)
+        store._stored.close()
+        self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=False))
+
+    with mock.patch.object(ProjectActor, "_close", close):
+        yield
+
+
+def queues_returned_events_at_the_end() -> Bug:
+    """Events that a worker has refused, because their project has left, wait behind later ones."""
+    return mock.patch.object(FairQueue, "put_back", FairQueue.append)
+
+
+@contextlib.contextmanager
+def never_syncs_slow_turns() -> Iterator[None]:
+    """The batch of a turn that is committed alone does not get into the journal."""
+    commit_all = WorkerCore.commit
+
+    def commit(self: WorkerCore, actors: Sequence[ProjectActor]) -> None:
+        if len(actors) == 1:
+            actors[0].records.waiting.clear()
+        commit_all(self, actors)
+
+    with mock.patch.object(WorkerCore, "commit", commit):
+        yield
+
+
+@contextlib.contextmanager
+def starts_projects_before_their_journal_is_read() -> Iterator[None]:
+    """A project whose worker died starts in another one at once."""
+    wait_for_journal = Workers.run
+
+    def run(self: Workers, project: Child) -> None:
+        project.in_journal = False
+        wait_for_journal(self, project)
+
+    with mock.patch.object(Workers, "run", run):
+        yield
+
+
+@contextlib.contextmanager
+def releases_records_before_the_checkpoint() -> Iterator[None]:
+    """The journal may use a segment again when its batches are in the memory of their projects."""
+    committed = ProjectStore.committed
+
+    def commit(self: ProjectStore) -> None:
+        committed(self)
+        assert self._journal is not None
+        self._journal.release(self._project_id, self.number)
+
+    with mock.patch.object(ProjectStore, "committed", commit):
+        yield
+
+
+BUGS: list[Callable[[], Bug]] = [
+    answers_before_the_sync,
+    recovers_without_looking_at_numbers,
+    moves_without_a_checkpoint,
+    queues_returned_events_at_the_end,
+    never_syncs_slow_turns,
+    starts_projects_before_their_journal_is_read,
+    releases_records_before_the_checkpoint,
+]

@@ -1,0 +1,116 @@
+"""The faults of a run: each makes something fail at its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fieldbrook.actors import messages as m
+from tests.simulation.world.machine import Process
+from tests.simulation.world.node import Node
+
+
+class Faults:
+    """Injects faults into a node, and repairs what lasts."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._machine = node.machine
+
+    def inject(self, kind: str) -> None:
+        """Make one fault happen now."""
+        self._machine.trace("fault: %s", kind)
+        action: Callable[[], None] = getattr(self, f"_{kind}")
+        action()
+
+    def end(self) -> None:
+        """From now on everything works."""
+        disk = self._node.disk
+        disk.syncs_fail = disk.checkpoints_fail = self._node.guests.failures_left = 0
+        disk.full = False
+        self._machine.worst_delay_s = self._node.post.worst_delay_s = 0.002
+        for process in self._machine.processes:
+            process.crash_after = None
+
+    def _some(self, kind: str) -> Process | None:
+        parts = [part for part in self._node.supervisor.children if part.startswith(f"{kind}:")]
+        living = [found for part in parts if (found := self._node.process_of(part)) is not None]
+        return self._machine.random.choice(living) if living else None
+
+    def _kill_worker(self) -> None:
+        process = self._some("worker")
+        if process is not None:
+            process.kill("fault")
+
+    def _kill_worker_at_point(self) -> None:
+        process = self._some("worker")
+        if process is not None:
+            process.crash_after = int(self._machine.random.random() ** 2 * 60)
+
+    def _kill_gateway(self) -> None:
+        process = self._some(self._machine.random.choice(("http", "mqtt")))
+        if process is not None:
+            process.kill("fault")
+
+    def _cut_power(self) -> None:
+        self._node.cut_power()
+
+    def _fail_syncs(self) -> None:
+        self._node.disk.syncs_fail = self._machine.random.choice((1, 1, 2, 3, 5))
+
+    def _fail_checkpoints(self) -> None:
+        self._node.disk.checkpoints_fail = self._machine.random.choice((1, 3, 20))
+
+    def _fill_disk(self) -> None:
+        disk = self._node.disk
+        disk.full = True
+        disk.checkpoints_fail = self._machine.random.choice((0, 1_000))
+        self._machine.at(self._machine.random.random() * 2, None, self._free_disk)
+
+    def _free_disk(self) -> None:
+        self._node.disk.full = False
+        self._node.disk.checkpoints_fail = 0
+
+    def _fail_actor(self) -> None:
+        self._node.guests.failures_left = 1
+
+    def _retire(self) -> None:
+        """The supervisor is told that a project is idle, which it may not be any more."""
+        project_id = self._machine.random.choice(self._node.projects)
+        child = self._node.child_of(project_id)
+        if child is not None and self._node.is_running:
+            node = self._node
+            supervisor = node.supervisor.address
+            node.post.send(supervisor, supervisor, m.Idle(project_id, child.generation))
+
+    def _move(self) -> None:
+        """The supervisor starts a project again, maybe in another worker."""
+        child = self._node.child_of(self._machine.random.choice(self._node.projects))
+        if child is not None and child.state == "up" and self._node.is_running:
+            self._node.supervisor.projects.restart(child)
+
+    def _remove(self) -> None:
+        projects = [p for p in self._node.projects if p not in self._node.removed]
+        if len(projects) > 1 and self._node.is_running:
+            self._node.remove(self._machine.random.choice(projects))
+
+    def _stop_worker(self) -> None:
+        """A worker ends in order, as at the end of the node, while others go on."""
+        parts = [part for part in self._node.supervisor.children if part.startswith("worker:")]
+        part = self._machine.random.choice(parts) if parts else ""
+        address = self._node.supervisor.children[part].address if part else None
+        if address is not None and self._node.is_running:
+            self._node.supervisor.stop_child(address)
+
+    def _freeze(self) -> None:
+        """A process stands still, for longer than the watchdog waits at times."""
+        kind = self._machine.random.choice(("worker", "worker", "http", "mqtt"))
+        process = self._some(kind)
+        if process is not None:
+            process.freeze(self._machine.random.choice((0.3, 3.0, 15.0)))
+
+    def _delay_messages(self) -> None:
+        self._node.post.worst_delay_s = 2.0
+        self._machine.at(1.0, None, self._deliver_promptly)
+
+    def _deliver_promptly(self) -> None:
+        self._node.post.worst_delay_s = 0.05

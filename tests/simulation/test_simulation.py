@@ -1,0 +1,34 @@
+"""The core of the node on a simulated machine: no seed breaks a promise, and planted bugs do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.run import Bug, report_of, run_seed, run_seeds
+
+SEEDS = 2_000
+TRIED = 150  # seeds in which a planted bug has to show
+
+
+@pytest.mark.timeout(600)  # it takes 90 s on two free cores
+def test_every_promise_holds_whatever_fails() -> None:
+    outcomes = list(run_seeds(range(1, SEEDS + 1), processes=2))
+    failed = [outcome for outcome in outcomes if outcome.error]
+    more = "".join(f"\n{report_of(outcome, steps=0)}" for outcome in failed[1:])
+    assert not failed, report_of(failed[0]) + more
+    assert len(outcomes) == SEEDS
+    assert sum(outcome.events for outcome in outcomes) > 30 * SEEDS, "they send too little"
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: Bug) -> None:
+    assert any(run_seed(seed, bug).error for seed in range(1, TRIED + 1))
+
+
+def test_a_seed_always_gives_the_same_run() -> None:
+    for seed in range(1, 20):
+        first, second = [list[str](), list[str]()]
+        assert run_seed(seed, on_trace=first.append) == run_seed(seed, on_trace=second.append)
+        assert first == second
+        assert first

@@ -1,0 +1,186 @@
+"""The simulated machine: a clock, what happens next, and processes that can die at any point.
+
+One thread runs everything. A seed decides every delay, so a seed always gives the same run.
+"""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+BOOT_S = 1_000.0  # the monotonic clock at the start
+BOOT_MS = 1_700_000_000_000  # the wall clock at the start, Unix ms
+STEPS_LIMIT = 100_000  # of a run; most take 5,000
+LOOK_S = 0.01
+TRACED = 4_000  # steps whose trace is kept
+_FIRST_PID = 1_000_000  # above every pid of the real machine
+
+
+class CrashError(BaseException):
+    """The current process is killed here. No `except Exception` of the node may catch it."""
+
+
+class UnexpectedError(Exception):
+    """The node did what it must never do, such as an exception that nobody has injected."""
+
+
+class Process:
+    """A process of the simulated node. After its death nothing of it runs any more."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        self.machine = machine
+        self.name = name
+        self.pid = _FIRST_PID + len(machine.processes)
+        self.alive = True
+        self.crash_after: int | None = None  # the number of points until it is killed
+        self.held: list[Callable[[], object]] | None = None  # while it stands still: its steps
+        self.at_death: list[Callable[[], None]] = []
+        machine.processes.append(self)
+
+    def freeze(self, seconds: float) -> None:
+        """Let nothing of the process run for a while."""
+        if self.held is None:
+            self.machine.trace("%s stands still for %.1f s", self.name, seconds)
+            self.held = []
+            self.machine.at(seconds, None, self._go_on)
+
+    def _go_on(self) -> None:
+        held, self.held = self.held or [], None
+        for call in held:
+            self.machine.at(0.0, self, call)
+
+    def kill(self, why: str) -> None:
+        """End the process at once."""
+        if self.alive:
+            self.machine.trace("%s dies: %s", self.name, why)
+            self.alive = False
+            for call in self.at_death:
+                call()
+
+
+class Machine:
+    """Time, chance, processes, and the trace of what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = BOOT_S
+        self.processes: list[Process] = []
+        self.steps_taken = 0
+        self.current: Process | None = None
+        self.steps: collections.deque[tuple[float, str, tuple[Any, ...]]] = collections.deque(
+            maxlen=TRACED
+        )
+        self.failure: Exception | None = None
+        self.at_crash: Callable[[Process], Callable[[], None]] = lambda _process: _nothing
+        self._after_crash: Callable[[], None] = _nothing
+        self.on_trace: Callable[[str], None] | None = None
+        self.worst_delay_s = 0.02
+        self._queue: list[tuple[float, int, Process | None, Callable[[], object]]] = []
+        self._number = 0
+
+    # ---------------------------------------------------------------- clocks
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ns(self) -> int:
+        return BOOT_MS * 1_000_000 + int((self.now - BOOT_S) * 1e9)
+
+    def spend(self, seconds: float) -> None:
+        """Let the current step take some time."""
+        self.now += seconds
+
+    def delay(self) -> float:
+        """How long a message is on its way: mostly short, at times long."""
+        chance = self.random.random()
+        if chance < 0.9:
+            return chance * 0.0005
+        return self.random.random() * self.worst_delay_s
+
+    # ---------------------------------------------------------------- steps
+
+    def at(self, delay_s: float, process: Process | None, call: Callable[[], object]) -> None:
+        """Have `call` made after a delay, unless the process is dead by then."""
+        self._number += 1
+        heapq.heappush(self._queue, (self.now + delay_s, self._number, process, call))
+
+    def run(self, until: Callable[[], bool], limit_s: float) -> bool:
+        """Take steps until a condition holds; False when it does not within `limit_s`.
+
+        The condition is looked at every `LOOK_S`.
+        """
+        end, look = self.now + limit_s, self.now
+        queue = self._queue
+        while True:
+            if self.now >= look:
+                if until():
+                    return True
+                look = self.now + LOOK_S
+            self.steps_taken += 1
+            if self.steps_taken > STEPS_LIMIT:
+                raise UnexpectedError(f"it takes more than {STEPS_LIMIT} steps")
+            if not queue or queue[0][0] > end:
+                self.now = end
+                return False
+            when, _, process, call = heapq.heappop(queue)
+            if when > self.now:
+                self.now = when
+            if process is None or process.held is None:
+                self._step(process, call)
+            else:
+                process.held.append(call)
+            if self.failure is not None:
+                raise self.failure
+
+    def _step(self, process: Process | None, call: Callable[[], object]) -> None:
+        if process is not None and not process.alive:
+            return
+        self.current = process
+        try:
+            call()
+        except CrashError as crash:
+            assert process is not None
+            self._after_crash()
+            process.kill(str(crash))
+        finally:
+            self.current = None
+
+    def pass_point(self, point: str) -> None:
+        """A place at which the current process may be killed."""
+        process = self.current
+        if process is not None and process.crash_after is not None:
+            process.crash_after -= 1
+            if process.crash_after < 0:
+                self.crash(point)
+
+    def crash(self, point: str) -> None:
+        """Kill the current process here."""
+        assert self.current is not None
+        # The exception runs `finally` blocks on its way, which a killed process would not.
+        self._after_crash = self.at_crash(self.current)
+        raise CrashError(f"at {point}")
+
+    # ---------------------------------------------------------------- what is told
+
+    def trace(self, text: str, *values: Any) -> None:
+        """Note what happens; the text is made when somebody reads it."""
+        self.steps.append((self.now, text, values))
+        if self.on_trace is not None:
+            self.on_trace(line_of(self.steps[-1]))
+
+    def fail(self, error: Exception) -> None:
+        """End the run with this error after the current step."""
+        if self.failure is None:
+            self.failure = error
+
+
+def _nothing() -> None: ...
+
+
+def line_of(step: tuple[float, str, tuple[Any, ...]]) -> str:
+    """One line of the trace."""
+    when, text, values = step
+    return f"{when - BOOT_S:10.4f}  {text % values if values else text}"

@@ -1,0 +1,252 @@
+"""Unix stream sockets between the processes of a simulated node.
+
+Bytes arrive in order and some time later. When a process dies, what it had sent may still
+arrive, or may be lost with the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from fieldbrook.actors.wire import Connection
+from tests.simulation.world.machine import Machine, Process
+
+LOSES = 0.3  # how often the death of a process takes with it what it had just sent
+
+
+class _Way:
+    """One direction of a connection."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._last = 0.0
+        self.cut = False
+
+    def send(self, to: Process | None, call: Callable[[], None]) -> None:
+        machine = self._machine
+        self._last = max(self._last, machine.now + machine.delay())
+        machine.at(self._last - machine.now, to, lambda: None if self.cut else call())
+
+
+class Transport(asyncio.Transport):
+    """The side of the process that has connected."""
+
+    def __init__(self, link: Stream, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.max_size = 0
+        self._link = link
+        self._protocol = protocol
+        self._ended = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._ended:
+            self._link.to_server(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self._ended
+
+    def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        if not self._ended:
+            self._link.client_closes()
+            self.lost()
+
+    def deliver(self, data: bytes) -> None:
+        if not self._ended:
+            self._link.loop_step(lambda: self._protocol.data_received(data))
+
+    def lost(self) -> None:
+        """The connection is over."""
+        if not self._ended:
+            self._ended = True
+            self._link.loop_step(lambda: self._protocol.connection_lost(None))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+
+class Socket:
+    """The server's side: as much of a socket as `wire.Connection` uses."""
+
+    def __init__(self, link: Stream, number: int) -> None:
+        self._link = link
+        self._number = number
+        self.received = bytearray()
+        self.ended = False
+
+    def settimeout(self, _seconds: float) -> None: ...
+
+    def fileno(self) -> int:
+        return self._number
+
+    def recv(self, size: int) -> bytes:
+        data = bytes(self.received[:size])
+        del self.received[:size]
+        return data
+
+    def sendall(self, data: bytes) -> None:
+        self._link.machine.pass_point("answer")
+        if self._link.client_gone:
+            raise BrokenPipeError(32, "Broken pipe")
+        self._link.to_client(data)
+
+    def shutdown(self, _how: int) -> None:
+        self._link.server_closes()
+
+    def close(self) -> None:
+        self._link.server_closes()
+
+
+class Stream:
+    """One connection."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        client: Process,
+        server: Server,
+        loop_step: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.machine = machine
+        self.loop_step = loop_step
+        self.client_gone = False
+        self._client, self._server = client, server
+        self._up, self._down = _Way(machine), _Way(machine)
+        self._socket = server.accept(self)
+        self._transport: Transport | None = None
+        client.at_death.append(self.client_closes)
+        server.process.at_death.append(self._server_dies)
+
+    def attach(self, protocol: asyncio.Protocol) -> Transport:
+        self._transport = Transport(self, protocol)
+        return self._transport
+
+    def to_server(self, data: bytes) -> None:
+        if self._server.process.alive:
+            self._up.send(self._server.process, lambda: self._server.receive(self._socket, data))
+
+    def to_client(self, data: bytes) -> None:
+        transport = self._transport
+        assert transport is not None
+        self._down.send(self._client, lambda: transport.deliver(data))
+
+    def client_closes(self) -> None:
+        if not self.client_gone:
+            self.client_gone = True
+            self._up.send(self._server.process, lambda: self._server.end(self._socket))
+
+    def server_closes(self) -> None:
+        transport = self._transport
+        if transport is not None and not self.client_gone:
+            self._down.send(self._client, transport.lost)
+
+    def _server_dies(self) -> None:
+        if self._transport is None or self.client_gone:
+            return
+        if self.machine.random.random() < LOSES:
+            self._down.cut = True
+            self.machine.at(self.machine.delay(), self._client, self._transport.lost)
+        else:
+            self._down.send(self._client, self._transport.lost)
+
+
+class Server:
+    """The listening side, with the interface of `wire.FrameServer` that workers use."""
+
+    def __init__(self, network: Network, process: Process, path: Path) -> None:
+        self.process = process
+        self.stopping = False
+        self.on_arrival: Callable[[], None] = lambda: None
+        self._network = network
+        self._path = str(path)
+        self._connections: dict[Socket, Connection] = {}
+        self._ready: list[Socket] = []
+        self._accepted = 0
+        network.servers[self._path] = self
+        process.at_death.append(self._vanish)
+
+    def _vanish(self) -> None:
+        if self._network.servers.get(self._path) is self:
+            del self._network.servers[self._path]
+
+    def accept(self, link: Stream) -> Socket:
+        self._accepted += 1
+        made = Socket(link, self._accepted)
+        self._connections[made] = Connection(cast(Any, made))
+        return made
+
+    def receive(self, to: Socket, data: bytes) -> None:
+        if to in self._connections:
+            to.received += data
+            self._mark(to)
+
+    def end(self, of: Socket) -> None:
+        of.ended = True
+        self._mark(of)
+
+    def _mark(self, ready: Socket) -> None:
+        if ready not in self._ready:
+            self._ready.append(ready)
+        self.on_arrival()
+
+    def poll(self) -> list[tuple[Connection, bytes]]:
+        """All frames that have arrived; connections take turns in any order."""
+        ready, self._ready = self._ready, []
+        if len(ready) > 1:
+            self._network.machine.random.shuffle(ready)
+        requests: list[tuple[Connection, bytes]] = []
+        for each in ready:
+            connection = self._connections.get(each)
+            if connection is None:
+                continue
+            frames = connection.receive() if each.received else None
+            if frames is None or connection.closed:
+                del self._connections[each]
+                connection.close()
+                continue
+            requests.extend((connection, data) for data in frames)
+            if each.received or each.ended:
+                self._mark(each)
+        return requests
+
+    def wake(self) -> None:
+        self.on_arrival()
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    def close(self) -> None:
+        self._vanish()
+        for connection in self._connections.values():
+            connection.close()
+
+
+class Network:
+    """The sockets of a machine, by path."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.servers: dict[str, Server] = {}
+
+    def listen(self, path: Path) -> Server:
+        """Open a listening socket for the current process."""
+        assert self.machine.current is not None
+        return Server(self, self.machine.current, path)
+
+    def connect(
+        self, client: Process, path: str, loop_step: Callable[[Callable[[], None]], None]
+    ) -> Stream:
+        """Connect to a listening socket.
+
+        Raises:
+            FileNotFoundError: nobody listens there.
+        """
+        server = self.servers.get(path)
+        if server is None or not server.process.alive:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return Stream(self.machine, client, server, loop_step)

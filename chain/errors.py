@@ -29,7 +29,3 @@ class RpcError(ChainError):
     def __init__(self, code: int, text: str, data: Any = None) -> None:
         super().__init__(text)
         self.code, self.text, self.data = code, text, data
-
-
-class TooManyResultsError(RpcError):
-    """An endpoint refused a query for logs as too large; it must be split."""

@@ -1,4 +1,4 @@
-"""Transactions as pure functions: parsing requests, choosing fees, signing, reading refusals.
+"""Transactions as pure functions: parsing requests, choosing fees, signing, reading reverts.
 
 The guest gives recipient, value and data. Gas and fees follow the chain's market, up to a cap.
 A transaction that no block includes is signed again with the same nonce and higher fees, which
@@ -11,11 +11,11 @@ replace a transaction in their pool (go-ethereum: both fees at least 10 % higher
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from fieldbrook.chain.rpc.libraries import recursion_kept
+from fieldbrook.chain.libraries import recursion_kept
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.security.operator_keys import eip55
 
@@ -261,48 +261,6 @@ def warm_up() -> None:
 
 
 # ---------------------------------------------------------------- answers of the chain
-
-Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
-
-# Messages of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil for transactions that can
-# never be valid.
-_PERMANENT = re.compile(
-    r"intrinsic gas|floor data gas|exceeds (the )?(block|transaction|tx) gas limit"
-    r"|gas limit (is )?too high|exceeds block gas|gas too high|max initcode|code size"
-    r"|contract creation|type not supported|unsupported transaction type|invalid sender"
-    r"|(invalid|wrong|incorrect) ?chain ?id|oversized data|transaction size exceeds"
-    r"|invalid signature|signature is invalid|gas uint64 overflow|replay-protected",
-    re.IGNORECASE,
-)
-
-
-def classify_rejection(message: str) -> Rejection:
-    """Classify a node's refusal of a transaction by its message.
-
-    Returns:
-        `known`: the node has this transaction already.
-        `nonce`: a block already includes a transaction with this nonce.
-        `underpriced`: the node has another transaction with this nonce, and this one does not
-            pay enough to replace it.
-        `funds`: the account cannot pay.
-        `fee`: the fees are below the current base fee.
-        `never`: the rules of the chain exclude this transaction for good.
-        `other`: any other message; the reason may be temporary.
-    """
-    text = message.lower()
-    if "already known" in text or "known transaction" in text or "already imported" in text:
-        return "known"
-    if "nonce too low" in text or "nonce is too low" in text or "old nonce" in text:
-        return "nonce"
-    if "replacement" in text or "underpriced" in text:
-        return "underpriced"
-    if "insufficient funds" in text or "insufficient balance" in text:
-        return "funds"
-    if "base fee" in text or "fee cap" in text or "basefee" in text or "gas price too low" in text:
-        return "fee"
-    if _PERMANENT.search(text):
-        return "never"
-    return "other"
 
 
 def revert_reason(data: bytes) -> str:

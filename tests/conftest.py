@@ -43,6 +43,7 @@ LONGEST_FIRST = (
     "tests/integration/test_examples_build.py",
     "tests/chain/test_sending_faults_outcome.py",
     "tests/chain/test_sending_faults_lease.py",
+    "tests/chain/test_providers.py",
     "tests/chain/test_sending_faults.py",
     "tests/sdk/test_sdk_matrix.py",
     "tests/faults/test_powercut.py",

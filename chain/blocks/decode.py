@@ -18,7 +18,7 @@ import msgspec
 
 from fieldbrook.chain.blocks.abi_size import Parameter, is_safe_to_decode, shapes
 from fieldbrook.chain.blocks.logs import Log
-from fieldbrook.chain.rpc.libraries import recursion_kept
+from fieldbrook.chain.libraries import recursion_kept
 
 with recursion_kept():
     from eth_abi.exceptions import DecodingError

@@ -4,6 +4,9 @@ The hashes of the newest blocks are kept. The parent of each new block must be t
 block. If it is not, the follower goes back to the common ancestor and reports all known blocks
 above it as vanished. A head that is an older, known block comes from an endpoint that lags
 behind and changes nothing.
+
+A poll that fails keeps the headers that it has received, so that the next one asks only for the
+others.
 """
 
 from __future__ import annotations
@@ -14,24 +17,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
+from fieldbrook.chain.rpc.request import compared_later
 
 DEPTH = 128  # blocks that are kept, and therefore the deepest reorganisation that can be followed
-FIRST_BLOCKS = 32  # blocks that are read by the first poll, including the head
-_CONCURRENT_REQUESTS = 64
+FIRST_BLOCKS = 32  # headers that are read when the first poll, or a pause, leaves a gap
 
 
 class Caller(Protocol):
     """The part of `ChainClient` that the follower uses."""
 
     async def call(
-        self, method: str, params: list[Any], *, checked: bool, read: Callable[[Any], Any]
+        self,
+        method: str,
+        params: list[Any],
+        *,
+        read: Callable[[Any], Any],
+        proves: Callable[[Any], bool | None],
     ) -> Any:
         """See `client.ChainClient.call`."""
         ...
 
-    async def head(self) -> dict[str, Any]:
+    async def head(self, proves: Callable[[Header], bool | None]) -> Header:
         """See `client.ChainClient.head`."""
         ...
 
@@ -63,13 +71,14 @@ class Follower:
         blocks: maps block numbers to hashes, in order and without a gap.
         blooms: maps numbers of blocks read since the start to their Bloom filters.
         depth: how many blocks are kept.
-        first_blocks: how many blocks the first poll reads.
+        first_blocks: how many of the newest blocks are read if there is a gap below them.
     """
 
     blocks: dict[int, str] = field(default_factory=dict)
     blooms: dict[int, int] = field(default_factory=dict)
     depth: int = DEPTH
     first_blocks: int = FIRST_BLOCKS
+    _received: dict[int, Header] = field(default_factory=dict)  # by polls that failed
 
     @property
     def newest(self) -> int:
@@ -91,7 +100,7 @@ class Follower:
             MalformedAnswerError: an answer is not a block, the endpoint lags too far behind, or
                 the chain changed during the poll.
         """
-        head = read_header(await client.head())
+        head = await client.head(self._proves_chain)
         if not self.blocks:
             return Step(added=await self._first_headers(client, head))
         if self.blocks.get(head.number) == head.hash:
@@ -107,11 +116,19 @@ class Follower:
 
     def apply(self, step: Step) -> None:
         """Apply a step that `poll` returned."""
+        self._received = {}
         for number in (*step.vanished, *step.dropped):
             self.blocks.pop(number, None)
             self.blooms.pop(number, None)
         self.blocks.update((header.number, header.hash) for header in step.added)
         self.blooms.update((header.number, header.bloom) for header in step.added)
+
+    def _proves_chain(self, head: Header) -> bool | None:
+        """Return whether a head is known or the child of a known block; else `poll` finds out."""
+        known = self.blocks.get
+        if known(head.number) == head.hash or known(head.number - 1) == head.parent:
+            return True
+        return None if self.blocks else False
 
     async def bloom(self, client: Caller, number: int) -> int:
         """Return the Bloom filter of a known block; 0 if it rules nothing out.
@@ -133,11 +150,18 @@ class Follower:
 
     async def _catch_up(self, client: Caller, head: Header) -> Step:
         """Return the step to a head that does not extend the newest known block."""
+        if head.number > self.newest and head.number - self.newest <= self.depth:
+            # Mostly there is no reorganisation, and the new blocks extend the newest known one.
+            added = await self._headers(client, range(self.newest + 1, head.number), head)
+            if added[0].parent == self.blocks[self.newest]:
+                return self._extended(added)
         ancestor = await self._ancestor(client, min(head.number, self.newest))
         lost = ancestor is None
         last_kept = self.oldest - 1 if ancestor is None else ancestor
         vanished = tuple(number for number in self.blocks if number > last_kept)
-        start = max(last_kept + 1, head.number - self.depth + 1)
+        start = last_kept + 1
+        if lost or head.number - start >= self.depth:
+            start = max(start, head.number - self.first_blocks + 1)
         added = await self._headers(client, range(start, head.number), head)
         gap = start > last_kept + 1 or lost
         if not gap and added[0].parent != self.blocks[last_kept]:
@@ -155,43 +179,66 @@ class Follower:
         return tuple(kept[: max(0, len(kept) + added - self.depth)])
 
     async def _ancestor(self, client: Caller, number: int) -> int | None:
-        """Find the newest unchanged block; None if all known blocks changed."""
-        while number >= self.oldest:
-            # An endpoint may have switched to another chain; `checked` prevents that its blocks
-            # are taken for a reorganisation.
-            header = await _header(client, number, checked=True)
+        """Find the newest unchanged block; None if all known blocks changed.
+
+        If a block is unchanged, so are all below it. The steps down double, then the search
+        halves what is between.
+        """
+        changed, step = number + 1, 1
+        while True:
+            number = max(self.oldest, number)
+            header = await self._compared(client, number)
             if header.hash == self.blocks[number]:
-                return number
-            number -= 1
-        return None
+                break
+            if number == self.oldest:
+                return None
+            changed, number, step = number, number - step, step * 2
+        while changed - number > 1:
+            middle = (changed + number) // 2
+            header = await self._compared(client, middle)
+            if header.hash == self.blocks[middle]:
+                number = middle
+            else:
+                changed = middle
+        return number
+
+    async def _compared(self, client: Caller, number: int) -> Header:
+        """Return the header that replaces a known block, or is the same."""
+        # An endpoint may have switched to another chain, whose blocks are no reorganisation.
+        return await _header(client, number, lambda found: found.hash == self.blocks[number])
 
     async def _headers(self, client: Caller, numbers: range, head: Header) -> tuple[Header, ...]:
         """Return headers of these numbers and the head, each the parent of the next one."""
-        found: list[Header] = []
-        for at in range(0, len(numbers), _CONCURRENT_REQUESTS):
-            some = numbers[at : at + _CONCURRENT_REQUESTS]
-            found += await asyncio.gather(*(_header(client, number) for number in some))
-        found.append(head)
+        received = self._received = {n: h for n, h in self._received.items() if n in numbers}
+        asking = (_header(client, number) for number in numbers if number not in received)
+        failures = []
+        for answer in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(answer, Header):
+                received[answer.number] = answer
+            else:
+                failures.append(answer)
+        if failures:
+            raise failures[0]
+        found = (*(received[number] for number in numbers), head)
         if any(lower.hash != upper.parent for lower, upper in itertools.pairwise(found)):
+            self._received = {}
             raise MalformedAnswerError("the chain changed while its blocks were read")
-        return tuple(found)
+        return found
 
 
-async def _header(client: Caller, number: int, *, checked: bool = False) -> Header:
-    def read(raw: Any) -> Header | None:
-        if raw is None:
-            return None
+async def _header(
+    client: Caller, number: int, proves: Callable[[Header], bool | None] = compared_later
+) -> Header:
+    def read(raw: Any) -> Header:
+        if raw is None:  # happens if several nodes share one address
+            raise IncompleteAnswerError(f"block {number} is missing, although a newer one is known")
         header = read_header(raw)
         if header.number != number:
             raise MalformedAnswerError(f"block {header.number} instead of {number}")
         return header
 
     params = [hex(number), False]
-    found: Header | None = await client.call(
-        "eth_getBlockByNumber", params, checked=checked, read=read
-    )
-    if found is None:  # happens if several nodes share one address
-        raise MalformedAnswerError(f"block {number} is missing, although a newer one is known")
+    found: Header = await client.call("eth_getBlockByNumber", params, read=read, proves=proves)
     return found
 
 

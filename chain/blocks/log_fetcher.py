@@ -1,36 +1,65 @@
 """Fetch logs from a chain's endpoints.
 
 Recent blocks, which may still vanish, are read one by one by their hashes. Older blocks are read
-in ranges as large as an endpoint allows.
+in ranges as large as an endpoint allows, several at the same time where ranges are small.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import Log, read_logs, read_receipts
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
 from fieldbrook.chain.blocks.ranges import BlockRange
 from fieldbrook.chain.errors import (
+    ChainError,
     IncompleteAnswerError,
     MalformedAnswerError,
     RpcError,
-    TooManyResultsError,
 )
+from fieldbrook.chain.rpc.request import Request
 from fieldbrook.core.errors import ChainUnavailableError
 
 if TYPE_CHECKING:
-    from fieldbrook.chain.rpc.client import Answer, ChainClient
+    from fieldbrook.chain.rpc.client import ChainClient
     from fieldbrook.chain.rpc.endpoint import Endpoint
+    from fieldbrook.chain.rpc.search import Answer
 
 log = logging.getLogger(__name__)
 
 _ADDRESSES_LIMIT = 100  # addresses in one request; with more, all logs are requested
-_INVALID_PARAMETERS = -32602
+_INVALID_REQUEST, _INVALID_PARAMETERS = -32600, -32602
+_TOGETHER = 8  # ranges that are requested at the same time
+_BLOCKS_TOGETHER = 4_000  # more blocks are not requested at the same time
+_REQUESTS_OF_SPAN = 4
+_KEPT_LOGS = 20_000  # of recent blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The logs of a block from these contracts; from all if `addresses` is None."""
+
+    addresses: frozenset[str] | None
+    logs: list[Log]
+
+    def covers(self, addresses: frozenset[str]) -> bool:
+        return self.addresses is None or addresses <= self.addresses
+
+
+class _Span(NamedTuple):
+    """The logs of consecutive blocks up to `end`, who gave them, and why there are no more."""
+
+    logs: list[Log]
+    end: int
+    endpoints: set[Endpoint]
+    failure: ChainError | ChainUnavailableError | None = None
 
 
 class LogFetcher:
@@ -40,58 +69,124 @@ class LogFetcher:
         self._name = name
         self._client = client
         self._follower = follower
-        self._range = BlockRange()
+        self._ranges: defaultdict[Endpoint, BlockRange] = defaultdict(BlockRange)
+        self._range_size = BlockRange().size  # of the endpoint that answered last
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
         self._omissions = OmissionDetector(name)
-
-    @property
-    def range_size(self) -> int:
-        """How many old blocks to request at once."""
-        return self._range.size
+        self._read: dict[str, _Read] = {}  # recent blocks by their hashes
 
     async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> list[Log]:
         """Return the logs of followed blocks, in the order of the chain.
 
         All logs belong to blocks with the followed hashes. Logs that an endpoint omitted are
-        detected and requested again.
+        detected and requested again. If some blocks cannot be read, the others need not be
+        requested again.
+
+        Args:
+            wanted: the filters of all monitors, so that a block need be read only once.
+            first: the first block.
+            last: the last block.
 
         Raises:
             ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
-        blocks = range(first, last + 1)
-        answers = await asyncio.gather(*(self._complete_block(number, wanted) for number in blocks))
-        return _in_order(found for logs in answers for found in logs)
+        self._forget_old_blocks()
+        reading = (self._block(number, wanted) for number in range(first, last + 1))
+        found = await asyncio.gather(*reading, return_exceptions=True)
+        for failure in found:
+            if isinstance(failure, BaseException):
+                raise failure
+        return _in_order(entry for logs in found if isinstance(logs, list) for entry in logs)
 
     async def fetch_range(
         self, wanted: Sequence[LogFilter], first: int, last: int
-    ) -> list[Log] | None:
-        """Return the logs of old blocks; None if the caller must ask for a smaller range.
+    ) -> tuple[list[Log], int]:
+        """Return the logs of old blocks, and the last block that was read.
 
         Raises:
             ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
-        query = {"fromBlock": hex(first), "toBlock": hex(last), **_address_filter(wanted)}
+        filter_ = _address_filter(wanted)
+        size = self._range_size
+        count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if self._ranges else 1
+        starts = range(first, min(last + 1, first + count * size), size)
+        reading = (self._span(filter_, start, min(last, start + size - 1)) for start in starts)
+        logs: list[Log] = []
+        read: set[Endpoint] = set()
+        end = first - 1
+        for start, span in zip(starts, await asyncio.gather(*reading), strict=True):
+            if start != end + 1:  # the span before was read in part
+                break
+            logs += span.logs
+            read |= span.endpoints
+            end = span.end
+            if span.failure is not None and end < first:
+                raise span.failure
+        for endpoint in read:
+            await self._client.confirm(endpoint)
+        return _in_order(logs), end
+
+    async def _span(self, filter_: Mapping[str, Any], first: int, last: int) -> _Span:
+        """Read blocks, or the first of them, in the requests that the endpoint's limits demand."""
+        logs: list[Log] = []
+        endpoints: set[Endpoint] = set()
+        for _ in range(_REQUESTS_OF_SPAN):
+            if first > last:
+                break
+            make = partial(self._range_request, filter_, first, last)
+            try:
+                answer = await self._client.answer(make)
+            except (ChainError, ChainUnavailableError) as failure:
+                return _Span(logs, first - 1, endpoints, failure)
+            end = int(answer.request.params[0]["toBlock"], 16)
+            self._ranges[answer.endpoint].record_success(end - first + 1, len(answer.result))
+            self._range_size = self._ranges[answer.endpoint].size
+            logs += answer.result
+            endpoints.add(answer.endpoint)
+            first = end + 1
+        return _Span(logs, first - 1, endpoints)
+
+    def _range_request(
+        self, filter_: Mapping[str, Any], first: int, last: int, endpoint: Endpoint
+    ) -> Request:
+        """Make the request for as many blocks as an endpoint seems to allow."""
+        range_ = self._ranges[endpoint]
+        last = min(last, first + range_.size - 1)
         size = last - first + 1
 
         def is_in_range(found: Log) -> bool:
             return first <= found.block <= last
 
-        try:
-            logs: list[Log] = await self._client.call(
-                "eth_getLogs", [query], checked=True, read=_only_requested(read_logs, is_in_range)
-            )
-        except TooManyResultsError:
-            if not self._range.record_refusal(size):
-                raise
-            return None
-        except ChainUnavailableError:
-            self._range.record_failure(size)
-            raise
-        self._range.record_success(size, len(logs))
-        return _in_order(logs)
+        return Request(
+            "eth_getLogs",
+            [{"fromBlock": hex(first), "toBlock": hex(last), **filter_}],
+            read=_only_requested(read_logs, is_in_range),
+            shrink=(lambda text: range_.record_refusal(size, text)) if size > 1 else None,
+        )
 
-    async def _complete_block(self, number: int, wanted: Sequence[LogFilter]) -> list[Log]:
+    def _forget_old_blocks(self) -> None:
+        """Forget the logs of blocks that are not followed any more, and of the oldest ones."""
+        followed = {self._follower.blocks[n] for n in self._follower.blocks}
+        self._read = {h: read for h, read in self._read.items() if h in followed}
+        kept = sum(len(read.logs) for read in self._read.values())
+        for block_hash in list(self._read):
+            if kept <= _KEPT_LOGS:
+                return
+            kept -= len(self._read.pop(block_hash).logs)
+
+    async def _block(self, number: int, wanted: Sequence[LogFilter]) -> list[Log]:
         block_hash = self._follower.blocks[number]
+        addresses = frozenset(each.address for each in wanted)
+        known = self._read.get(block_hash)
+        if known is None or not known.covers(addresses):
+            logs = await self._complete_block(number, block_hash, wanted)
+            all_read = len(addresses) > _ADDRESSES_LIMIT
+            known = self._read[block_hash] = _Read(None if all_read else addresses, logs)
+        return known.logs
+
+    async def _complete_block(
+        self, number: int, block_hash: str, wanted: Sequence[LogFilter]
+    ) -> list[Log]:
         filter_ = _address_filter(wanted)
         answer = await self._fetch_block(number, block_hash, filter_)
         logs: list[Log] = answer.result
@@ -116,13 +211,10 @@ class LogFetcher:
         self, block: Block, is_complete: IsComplete, other_than: Endpoint
     ) -> list[Log]:
         read = _only_requested(read_receipts, _in_block(block.number, block.hash))
-        params = [hex(block.number)]
-        answer = await self._client.answer(
-            "eth_getBlockReceipts",
-            params,
-            read=_only_complete(read, is_complete),
-            other_than=other_than,
+        request = Request(
+            "eth_getBlockReceipts", [hex(block.number)], read=_only_complete(read, is_complete)
         )
+        answer = await self._client.answer(lambda _: request, other_than=other_than)
         return list(answer.result)
 
     async def _fetch_block(
@@ -136,21 +228,21 @@ class LogFetcher:
         read = _only_requested(read_logs, _in_block(number, block_hash))
         read = read if is_complete is None else _only_complete(read, is_complete)
         if self._by_hash:
-            query = {"blockHash": block_hash, **filter_}
+            params = [{"blockHash": block_hash, **filter_}]
+            query = Request("eth_getLogs", params, read)
             try:
-                return await self._client.answer(
-                    "eth_getLogs", [query], read=read, other_than=other_than
-                )
+                return await self._client.answer(lambda _: query, other_than=other_than)
             except RpcError as error:
-                if error.code != _INVALID_PARAMETERS:
+                if error.code not in (_INVALID_REQUEST, _INVALID_PARAMETERS):
                     raise
             log.info(
                 "chain %s: an endpoint cannot query logs by block hash; block numbers are used",
                 self._name,
             )
             self._by_hash = False
-        query = {"fromBlock": hex(number), "toBlock": hex(number), **filter_}
-        return await self._client.answer("eth_getLogs", [query], read=read, other_than=other_than)
+        params = [{"fromBlock": hex(number), "toBlock": hex(number), **filter_}]
+        by_number = Request("eth_getLogs", params, read=read)
+        return await self._client.answer(lambda _: by_number, other_than=other_than)
 
 
 def _in_block(number: int, block_hash: str) -> Callable[[Log], bool]:

@@ -1,44 +1,93 @@
-"""Range size for log queries, found by trial because endpoints do not declare their limits."""
+"""The size of the next range of a query for logs, which each endpoint limits in its own way.
+
+Endpoints do not declare their limits. Some name one when they refuse a range; otherwise the size
+is found by trial.
+"""
 
 from __future__ import annotations
 
+import re
+
 _LEAST, _MOST, _FIRST = 1, 20_000, 1_000
 _FEW_LOGS, _MANY_LOGS = 2_000, 8_000
-_STEPS_UNTIL_TRIED_AGAIN = 16
+_STEPS_UNTIL_TRIED_AGAIN, _STEPS_MOST = 16, 1_024
+# Consecutive queries without an answer that make the range smaller; a small range is seldom why.
+_UNANSWERED, _SMALL_UNANSWERED, _SMALL = 2, 6, 64
+_NAMED = 8  # sizes that are believed even if they are only a little smaller
+_TEXT_CHARACTERS = 4_096
+_BLOCK = r"(0x[0-9a-f]{1,16}|\d{1,16})"
+_BLOCKS = re.compile(rf"(?:\[|range )\s?{_BLOCK}\s?[,-]\s?{_BLOCK}", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?<![\w.])\d{1,3}(?:,\d{3}){1,4}(?!\w)|(?<![\w.])\d{1,9}(?:k\b|(?!\w))", re.IGNORECASE
+)
 
 
 class BlockRange:
     """The size of the next range in blocks: doubled after success, halved after a refusal.
 
-    A refused size is not tried again until `_STEPS_UNTIL_TRIED_AGAIN` queries have succeeded.
+    A refused size is not tried again until some queries have succeeded, twice as many after each
+    refusal.
     """
 
     def __init__(self, first: int = _FIRST, most: int = _MOST) -> None:
         self.size = first
         self._most = self._ceiling = most
-        self._went_well = 0
+        self._went_well = self._unanswered = 0
+        self._until_tried_again = _STEPS_UNTIL_TRIED_AGAIN
+        self._named: set[int] = set()  # sizes that refusals named
 
     def record_success(self, blocks: int, logs: int) -> None:
         """Record an answered range with its number of logs."""
+        self._unanswered = 0
         if blocks < self.size:  # the range was cut for another reason and says nothing
             return
         self._went_well += 1
-        if self._went_well >= _STEPS_UNTIL_TRIED_AGAIN:
+        if self._went_well >= self._until_tried_again:
             self._went_well = 0
+            self._until_tried_again = min(2 * self._until_tried_again, _STEPS_MOST)
             self._ceiling = min(self._most, self._ceiling * 2)
         if logs > _MANY_LOGS:
             self.size = max(_LEAST, self.size // 2)
         elif logs < _FEW_LOGS:
             self.size = min(self._ceiling, self.size * 2)
 
-    def record_refusal(self, blocks: int) -> bool:
-        """Record a range refused as too large; returns whether a smaller one is possible."""
-        self._went_well = 0
-        smaller = max(_LEAST, blocks // 2)
-        self._ceiling = max(_LEAST, blocks * 3 // 4)
-        self.size = smaller
-        return blocks > _LEAST
+    def record_refusal(self, blocks: int, text: str = "") -> None:
+        """Record that a range was refused, in these words, or not answered if they are empty.
 
-    def record_failure(self, blocks: int) -> None:
-        """Record a range that got no answer, perhaps because the query takes too long."""
-        self.size = max(min(blocks, 64), blocks // 2)
+        A range that is not answered may be too large, but is not made smaller for one failure.
+        """
+        self._unanswered += not text
+        if not text and self._unanswered < (_UNANSWERED if blocks > _SMALL else _SMALL_UNANSWERED):
+            return
+        self._went_well = self._unanswered = 0
+        named = named_size(text, blocks)
+        if named is not None and self._may_be_meant(named, blocks):
+            self._named.add(named)
+            self._ceiling = self.size = named
+        else:
+            self._ceiling = max(_LEAST, min(self._ceiling, blocks * 3 // 4))
+            self.size = max(_LEAST, min(self.size, blocks // 2))
+
+    def _may_be_meant(self, named: int, blocks: int) -> bool:
+        """Return whether a named size makes the range so much smaller that the search ends soon."""
+        return named in self._named or len(self._named) < _NAMED or named * 10 <= blocks * 9
+
+
+def named_size(text: str, blocks: int) -> int | None:
+    """Return the number of blocks that a refusal names as possible; None if it names none.
+
+    Args:
+        text: the refusal, e.g. `maximum is set to 2048`, or `try with this block range [0x1, 0x2]`.
+        blocks: the size of the refused range; only smaller numbers count.
+    """
+    text = text[:_TEXT_CHARACTERS]
+    span = _BLOCKS.search(text)
+    if span is not None:
+        first, last = (int(part, 16 if part[:2].lower() == "0x" else 10) for part in span.groups())
+        return last - first + 1 if first <= last < first + blocks - 1 else None
+    if "block" not in text.lower() and "range" not in text.lower():
+        return None
+    numbers = (
+        match[0].lower().replace(",", "").replace("k", "000") for match in _NUMBER.finditer(text)
+    )
+    return max((n for n in map(int, numbers) if 1 < n < blocks), default=None)

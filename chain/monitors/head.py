@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
 from fieldbrook.core import clock
+from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
 from fieldbrook.observability.health import NO_CHAIN
 from fieldbrook.storage.chain.store import Cursor, EndpointState
@@ -25,6 +27,7 @@ _CONTRADICTIONS = 3  # consecutive looks with contradictory answers before anoth
 _LEAST_BETWEEN_LOOKS_S = 0.02
 _IDLE_LOOK_S = 30.0  # between looks while no monitor is active
 _SUBSCRIBE_AGAIN_S = 10.0
+_STORE_FAILED_S = 0.5  # before the next look
 _NO_CHAIN_S = 10.0  # time of failed looks before the health condition is raised
 
 
@@ -32,7 +35,6 @@ class HeadTracker:
     """Looks at the chain in time, and updates blocks, cursors and the chain's state.
 
     Attributes:
-        due: when to look next, by `time.monotonic`.
         transactions: hashes of the transactions in new blocks, until they are taken.
     """
 
@@ -43,8 +45,9 @@ class HeadTracker:
         self._store = host.store
         self._follower = follower
         self._progress = progress
-        self.due = 0.0
         self.transactions: set[str] = set()
+        self._due = 0.0  # when to look next, by `time.monotonic`
+        self._hurried = asyncio.Event()
         self._looked_at = 0.0
         self._failing_since: float | None = None  # start of the current row of failed looks
         self._contradictions = 0  # looks with contradictory answers since the last success
@@ -61,13 +64,31 @@ class HeadTracker:
 
     def hurry(self, wait_s: float) -> None:
         """Look again in `wait_s` seconds at the latest."""
-        self.due = min(self.due, time.monotonic() + wait_s)
+        self._due = min(self._due, time.monotonic() + wait_s)
+        self._hurried.set()
+
+    async def run(self, looked: Callable[[], None]) -> None:
+        """Look at the chain whenever it is time, until cancelled; call `looked` after each look."""
+        while True:
+            self._hurried.clear()
+            wait_s = self._due - time.monotonic()
+            if wait_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._hurried.wait()
+                continue
+            try:
+                await self.look()
+            except StoreError as error:
+                log.error("chain %s: %s", self._chain.name, error)
+                self._due = time.monotonic() + max(self.poll_s, _STORE_FAILED_S)
+            looked()
 
     async def look(self) -> None:
         """Ask for the head, and process new blocks and reorganisations."""
         active = any(not watch.monitor.paused for watch in self._progress.watches.values())
         self._looked_at = time.monotonic()
-        self.due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
+        self._due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
         try:
             step = await self._follower.poll(self._client)
             error = ""
@@ -86,14 +107,13 @@ class HeadTracker:
         ]
         self._progress.update_state(error=error, endpoints=endpoints)
 
-    async def subscribe(self, url: str, wake: Callable[[], None]) -> None:
+    async def subscribe(self, url: str) -> None:
         """Look at the chain as soon as the endpoint announces a new block; runs until cancelled."""
         from fieldbrook.chain.rpc.transport import TransportError, WebSocketTransport
 
         def notified(_params: Any) -> None:
             # Announcements in quick succession cause one look together.
-            self.due = min(self.due, self._looked_at + _LEAST_BETWEEN_LOOKS_S)
-            wake()
+            self.hurry(self._looked_at + _LEAST_BETWEEN_LOOKS_S - time.monotonic())
 
         while True:
             transport = WebSocketTransport(url, notified)
@@ -111,7 +131,7 @@ class HeadTracker:
     def _failed(self, failure: Exception, error: str) -> None:
         # After a failure look again soon, even while no monitor is active: the client
         # decides how long an endpoint is skipped.
-        self.due = self._looked_at + self.poll_s
+        self._due = self._looked_at + self.poll_s
         self._contradictions += isinstance(failure, MalformedAnswerError)
         if self._contradictions >= _CONTRADICTIONS:
             self._contradictions = 0

@@ -54,12 +54,9 @@ class MonitorService:
         self._head = HeadTracker(host, follower, progress)
         self._deliveries = deliveries = Deliveries(host, follower, progress, self._wake.set)
         fetcher = LogFetcher(self._chain.name, host.client, follower)
-        self._logs = LogMonitors(fetcher, follower, store, progress, deliveries)
+        self._logs = LogMonitors(fetcher, follower, store, progress, deliveries, self._wake.set)
         self._transactions = TransactionMonitors(host.client, follower, store, progress, deliveries)
         self._tasks = [essential(asyncio.create_task(self._run()))]
-        if self._chain.websocket is not None:
-            task = self._head.subscribe(self._chain.websocket, self._wake.set)
-            self._tasks.append(essential(asyncio.create_task(task)))
 
     async def stop(self) -> None:
         """Stop, and store the cursors of the monitors."""
@@ -77,14 +74,21 @@ class MonitorService:
             if watch.monitor.project_id == project_id:
                 self._progress.remove(watch)
 
+    def _follow(self) -> None:
+        """Start to follow the chain; all monitors that a reorganisation concerns are known."""
+        work = [self._head.run(self._wake.set)]
+        if self._chain.websocket is not None:
+            work.append(self._head.subscribe(self._chain.websocket))
+        self._tasks += [essential(asyncio.create_task(task)) for task in work]
+
     async def _run(self) -> None:
         while True:
             self._wake.clear()
             moved = False
             try:
                 self._refresh()
-                if time.monotonic() >= self._head.due:
-                    await self._head.look()
+                if len(self._tasks) == 1:
+                    self._follow()
                 if self._follower.blocks:
                     moved = await self._advance()
                 self._progress.flush()
@@ -97,9 +101,8 @@ class MonitorService:
                 await self._pause()
 
     async def _pause(self) -> None:
-        wait_s = min(_TURN_S, max(0.005, self._head.due - time.monotonic()))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(_TURN_S):
                 await self._wake.wait()
 
     # ---------------------------------------------------------------- the monitors
@@ -153,8 +156,8 @@ class MonitorService:
             ):
                 logs.append(watch)
         new, self._head.transactions = self._head.transactions, set()
-        moved |= await self._transactions.advance(transactions, new, confirmed, now)
-        return await self._logs.advance(logs, confirmed) or moved
+        self._logs.start(logs, confirmed)
+        return await self._transactions.advance(transactions, new, confirmed, now) or moved
 
     def _is_complete(self, watch: Watch) -> bool:
         """Return whether a monitor is complete and its last block is too deep to vanish."""

@@ -13,6 +13,7 @@ from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import MinedTransaction, normalize_hex, read_mined_transaction
 from fieldbrook.chain.monitors.delivery import Deliveries
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, Watch, describe
+from fieldbrook.chain.rpc.request import proves_nothing
 from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class TransactionMonitors:
         found: MinedTransaction | None = await self._client.call(
             "eth_getTransactionByHash",
             [tx_hash],
-            checked=True,
+            proves=proves_nothing,
             read=lambda raw: read_mined_transaction(raw, tx_hash),
         )
         watch.looked_up_at, watch.mined = time.monotonic(), None

@@ -1,18 +1,31 @@
-"""One endpoint of a chain: its address, its health, and when it may be asked again."""
+"""The endpoints of a chain: their health, when each may be asked, and which one is asked first."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fieldbrook.chain.rpc.endpoint_url import public_part
-from fieldbrook.chain.rpc.transport import Transport
+from fieldbrook.chain.rpc.request_queue import RequestQueue
+from fieldbrook.chain.rpc.transport import BusyError, Transport, TransportError, WrongAnswerError
 
 log = logging.getLogger(__name__)
 
 HEADS_KEPT_S = 60.0  # an older head does not show that another endpoint lags
+_LONG_WAIT_S = 0.4  # requests that would wait longer go to another endpoint, if there is one
+_PAUSE_WAITED_S = 2.0  # longer pauses of all endpoints are not waited for
+_WARNED_FAILURES = 3  # consecutive ones
+_OTHER_CHAIN_PAUSE_S = 30.0
+_LEAST_LIMIT_S, _LEAST_URGENT_LIMIT_S = 2.0, 0.7
+_MEDIANS = 4  # how many times its median an endpoint may take while another one is there
 _PAUSES_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # by the number of consecutive failures
+_ALONE_PAUSES_S = (0.0, 0.1, 0.2)  # before those, of the only endpoint
+
+
+class OtherChainError(TransportError):
+    """The endpoint belongs to another chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +43,7 @@ class Endpoint:
 
     def __init__(self, url: str, transport: Transport) -> None:
         self.name = public_part(url)
-        self.transport = transport
+        self.queue = RequestQueue(transport)
         self.checked_at = float("-inf")
         self.head = 0
         self.head_at = float("-inf")
@@ -41,30 +54,44 @@ class Endpoint:
         self.reason = ""
 
     def record_failure(
-        self, reason: str, *, began: float, now: float, pause_s: float = 0.0
+        self, error: TransportError, reason: str, *, began: float, now: float, alone: bool = False
     ) -> None:
         """Record a failure and pause the endpoint, longer after each consecutive failure.
 
         A request that `began` before the last failure belongs to the same outage and does not
-        count as another consecutive failure. `pause_s` is the least pause in seconds.
+        count as another consecutive failure. An endpoint that is `alone` is asked again sooner.
         """
         self.failures += 1
         self.head_at = float("-inf")
         self.reason = reason
         self.checked_at = float("-inf")
+        if isinstance(error, OtherChainError):
+            self.paused_until = now + _OTHER_CHAIN_PAUSE_S
         if began <= self.failed_at:
-            self.paused_until = max(self.paused_until, now + pause_s)
             return
-        if not self.consecutive_failures:
-            log.warning("endpoint %s: %s", self.name, reason)
         self.failed_at = now
         self.consecutive_failures += 1
-        step = _PAUSES_S[min(self.consecutive_failures, len(_PAUSES_S) - 1)]
-        self.paused_until = now + max(pause_s, step)
+        pauses_s = (*_ALONE_PAUSES_S, *_PAUSES_S[1:]) if alone else _PAUSES_S
+        pause_s = pauses_s[min(self.consecutive_failures, len(pauses_s) - 1)]
+        self.paused_until = max(self.paused_until, now + pause_s)
+        # On the Internet single requests fail now and then; single wrong answers are no accident.
+        warned = 1 if isinstance(error, WrongAnswerError | OtherChainError) else _WARNED_FAILURES
+        level = logging.WARNING if self.consecutive_failures == warned else logging.INFO
+        log.log(level, "endpoint %s: %s", self.name, reason)
+
+    def record_busy(self, reason: str, now: float) -> None:
+        """Record that the endpoint limits requests; its queue already waits as long as it asks."""
+        if self.queue.pace.wait_s(now) > _LONG_WAIT_S and not self.reason:
+            self.reason = reason
+            log.warning("endpoint %s: %s", self.name, reason)
+
+    def wait_s(self, now: float) -> float:
+        """Return about how long a request would wait: for a pause, or for its turn."""
+        return max(self.paused_until - now, self.queue.wait_s(now))
 
     def is_paused(self, now: float) -> bool:
         """Return whether the endpoint is not to be asked yet."""
-        return self.paused_until > now
+        return self.paused_until > now or self.queue.wait_s(now) > _LONG_WAIT_S
 
     def record_head(self, number: int, now: float) -> None:
         """Record the number of the endpoint's newest block."""
@@ -80,6 +107,95 @@ class Endpoint:
 
     def record_success(self) -> None:
         """Record a success."""
-        if self.consecutive_failures:
+        if self.consecutive_failures >= _WARNED_FAILURES:
             log.info("endpoint %s: answers again", self.name)
         self.consecutive_failures, self.reason = 0, ""
+
+
+class Endpoints:
+    """The endpoints of one chain.
+
+    Args:
+        endpoints: the preferred one first.
+        lag_blocks: how many blocks an endpoint in use may lag behind another one.
+        limit_s: the longest time limit of a request.
+        redacted: removes secrets from a text.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        lag_blocks: int,
+        limit_s: float,
+        redacted: Callable[[str], str],
+    ) -> None:
+        self.all = list(endpoints)
+        self._lag_blocks = lag_blocks
+        self._limit_s = limit_s
+        self._redacted = redacted
+
+    def usable(self) -> list[Endpoint]:
+        """Return the endpoints that are neither paused nor behind, in the order of the settings."""
+        now = time.monotonic()
+        return [e for e in self.all if not e.is_paused(now) and not self.lags(e)]
+
+    def candidates(
+        self, left_s: float, excluded: Collection[Endpoint], last: Endpoint | None
+    ) -> list[Endpoint]:
+        """Return the endpoints that can answer within `left_s`, in the order to ask them.
+
+        `last` is asked last.
+        """
+        now = time.monotonic()
+
+        def place(endpoint: Endpoint) -> tuple[bool, float]:
+            wait_s = endpoint.wait_s(now)
+            return endpoint is last, wait_s if wait_s > _LONG_WAIT_S else 0.0
+
+        found = [
+            e
+            for e in self.all
+            if e not in excluded
+            and not self.lags(e)
+            and e.paused_until - now <= _PAUSE_WAITED_S
+            and e.wait_s(now) < left_s
+        ]
+        return sorted(found, key=place)
+
+    def limit_s(self, endpoint: Endpoint, left_s: float, *, urgent: bool, alone: bool) -> float:
+        """Return how long an endpoint may take for a request.
+
+        An endpoint that is `alone` gets all the time; otherwise it gets a few times what it
+        usually takes, so that another one can be asked.
+        """
+        usual_s = _MEDIANS * endpoint.queue.latency_s
+        if urgent:
+            return left_s if alone else max(_LEAST_URGENT_LIMIT_S, min(usual_s, left_s / 2))
+        return self._limit_s if alone else min(self._limit_s, max(_LEAST_LIMIT_S, usual_s))
+
+    def lags(self, endpoint: Endpoint) -> bool:
+        """Return whether an endpoint's head is too far behind that of another one."""
+        return endpoint.lags(self.all, self._lag_blocks, time.monotonic())
+
+    def record_failure(
+        self, endpoint: Endpoint, error: TransportError, began: float = float("inf")
+    ) -> None:
+        """Record that an endpoint did not answer, or limits requests."""
+        reason, now = self._redacted(str(error)), time.monotonic()
+        if isinstance(error, BusyError):
+            endpoint.record_busy(reason, now)
+            return
+        alone = len(self.all) == 1
+        endpoint.record_failure(error, reason, began=began, now=now, alone=alone)
+
+    def status(self) -> list[EndpointStatus]:
+        """Return the status of all endpoints, in the order of the settings."""
+        return [
+            EndpointStatus(
+                e.name,
+                e.head,
+                e.failures,
+                e.reason or ("its head lags behind other endpoints" if self.lags(e) else ""),
+            )
+            for e in self.all
+        ]

@@ -1,7 +1,7 @@
 """Transports to one endpoint: JSON-RPC over HTTP or over a WebSocket.
 
-Answers are limited in bytes here; the client limits their time. Error texts never contain the
-endpoint's address, because it may contain a key.
+Answers are limited in bytes here; `request_queue.py` limits their time. Error texts never contain
+the endpoint's address, because it may contain a key.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import aiohttp
@@ -21,7 +22,7 @@ from fieldbrook.core.bounded_json import from_json
 
 ANSWER_LIMIT_BYTES = 128 << 20
 _CONNECT_LIMIT_S = 5.0
-_TOO_MANY_REQUESTS = 429
+_TOO_LARGE, _TOO_MANY_REQUESTS, _UNAVAILABLE = 413, 429, 503
 
 # These libraries write the addresses of endpoints, which may contain keys, into their logs.
 for _name in ("aiohttp", "web3", "websockets"):
@@ -38,6 +39,18 @@ class BusyError(TransportError):
     def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
         self.retry_after_s = retry_after_s
+
+
+class WrongAnswerError(TransportError):
+    """The endpoint's answer cannot be true: it has another form, or contradicts the request."""
+
+
+class TooLargeError(TransportError):
+    """The endpoint refused a request, or its own answer, as too large."""
+
+
+class BatchRefusedError(Exception):
+    """The endpoint does not take so many requests at once, or none."""
 
 
 class Transport(Protocol):
@@ -70,23 +83,52 @@ class HttpTransport:
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
         """See `Transport`."""
+        return _answer(await self._post(self._body(method, params)))
+
+    async def batch(self, calls: Sequence[tuple[str, list[Any]]]) -> list[dict[str, Any] | None]:
+        """Send several requests as one.
+
+        Returns:
+            The answer of each; None for a request without one.
+
+        Raises:
+            TransportError: no usable answer came.
+            BatchRefusedError: the endpoint does not take so many requests at once.
+        """
+        bodies = [self._body(method, params) for method, params in calls]
+        answers = await self._post(bodies)
+        if isinstance(answers, dict) and answers.get("error") is not None:
+            return [answers] * len(calls)
+        if not isinstance(answers, list):
+            raise BatchRefusedError
+        by_number = {row.get("id"): row for row in answers if isinstance(row, dict)}
+        return [by_number.get(body["id"]) for body in bodies]
+
+    def _body(self, method: str, params: list[Any]) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
+
+    async def _post(self, body: Any) -> Any:
+        """Send a body and return the JSON of the answer."""
         if self._session is None:
             self._session = _session()
-        body = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
         try:
             # A redirect could send the request, which may contain a key, to another host.
             async with self._session.post(self._url, json=body, allow_redirects=False) as answer:
-                if answer.status == _TOO_MANY_REQUESTS:
-                    rest_s = retry_after_s(answer.headers, datetime.now(UTC))
-                    raise BusyError("429 Too Many Requests", rest_s)
-                data = await _read(answer.content)
                 status = answer.status
+                rest_s = retry_after_s(answer.headers, datetime.now(UTC))
+                if status == _TOO_MANY_REQUESTS or (status == _UNAVAILABLE and rest_s):
+                    raise BusyError(f"HTTP status {status}: too many requests", rest_s)
+                data = await _read(answer.content)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise TransportError(_reason(error)) from None
         try:
-            return _answer(data)
+            return _json(data)
         except TransportError:
-            if status != 200:
+            if status == _TOO_LARGE:
+                raise TooLargeError("HTTP status 413") from None
+            if isinstance(body, list) and 400 <= status < 500:
+                raise BatchRefusedError from None
+            if status != HTTPStatus.OK:
                 raise TransportError(f"HTTP status {status}") from None
             raise
 
@@ -168,7 +210,7 @@ class WebSocketTransport:
         try:
             async for message in socket:
                 if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
-                    self._take(_answer(message.data))
+                    self._take(_answer(_json(message.data)))
         except TransportError as error:
             reason = str(error)
         finally:
@@ -201,11 +243,14 @@ async def _read(content: aiohttp.StreamReader) -> bytes:
     return bytes(data)
 
 
-def _answer(data: bytes | str) -> dict[str, Any]:
+def _json(data: bytes | str) -> Any:
     try:
-        answer = from_json(data)
+        return from_json(data)
     except ValueError:
         raise TransportError("its answer is not JSON") from None
+
+
+def _answer(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise TransportError("its answer is not one of JSON-RPC")
     return answer
@@ -226,5 +271,7 @@ def _reason(error: Exception) -> str:
             return "no connection in time"
         case aiohttp.ServerDisconnectedError():
             return "it closed the connection"
+        case aiohttp.ClientPayloadError():
+            return "its answer was cut off"
         case _:
             return f"no answer ({type(error).__name__})"

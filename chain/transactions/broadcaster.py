@@ -17,11 +17,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.transaction import (
-    TransactionRefusedError,
-    classify_rejection,
-    fees_for,
-)
+from fieldbrook.chain.rpc.refusals import classify_rejection
+from fieldbrook.chain.transaction import TransactionRefusedError, fees_for
 from fieldbrook.chain.transactions.chain_state import Rpc, number
 from fieldbrook.chain.transactions.nonces import Leases
 from fieldbrook.chain.transactions.outcomes import Outcomes
@@ -50,7 +47,7 @@ _GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is 
 
 
 class EachRpc(Rpc, Protocol):
-    """The part of `ChainClient` that sends transactions, also to all endpoints."""
+    """The part of `ChainClient` that sends transactions, and asks all endpoints for them."""
 
     async def ask_all(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
 
@@ -253,7 +250,10 @@ class Broadcaster:
         return True
 
     async def _send(self, row: Transaction) -> bool:
-        """Send the newest signature to an endpoint; returns False if it was refused."""
+        """Send the newest signature to the first endpoint that takes it.
+
+        Returns False if none does.
+        """
         fault_points.hit("chain.before_send")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
@@ -271,8 +271,7 @@ class Broadcaster:
                 case "funds":
                     return self._refused(row, error.text)
                 case _:
-                    if not await self._offered_to_all(row):
-                        return await self._refused_by_all(row, error.text)
+                    return await self._refused_by_all(row, error.text)
         fault_points.hit("chain.sent")
         self._refusals.clear(row.sender)
         if row.refused_at:
@@ -291,14 +290,6 @@ class Broadcaster:
         return self._refused(row, f"{text}; it may pay {cap} wei per gas at most")
 
     # ---------------------------------------------------------------- what is refused
-
-    async def _offered_to_all(self, row: Transaction) -> bool:
-        """Send the newest signature to every endpoint; returns whether any of them has it."""
-        answers = await self._rpc.ask_all("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
-        return any(
-            not isinstance(answer, RpcError) or classify_rejection(answer.text) == "known"
-            for answer in answers
-        )
 
     async def _refused_by_all(self, row: Transaction, text: str) -> bool:
         """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.

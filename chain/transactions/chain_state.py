@@ -11,7 +11,7 @@ from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.transaction import ContractCall, Market, gas_limit, revert_reason
 from fieldbrook.core.errors import ChainUnavailableError
 
-ENDPOINT_LIMIT_S = 0.7  # after this time the next endpoint is asked
+REQUEST_LIMIT_S = 1.6  # a project waits 2 s for the answer
 RESULT_LIMIT_BYTES = 4 << 20
 """Limit of the data that a contract call returns to a guest."""
 _MARKET_KEPT_S = 2.0
@@ -22,7 +22,7 @@ class Rpc(Protocol):
     """The part of `chain.rpc.client.ChainClient` that this module uses."""
 
     async def call(
-        self, method: str, params: list[Any], *, limit_s: float | None = None
+        self, method: str, params: list[Any], *, within_s: float | None = None
     ) -> Any: ...
 
 
@@ -39,7 +39,7 @@ class ChainState:
 
     async def call(self, method: str, params: list[Any]) -> Any:
         """Send any request."""
-        return await self._rpc.call(method, params, limit_s=ENDPOINT_LIMIT_S)
+        return await self._rpc.call(method, params, within_s=REQUEST_LIMIT_S)
 
     async def nonce_count(self, address: str) -> int:
         """Return how many nonces of an account are used, pending transactions included."""

@@ -27,7 +27,13 @@ from fieldbrook.chain.transaction import (
     parse_call,
     sign,
 )
-from fieldbrook.chain.transactions.chain_state import ChainState, Rpc, reason_of, returned
+from fieldbrook.chain.transactions.chain_state import (
+    REQUEST_LIMIT_S,
+    ChainState,
+    Rpc,
+    reason_of,
+    returned,
+)
 from fieldbrook.chain.transactions.limits import Limits
 from fieldbrook.chain.transactions.signatures import attempt
 from fieldbrook.core.clock import Clock, now_ms
@@ -46,7 +52,6 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
-REQUEST_LIMIT_S = 1.6  # a project waits 2 s for the answer
 _DROPPED_KEPT = 1_024
 
 

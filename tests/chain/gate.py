@@ -64,10 +64,11 @@ class Gate:
 
     def answer(self, body: bytes) -> tuple[int, bytes]:
         """Status and body for one request."""
-        method = json.loads(body).get("method", "")
-        self.seen.append(method)
+        calls = json.loads(body)
+        methods = [call["method"] for call in (calls if isinstance(calls, list) else [calls])]
+        self.seen += methods
         held = self._held
-        holds = held is not None and held.method == method
+        holds = held is not None and held.method in methods
         if held is not None and holds and not held.answers:
             held.hold()
         if self.closed:

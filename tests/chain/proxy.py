@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.tools import LIMIT_S
 
+_STATUSES = {"busy": 429, "unavailable": 503, "broken": 500}
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -18,8 +19,8 @@ class Proxy:
     """JSON-RPC over HTTP on a port of its own.
 
     Set `fault` to `drop` (the connection ends without an answer), `slow` (there is none while
-    it lasts), `busy` (429), `broken` (500), `garbage` (no JSON), `silent` (a JSON without
-    result) or "" for none. `chain_id` makes it say another id, `head` an older block;
+    it lasts), `busy` (429), `unavailable` (503), `broken` (500), `garbage` (no JSON), `silent` (a
+    JSON without result) or "" for none. `chain_id` makes it say another id, `head` an older block;
     `range_limit` is how many blocks and `logs_limit` how many logs it gives at once; `refuses`
     maps methods to what it says instead of an answer, `forgets` makes it give no logs at all.
     """
@@ -87,23 +88,25 @@ class Proxy:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                proxy.asked[body["method"]] += 1
+                calls = body if isinstance(body, list) else [body]
+                proxy.asked.update(call["method"] for call in calls)
                 fault = proxy.fault
                 if fault == "slow":
                     proxy._closed.wait()
                 if fault in ("drop", "slow"):
                     self.close_connection = True
                     return
-                status = {"busy": 429, "broken": 500}.get(fault, 200)
-                if fault in ("busy", "broken"):
+                status = _STATUSES.get(fault, 200)
+                if fault in _STATUSES:
                     data = b"no"
                 elif fault == "garbage":
                     data = b"<html>it works</html>"
                 elif fault == "silent":
                     data = b"{}"
                 else:
-                    data = proxy._answer(body)
-                    proxy.answered += 1
+                    answers = [proxy._answer(call) for call in calls]
+                    data = b"[" + b",".join(answers) + b"]" if body is calls else answers[0]
+                    proxy.answered += len(calls)
                 self.send_response(status)
                 if proxy.retry_after:
                     self.send_header("Retry-After", proxy.retry_after)

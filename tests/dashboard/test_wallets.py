@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.rpc.libraries import recursion_kept
+from fieldbrook.chain.libraries import recursion_kept
 from tests.support.browser import Visit
 from tests.support.nodes import RunningNode, StartNode
 

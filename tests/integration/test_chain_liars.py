@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.chain.monitors import head, watch
-from fieldbrook.chain.rpc import client, endpoint
+from fieldbrook.chain.rpc import endpoint
 from tests.chain.cable import Cable
 from tests.chain.evm import Evm
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
@@ -23,7 +23,8 @@ from tests.chain.world import World, eventually, world_over
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
-    monkeypatch.setattr(client, "_OTHER_CHAIN_PAUSE_S", 0.01)
+    monkeypatch.setattr(endpoint, "_ALONE_PAUSES_S", (0.0,))
+    monkeypatch.setattr(endpoint, "_OTHER_CHAIN_PAUSE_S", 0.01)
     monkeypatch.setattr(watch, "_PAUSES_S", (0.01,))
 
 

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.chain.rpc.libraries import recursion_kept
+from fieldbrook.chain.libraries import recursion_kept
 from fieldbrook.chain.transaction import (
     ContractCall,
     Fees,
     Market,
     TransactionRefusedError,
-    classify_rejection,
     fees_for,
     gas_limit,
     intrinsic_gas,
@@ -166,30 +165,6 @@ def test_gas_has_room_but_for_a_plain_transfer() -> None:
     assert gas_limit(40_000) == 50_000
     assert intrinsic_gas(b"") == 21_000
     assert intrinsic_gas(b"\x01\x00") == 21_000 + 50
-
-
-@pytest.mark.parametrize(
-    ("text", "meaning"),
-    [
-        ("already known", "known"),
-        ("transaction already imported", "known"),
-        ("nonce too low: next nonce 3, tx nonce 2", "nonce"),
-        ("replacement transaction underpriced", "underpriced"),
-        ("insufficient funds for gas * price + value", "funds"),
-        ("Insufficient funds for gas * price + value", "funds"),
-        ("max fee per gas less than block base fee", "fee"),
-        ("intrinsic gas too low", "never"),
-        ("intrinsic gas too high -- tx.gas_limit > env.block.gas_limit", "never"),
-        ("exceeds block gas limit", "never"),
-        ("invalid chain id for signer: have 5 want 1", "never"),
-        ("max initcode size exceeded: code size 60000 limit 49152", "never"),
-        ("transaction type not supported", "never"),
-        ("txpool is full", "other"),
-        ("tx fee (1.50 ether) exceeds the configured cap (1.00 ether)", "other"),
-    ],
-)
-def test_what_nodes_say_of_a_transaction_is_understood(text: str, meaning: str) -> None:
-    assert classify_rejection(text) == meaning
 
 
 def test_why_a_contract_reverted_is_told_in_its_words() -> None:

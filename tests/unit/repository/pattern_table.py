@@ -191,22 +191,25 @@ TABLE: dict[str, Entry] = {
     ),
     # ---- chains
     "fieldbrook.chain.transactions.requests:_HASH": _full("a hash of an applet", ("0x", "0", "g")),
-    "fieldbrook.chain.rpc.request:_TOO_MANY": Entry(
-        _RPC + ": the text of an error, 4,096 characters",
-        ("search",),
-        (
-            ("more than ", "1", " l"),
-            ("", "more than 1", " "),
-            ("", "range is ", ""),
-            ("", "exceeds the ", ""),
-            ("", "maximum block ", ""),
-            ("", "too ", ""),
-        ),
-    ),
-    "fieldbrook.chain.rpc.request:_TOO_FAST": Entry(
+    "fieldbrook.chain.rpc.refusals:_TOO_FAST": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),
         (("", "rate", "."), ("", "too many ", ""), ("", "request ", "")),
+    ),
+    "fieldbrook.chain.rpc.refusals:_VERDICT": Entry(
+        _RPC + ": the text of an error, 4,096 characters",
+        ("search",),
+        (("", "exceeds the ", ""), ("", "stack under", ""), ("", "invalid ", "")),
+    ),
+    "fieldbrook.chain.blocks.ranges:_BLOCKS": Entry(
+        _RPC + ": the text of an error, 4,096 characters",
+        ("search",),
+        (("", "[0x1", ""), ("[", "1", ""), ("", "range 1,", ""), ("", "[1 ", "")),
+    ),
+    "fieldbrook.chain.blocks.ranges:_NUMBER": Entry(
+        _RPC + ": the text of an error, 4,096 characters",
+        ("finditer",),
+        (("", "1", ""), ("", "1,111", ""), ("", "1,", ""), ("", "1k", "")),
     ),
     "fieldbrook.chain.rpc.answers:_HEX": _match(_RPC, ("0x", "0", "g")),
     "fieldbrook.chain.rpc.retry_after:_DATES[0]": _full(_RPC + ": a header", ("Mon, ", "0", " ")),
@@ -219,7 +222,7 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.chain.transaction:_HEX": _match(
         "data of an applet's transaction", ("0x", "0", "g"), ("0x", "00", "0")
     ),
-    "fieldbrook.chain.transaction:_PERMANENT": Entry(
+    "fieldbrook.chain.rpc.refusals:_PERMANENT": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),
         (

@@ -11,6 +11,8 @@ import pytest
 
 from fieldbrook.chain.blocks.follower import Follower, Step
 from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.rpc.answers import Header, read_header
+from fieldbrook.core.errors import ChainUnavailableError
 
 
 class Chain:
@@ -37,11 +39,16 @@ class Chain:
     def hash(self, number: int) -> str:
         return "0x" + self.blocks.get(number, "zero").encode().hex().rjust(64, "0")
 
-    async def head(self) -> dict[str, Any]:
-        return self._block(self.height)
+    async def head(self, proves: Callable[[Header], bool | None]) -> Header:
+        return read_header(self._block(self.height))
 
     async def call(
-        self, method: str, params: list[Any], *, checked: bool, read: Callable[[Any], Any]
+        self,
+        method: str,
+        params: list[Any],
+        *,
+        read: Callable[[Any], Any],
+        proves: Callable[[Any], bool | None],
     ) -> Any:
         assert method == "eth_getBlockByNumber"
         self.asked += 1
@@ -101,6 +108,47 @@ def test_a_reorganisation_of_any_depth_is_told_to_its_ancestor(depth: int, more:
     assert follower.newest == chain.height
 
 
+def test_the_ancestor_of_a_deep_reorganisation_is_found_with_few_requests() -> None:
+    chain, follower = Chain(300), Follower(first_blocks=128)
+    look(follower, chain)
+    chain.fork(100, 100, "b")
+    before = chain.asked
+    step = look(follower, chain)
+    assert (step.ancestor, len(step.added)) == (200, 100)
+    assert chain.asked - before < 99 + 16, "the new headers, and some to find the ancestor"
+
+
+def test_headers_that_a_failed_poll_has_received_are_not_asked_for_again() -> None:
+    class Flaky(Chain):
+        async def call(self, method: str, params: list[Any], **more: Any) -> Any:
+            if self.asked % 3 == 2:
+                self.asked += 1
+                raise ChainUnavailableError(chain=1, reason="HTTP status 502")
+            return await super().call(method, params, **more)
+
+    chain, follower = Flaky(1_000), Follower(first_blocks=31)
+    polls = 0
+    while not follower.blocks:
+        polls += 1
+        try:
+            look(follower, chain)
+        except ChainUnavailableError:
+            chain.grow(1)
+    assert polls > 1
+    assert len(follower.blocks) == 31
+    assert chain.asked < 60
+
+
+def test_headers_of_a_failed_poll_that_a_reorganisation_removed_are_asked_for_again() -> None:
+    chain, follower = Chain(100), Follower(first_blocks=10)
+    follower._received = {95: read_header(Chain(100)._block(95))}
+    chain.fork(8, 8, "b")
+    with pytest.raises(MalformedAnswerError, match="changed while"):
+        look(follower, chain)
+    look(follower, chain)
+    assert follower.newest == 100
+
+
 def test_a_head_that_is_known_and_older_changes_nothing() -> None:
     chain, follower = Chain(100), Follower(first_blocks=10)
     look(follower, chain)
@@ -139,8 +187,8 @@ def test_a_reorganisation_deeper_than_what_is_known_is_told_as_such() -> None:
 
 def test_a_chain_that_moves_while_it_is_looked_at_is_looked_at_again() -> None:
     class Moving(Chain):
-        async def head(self) -> dict[str, Any]:
-            head = await super().head()
+        async def head(self, proves: Callable[[Header], bool | None]) -> Header:
+            head = await super().head(proves)
             self.fork(3, 4, "c")
             return head
 

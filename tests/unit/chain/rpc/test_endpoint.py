@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.chain.rpc.endpoint import Endpoint
+from fieldbrook.chain.rpc.endpoint import Endpoint, OtherChainError
 from fieldbrook.chain.rpc.endpoint_url import public_part
-from fieldbrook.chain.rpc.transport import make_transport
+from fieldbrook.chain.rpc.transport import TransportError, make_transport
+
+FAILED = TransportError()
 
 
 def endpoint() -> Endpoint:
@@ -26,35 +28,39 @@ def test_of_an_endpoint_the_scheme_and_the_host_are_shown(url: str, text: str) -
     assert public_part(url) == text
 
 
+@pytest.mark.parametrize(
+    ("alone", "expected"),
+    [
+        (False, [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 30.0, 30.0]),
+        (True, [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0]),
+    ],
+)
 def test_each_failure_in_a_row_pauses_longer_and_a_success_ends_the_row(
-    caplog: pytest.LogCaptureFixture,
+    alone: bool, expected: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     one, now, pauses = endpoint(), 0.0, []
     for _ in range(8):
-        one.record_failure("no answer", began=now, now=now + 1)
+        one.record_failure(FAILED, "no answer", began=now, now=now + 1, alone=alone)
         now = one.paused_until + 1
-        pauses.append(now - 1 - one.failed_at)
-    assert pauses == [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 30.0, 30.0]
+        pauses.append(round(now - 1 - one.failed_at, 6))
+    assert pauses == expected
     one.record_success()
     assert (one.consecutive_failures, one.reason, one.failures) == (0, "", 8)
     assert len(caplog.records) == 1, "one warning for a row of failures"
 
 
-def test_requests_that_fail_in_the_same_outage_count_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_requests_that_fail_in_the_same_outage_count_once() -> None:
     one = endpoint()
     for _ in range(5):
-        one.record_failure("no answer", began=1.0, now=2.0)
+        one.record_failure(FAILED, "no answer", began=1.0, now=2.0)
     assert (one.consecutive_failures, one.failures, one.paused_until) == (1, 5, 2.5)
-    assert caplog.records
 
 
-def test_an_endpoint_pauses_as_long_as_it_asks_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_endpoint_of_another_chain_pauses_longer(caplog: pytest.LogCaptureFixture) -> None:
     one = endpoint()
-    one.record_failure("429 Too Many Requests", began=0.0, now=1.0, pause_s=60.0)
-    assert one.is_paused(60.9)
-    assert not one.is_paused(61.0)
+    one.record_failure(OtherChainError(), "it belongs to chain 1", began=0.0, now=1.0)
+    assert one.is_paused(30.9)
+    assert not one.is_paused(31.0)
     assert caplog.records
 
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.rpc.refusals import is_verdict
 from fieldbrook.chain.transactions.broadcaster import Broadcaster
 from fieldbrook.chain.transactions.nonces import Leases
 from fieldbrook.observability.health import STUCK_TRANSACTIONS, ProcessHealth
@@ -42,7 +43,7 @@ class Endpoints(Rpc):
         self.sent: list[str] = []
         self.known = False
 
-    async def call(self, method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+    async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
         match method:
             case "eth_blockNumber":
                 return "0x5"
@@ -50,19 +51,16 @@ class Endpoints(Rpc):
                 return None
             case "eth_sendRawTransaction":
                 self.sent.append(params[0])
-                return self._taken(self.words(params[0]))
-        return await super().call(method, params, limit_s=limit_s)
+                words = self.words(params[0])
+                refused = RpcError(-32000, words)
+                if words and self.elsewhere and not is_verdict(method, refused):
+                    words = self.elsewhere(params[0])
+                return self._taken(words)
+        return await super().call(method, params, within_s=within_s)
 
     async def ask_all(self, method: str, params: list[Any]) -> list[Any]:
-        if method == "eth_getTransactionByHash":
-            return [{"hash": params[0]} if self.known else None]
-        answers: list[Any] = []
-        for words in (self.words, self.elsewhere or self.words):
-            try:
-                answers.append(self._taken(words(params[0])))
-            except RpcError as error:
-                answers.append(error)
-        return answers
+        assert method == "eth_getTransactionByHash"
+        return [{"hash": params[0]} if self.known else None]
 
     def _taken(self, words: str) -> str:
         if words:

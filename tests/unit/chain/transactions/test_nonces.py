@@ -48,7 +48,7 @@ class Rpc:
         self.balance = 10**24
         self.asked = 0
 
-    async def call(self, method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+    async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
         self.asked += 1
         await asyncio.sleep(0)
         return {
@@ -298,7 +298,7 @@ TestBatches.settings = settings(
 def test_an_endpoint_that_answers_a_call_with_no_bytes_is_an_endpoint_that_does_not_answer(
     environment: lmdb.Environment, monkeypatch: pytest.MonkeyPatch, said: object
 ) -> None:
-    async def call(method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+    async def call(method: str, params: list[Any], *, within_s: float | None = None) -> Any:
         return said
 
     rpc = Rpc()
@@ -316,7 +316,7 @@ def test_a_number_that_is_none_prepares_no_transaction(
     rpc = Rpc()
     answers = rpc.call
 
-    async def call(method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+    async def call(method: str, params: list[Any], *, within_s: float | None = None) -> Any:
         return said if method == "eth_getTransactionCount" else await answers(method, params)
 
     monkeypatch.setattr(rpc, "call", call)

@@ -1,0 +1,104 @@
+"""What an endpoint's refusal means, by its code and its words.
+
+There are three kinds. *Not now*: the endpoint limits requests, so it is asked again later. *Not
+ever*: the chain's own verdict, such as a revert, which every endpoint would give; it goes to the
+caller. Everything else is *not this endpoint*: it lacks a method, old state, a block or a plan of
+its provider, and another endpoint may have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.rpc.transport import BusyError
+
+_LIMIT, _TOO_MANY_REQUESTS, _REVERTED = -32005, 429, 3
+_TEXT_CHARACTERS = 4_096
+_TOO_FAST = re.compile(
+    r"too many requests?\b|rate.?limit|rate exceeded|request limit|capacity|per second|/sec\b"
+    r"|throttl|credits|quota|request count exceeded",
+    re.IGNORECASE,
+)
+_VERDICT = re.compile(
+    r"revert|out of gas|invalid opcode|invalid jump|stack (under|over)flow|write protection"
+    r"|gas required exceeds|always failing|insufficient funds|insufficient balance"
+    r"|exceeds (the )?block gas limit|intrinsic gas",
+    re.IGNORECASE,
+)
+
+Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
+
+# Messages of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil for transactions that can
+# never be valid.
+_PERMANENT = re.compile(
+    r"intrinsic gas|floor data gas|exceeds (the )?(block|transaction|tx) gas limit"
+    r"|gas limit (is )?too high|exceeds block gas|gas too high|max initcode|code size"
+    r"|contract creation|type not supported|unsupported transaction type|invalid sender"
+    r"|(invalid|wrong|incorrect) ?chain ?id|oversized data|transaction size exceeds"
+    r"|invalid signature|signature is invalid|gas uint64 overflow|replay-protected",
+    re.IGNORECASE,
+)
+
+
+def refusal(method: str, error: Any, redacted: Callable[[str], str]) -> BusyError | RpcError:
+    """Convert the `error` of an answer to an exception.
+
+    Args:
+        method: the method of the request.
+        error: the value of `error`, normally an object with code, message and data.
+        redacted: removes secrets from a text.
+
+    Returns:
+        BusyError if the endpoint limits requests, otherwise RpcError.
+    """
+    error = error if isinstance(error, dict) else {"message": str(error)}
+    code, text = error.get("code"), redacted(str(error.get("message", "")))
+    text = text[:_TEXT_CHARACTERS]  # an answer may be 128 MiB large
+    code = code if isinstance(code, int) else 0
+    # For logs, -32005 usually limits their number or the range, not the requests.
+    busy = code == _TOO_MANY_REQUESTS or (code == _LIMIT and method != "eth_getLogs")
+    if busy or _TOO_FAST.search(text):
+        return BusyError(text or "too many requests")
+    return RpcError(code, text, error.get("data"))
+
+
+def is_verdict(method: str, error: RpcError) -> bool:
+    """Return whether a refusal is the chain's own verdict, which every endpoint would give."""
+    match method:
+        case "eth_call" | "eth_estimateGas":
+            return error.code == _REVERTED or _VERDICT.search(error.text) is not None
+        case "eth_sendRawTransaction":
+            return classify_rejection(error.text) not in ("never", "other")
+    return False
+
+
+def classify_rejection(message: str) -> Rejection:
+    """Classify a node's refusal of a transaction by its message.
+
+    Returns:
+        `known`: the node has this transaction already.
+        `nonce`: a block already includes a transaction with this nonce.
+        `underpriced`: the node has another transaction with this nonce, and this one does not
+            pay enough to replace it.
+        `funds`: the account cannot pay.
+        `fee`: the fees are below the current base fee.
+        `never`: the rules of the chain exclude this transaction for good.
+        `other`: any other message; the reason may be temporary.
+    """
+    text = message.lower()
+    if "already known" in text or "known transaction" in text or "already imported" in text:
+        return "known"
+    if "nonce too low" in text or "nonce is too low" in text or "old nonce" in text:
+        return "nonce"
+    if "replacement" in text or "underpriced" in text:
+        return "underpriced"
+    if "insufficient funds" in text or "insufficient balance" in text:
+        return "funds"
+    if "base fee" in text or "fee cap" in text or "basefee" in text or "gas price too low" in text:
+        return "fee"
+    if _PERMANENT.search(text):
+        return "never"
+    return "other"

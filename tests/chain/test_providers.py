@@ -1,0 +1,58 @@
+"""Monitors over endpoints with the limits, the words and the faults of public providers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chain.evm import Contract
+from tests.chain.hardhat import Hardhat
+from tests.chain.providers import PERSONALITIES
+from tests.chain.reading import providers, reading
+
+BLOCKS, TRANSACTIONS, LOGS = 600, 30, 3
+LIMIT_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def contracts() -> Iterator[list[Contract]]:
+    """Contracts on a chain with logs all over its blocks."""
+    evm = Hardhat()
+    made = [evm.deploy() for _ in range(3)]
+    evm.spread(made, TRANSACTIONS, LOGS, BLOCKS)
+    yield made
+    evm.stop()
+
+
+@pytest.mark.parametrize("names", [*PERSONALITIES, "infura+pool"])
+async def test_logs_are_told_once_and_in_order_whatever_a_provider_limits_and_drops(
+    tmp_path: Path, contracts: list[Contract], names: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    evm = contracts[0].evm
+    with providers(evm, names.split("+"), failures=0.1, seed=1) as endpoints:
+        for endpoint in endpoints:
+            endpoint.change(rate=3 * endpoint.personality.rate)  # the tests are not to take long
+        async with reading(tmp_path, contracts, endpoints, 3, poll_ms=500) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+            await monitors.follow(3, 1.0)
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    assert "s3cret" not in caplog.text
+
+
+@pytest.mark.parametrize("rate", [5, 10])
+async def test_what_a_slow_endpoint_has_answered_is_not_asked_for_again(
+    tmp_path: Path, contracts: list[Contract], rate: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    evm = contracts[0].evm
+    with providers(evm, ["gateway"], failures=0.0, seed=1) as [endpoint]:
+        endpoint.change(rate=rate)
+        async with reading(tmp_path, contracts, [endpoint], 3, poll_ms=2_000) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    assert endpoint.refused["<html>429</html>"] < 10
+    assert endpoint.calls["eth_getBlockByNumber"] < 100, "32 headers, some in refused batches"
+    assert endpoint.calls["eth_getLogs"] < 32 + 20
+    assert "429" in caplog.text

@@ -355,7 +355,7 @@ class ProjectActor:
         assert store is not None
         if executor.health.has_conditions:
             return now + _REST_S
-        due = executor.last_event + self._idle_s
+        due = min(executor.last_event + self._idle_s, executor.gauges_due)
         if store.waiting_bytes:
             due = min(due, store.waiting_since + CHECKPOINT_AFTER_S)
         return max(due, now + _REST_S)

@@ -7,6 +7,7 @@ are answered after its commit, which the worker makes for the batches of several
 from __future__ import annotations
 
 import collections
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -122,6 +123,7 @@ class ProjectExecutor:
         self._configuration = NO_CONFIGURATION
         self._store_failed = False  # while the last event was handled; commits do not count here
         self._gauges_at = float("-inf")
+        self.gauges_due = math.inf  # when the gauges have to be set again, monotonic
         self.last_event = time.monotonic()
 
     def refresh(self) -> None:
@@ -205,6 +207,8 @@ class ProjectExecutor:
         now = time.monotonic()
         if now >= self._gauges_at:
             self._set_gauges(now)
+        else:
+            self.gauges_due = self._gauges_at
 
     def _handle_queue(self, slice_s: float) -> Batch:
         """Handle bodies until a limit of the batch is reached.
@@ -422,7 +426,7 @@ class ProjectExecutor:
 
     def _set_gauges(self, now: float) -> None:
         """Set the gauges of the store; call it once a second at most."""
-        self._gauges_at = now + _GAUGES_S
+        self._gauges_at, self.gauges_due = now + _GAUGES_S, math.inf
         store = self._store
         metrics.put(metrics.DEAD_STRATEGIES, count_dead(self._configuration.routes))
         metrics.put(metrics.DEAD_LETTERS, store.dead_letter_count)

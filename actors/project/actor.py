@@ -89,6 +89,7 @@ class ProjectActor:
         self._surroundings = surroundings
         self._idle_s = float(surroundings.settings.project_idle_s)
         self._outside: list[tuple[ProjectLink, Any]] = []
+        self.ended: m.ProjectEnded | m.Failed | None = None  # to be told when it is gone
         self.told: set[Connection] = set()  # those that were answered `LOST` or `NOT_HERE`
         self.answers: list[Answer] = []  # of the current turn
         self._links: dict[Connection, ProjectLink] = {}
@@ -167,7 +168,7 @@ class ProjectActor:
 
     def wants_turn(self, now: float) -> bool:
         """Whether a turn without bodies is due: for a checkpoint, or to use an idle moment."""
-        return now >= self._next_rest or self.retiring
+        return now >= self._next_rest or self.retiring or self.checkpoint_wanted
 
     @property
     def busy_since(self) -> float:
@@ -180,13 +181,14 @@ class ProjectActor:
 
     def turn(self, slice_s: float) -> None:
         """Do what is next; call `finish` afterwards, when the journal has `records`."""
+        if self.closed:
+            return
         now = time.monotonic()
         executor = self._executor
         if executor is None:
-            if not self.closed:
-                self._activity.enter("open")
-                self._open()
-                self._activity.enter("")
+            self._activity.enter("open")
+            self._open()
+            self._activity.enter("")
             return
         if self._checkpoint_due(now):
             self.checkpoint_wanted = False
@@ -232,11 +234,12 @@ class ProjectActor:
             self._end(executor)
         if store is not None:
             store.close()
-        self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=True))
+        self.ended = m.ProjectEnded(self.part, self.generation, failed=True)
 
-    def give_up(self) -> None:
+    def give_up(self, reason: str) -> None:
         """End an actor that could not be opened; its events wait in the gateways."""
         self.closed = True
+        self.ended = m.Failed(self.part, reason)
         if self._store is not None:
             self._store.close()
 
@@ -322,11 +325,13 @@ class ProjectActor:
             self.closed = True
         self._end(executor)
         store.close()
-        self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=False))
+        self.ended = m.ProjectEnded(self.part, self.generation, failed=False)
 
     def _end(self, executor: ProjectExecutor) -> None:
         """Close all but the store. What waits for a `RESUME` still waits in the next actor."""
-        self.told |= {link.connection for link in self._links.values() if executor.holds(link)}
+        self.told |= {
+            link.connection for link in list(self._links.values()) if executor.holds(link)
+        }
         executor.close()
 
     def _checkpoint_due(self, now: float) -> bool:

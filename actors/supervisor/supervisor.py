@@ -368,6 +368,7 @@ class Supervisor(NodeActor):
                 reason = f"it has not started within {START_LIMIT_S:.0f} s"
                 self._raise_condition(child, health.CANNOT_START, reason)
                 self.set_timer(START_LIMIT_S, "started?", child)
+                self.workers.run(child)  # the order may have been lost
             case "started?" if child.state == STARTING:
                 limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S
                 reason = f"it did not start within {limit_s:.0f} s"

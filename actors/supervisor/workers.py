@@ -54,9 +54,9 @@ class Workers:
         home = supervisor.children.get(project.worker)
         if not self._recovered or (project.in_journal and home is not None and home.state != UP):
             return
-        project.in_journal = False
-        worker = self._worker_for(project)
-        project.worker = worker.part
+        ordered = project.in_journal and home is not None  # the order is sent again
+        worker = home if ordered and home is not None else self._worker_for(project)
+        project.in_journal, project.worker = False, worker.part
         if worker.state == UP:
             project.in_journal = True
             order = m.RunProject(project.project_id, project.generation, project.slot)
@@ -152,7 +152,6 @@ class Workers:
         if worker.state == RETIRING:
             guilty = []
         for child in lost:
-            supervisor.projects.close_route(child)
             if child in guilty and child.state in (UP, STARTING):
                 self.suspect(child)
                 supervisor.on_project_exit(

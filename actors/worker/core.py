@@ -9,10 +9,9 @@ from __future__ import annotations
 import collections
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.actor import ProjectActor
 from fieldbrook.actors.shared_journal import SharedJournal
 from fieldbrook.actors.wire import (
@@ -58,7 +57,10 @@ class WorkerCore:
         self._calls.append(action)
 
     def host(self, actor: ProjectActor) -> None:
-        """Take a project over; its first turn opens it."""
+        """Take a project over; its first turn opens it. A repeated order changes nothing."""
+        known = self._projects.get(actor.project_id)
+        if known is not None and known.generation == actor.generation:
+            return
         self._projects[actor.project_id] = actor
         self.schedule(actor)
 
@@ -69,7 +71,7 @@ class WorkerCore:
     def retire(self, project_id: int) -> None:
         """Close a project after the bodies that it has."""
         actor = self._projects.get(project_id)
-        if actor is not None:
+        if actor is not None and not actor.closed:
             actor.retiring = True
             self.schedule(actor)
 
@@ -142,8 +144,7 @@ class WorkerCore:
             if actor.opened:
                 self._fail(actor, error)
             else:
-                actor.give_up()
-                self._post(m.Failed(actor.part, str(error)))
+                actor.give_up(str(error))
         except Exception as error:  # noqa: BLE001 - the project starts again
             self._fail(actor, error)
         finally:
@@ -188,16 +189,26 @@ class WorkerCore:
             link.connection.answer([(actor.project_id, NOT_HERE)])
             actor.told.add(link.connection)
         actor.outside.clear()
-        self._refused.update((connection, actor.project_id) for connection in actor.told)
+        # Another thread than the one with the baton may be here.
+        told = [(connection, actor.project_id) for connection in actor.told]
+        self.call(lambda: self._refused.update(told))
+        if actor.ended is not None:
+            self._post(actor.ended)  # from now on the supervisor may start the project again
 
     def _fail(self, actor: ProjectActor, error: Exception) -> None:
         log.error("%s failed and starts again", actor.part, exc_info=error)
         actor.fail()
 
-    def close(self) -> bool:
-        """Close all projects; return whether everything that waited is in the stores."""
-        saved = True
+    def close(self, in_turn: Collection[ProjectActor] = ()) -> bool:
+        """Close all projects but those in a turn; the journal has what these have yet to store.
+
+        Returns:
+            Whether everything that waited is in the stores.
+        """
+        saved = not in_turn
         for actor in self._projects.values():
+            if actor in in_turn:
+                continue
             try:
                 saved = actor.stop() and saved
             except Exception:

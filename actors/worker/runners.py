@@ -27,7 +27,7 @@ ALONE_S = 0.020
 _ROUND_S = 0.005  # after this the turns so far are committed, so that their answers leave
 _WATCH_S = 0.002
 _QUIET_WATCHES = 50  # without a turn, after which the watcher sleeps until there is one
-_MOST_RUNNERS = 64
+_MOST_RUNNERS = 256  # some may only wait, for a chain or a database
 _STOP_S = 3.0
 
 
@@ -117,9 +117,11 @@ class Runners:
             runner = self._idle.pop()
         else:
             runner = _Runner()
-            self._runners.append(runner)
             name = f"runner-{len(self._runners)}"
             threading.Thread(target=self._run, args=(runner,), name=name, daemon=True).start()
+            self._runners.append(runner)
+        if self._owner is not None:
+            self._owner.baton.clear()
         self._owner = runner
         runner.baton.set()
 
@@ -149,8 +151,10 @@ class Runners:
                     and owner.project is project
                     and (self._idle or len(self._runners) < _MOST_RUNNERS)
                 ):
-                    owner.baton.clear()
-                    self._hand_over()
+                    try:
+                        self._hand_over()
+                    except RuntimeError as error:
+                        log.warning("no further runner: %s", error)  # try again with the next look
 
     def _run(self, runner: _Runner) -> None:
         runner.clock = time.pthread_getcpuclockid(threading.get_ident())
@@ -160,6 +164,8 @@ class Runners:
                 self._serve(runner)
             with self._lock:
                 last = self._owner is runner
+                if runner in self._idle:
+                    self._idle.remove(runner)  # it cannot take the baton any more
             if last:
                 self._close()
         except BaseException:
@@ -183,8 +189,9 @@ class Runners:
                 project = runner.project = ready.popleft()
                 core.run(project, SLICE_S if ready else ALONE_S)
                 with self._lock:
-                    runner.project = None
                     lost = self._owner is not runner
+                    if not lost:
+                        runner.project = None
                 if lost:
                     self._finish_alone(runner, project)
                     return
@@ -207,15 +214,19 @@ class Runners:
         if self._core.done(project):
             self._server.wake()
         with self._lock:
-            if self._owner is not runner:
-                self._idle.append(runner)
+            runner.project = None
+            self._idle.append(runner)
+
+    def _in_turn(self) -> set[ProjectActor]:
+        """The projects whose turns other threads still run."""
+        return {runner.project for runner in self._runners if runner.project is not None}
 
     def _close(self) -> None:
         """Close all projects, after the turns that other threads still run."""
         self._commit()
         limit = time.monotonic() + _STOP_S
-        while any(runner.project for runner in self._runners) and time.monotonic() < limit:
+        while self._in_turn() and time.monotonic() < limit:
             time.sleep(0.005)
-        self.saved = self._core.close()
+        self.saved = self._core.close(self._in_turn())
         self._server.close()
         self._ended.set()

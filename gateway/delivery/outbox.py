@@ -123,7 +123,8 @@ class _ProjectOutbox:
                     str(error) or "closed",
                 )
         self._task = None
-        if not self._in_flight:
+        # What was delivered is reported to the project's next worker, or it would deliver it again.
+        if not (self._in_flight or self._done or self._refused):
             forget()
 
     async def _consume(self, path: str) -> None:

@@ -33,6 +33,8 @@ class Engine(wasmtime.Engine):
     def __init__(self, config: wasmtime.Config) -> None:
         self._closing = threading.Lock()
         self._closed = False
+        self.slots = 0  # of the pool; 0 without one
+        self.kept = 0  # instances that applets keep, each in a slot
         # By the names of their files, which contain a hash of their content.
         self.modules: weakref.WeakValueDictionary[str, wasmtime.Module] = (
             weakref.WeakValueDictionary()
@@ -105,7 +107,9 @@ def make_engine(limits: Limits, slots: int = 256) -> Engine:
                 "table_keep_resident": _KEEP_RESIDENT_BYTES,
             },
         )
-    return Engine(config)
+    engine = Engine(config)
+    engine.slots = slots
+    return engine
 
 
 def start_ticker(engine: Engine, tick_ms: int = TICK_MS) -> None:

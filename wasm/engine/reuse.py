@@ -61,7 +61,7 @@ class ReusedGuest(RawGuest):
             self._left -= 1
             return signed(arguments[0]), ""
         finally:
-            if not well or self._left <= 0 or self._is_large():
+            if not well or self._left <= 0 or self._is_large() or self._is_crowded():
                 self._end()
 
     def close(self) -> None:
@@ -73,9 +73,14 @@ class ReusedGuest(RawGuest):
         """Make an instance; returns the code and the reason of a failure, or None."""
         self.reset()
         self._store = store = raw.store_new(self._engine_at, None, None)
+        self._engine.kept += 1
         self._context = raw.store_context(store)
         self._left = self._events
         return self.instantiate()
+
+    def _is_crowded(self) -> bool:
+        """Whether kept instances take half of the pool, which all applets of the process share."""
+        return self._engine.kept > self._engine.slots // 2
 
     def _is_large(self) -> bool:
         size: int = raw.memory_data_size(self._context, self._memory_export)
@@ -87,4 +92,5 @@ class ReusedGuest(RawGuest):
         self.kept_bytes = 0
         self._size, self._can_alloc = 0, False
         if store:
+            self._engine.kept -= 1
             raw.store_delete(store)

@@ -131,6 +131,7 @@ class ProjectExecutor:
         version = self._reader.version()
         if version == self._version:
             return
+        self.activity.enter("configure")  # with many strategies it takes milliseconds
         configuration = read_configuration(self._reader, self._project_id)
         self._configuration = configuration
         self._runner.configure(configuration)
@@ -140,6 +141,7 @@ class ProjectExecutor:
         if self._look_ahead is not None:
             self._look_ahead.use(configuration.env, configuration.applets.values())
         self._version = version
+        self.activity.enter("")
 
     def holds(self, requester: Requester) -> bool:
         """Whether MQTT events of a gateway are refused until it resumes."""
@@ -174,7 +176,9 @@ class ProjectExecutor:
         """Who waits for the answers of the open bodies, in order, and whether each has begun."""
         begun = [(requester, body) for requester, _, body, _ in self._committer.batch]
         last = begun[-1][1] if begun else None
-        queued = [(requester, at > 0) for requester, body, at in self._queue if body is not last]
+        queued = [
+            (requester, at > 0) for requester, body, at in tuple(self._queue) if body is not last
+        ]
         return [(requester, True) for requester, _ in begun] + queued
 
     def run(self, slice_s: float) -> None:
@@ -182,6 +186,10 @@ class ProjectExecutor:
 
         Call `finish` next, after the journal's sync.
         """
+        if self.health.has_conditions:
+            self.activity.enter("probe")
+            self._watch.probe()
+            self.activity.enter("")
         self.refresh()
         if self._look_ahead is not None and self._speculated == 0:
             self._speculate(self._look_ahead)
@@ -201,8 +209,6 @@ class ProjectExecutor:
         self._committer.finish(error)
         if self._look_ahead is not None:
             self._settle_speculation(self._look_ahead)
-        if self.health.has_conditions:
-            self._watch.probe()
         self.outbox.announce()
         now = time.monotonic()
         if now >= self._gauges_at:
@@ -222,13 +228,18 @@ class ProjectExecutor:
         size, ends_at = 0, now + slice_s
         while queue:
             requester, events, at = queue[0]
+            if requester.closed and not at and not isinstance(events, dict):
+                queue.popleft()  # the gateway counts these events as lost, and may send them again
+                continue
             if isinstance(events, dict):
                 if WRITE_LOG in events:
                     if batch:
                         break  # the checkpoint has to include the events before it
                     self._checkpoint_for(requester)
                 else:
+                    activity.enter("outbox")  # a synced transaction
                     self.outbox.answer(requester, events)
+                    activity.enter("")
                     self.last_event = now
                 queue.popleft()
                 continue
@@ -270,7 +281,7 @@ class ProjectExecutor:
         if look_ahead.wanted and self._configuration.closed is None:
             events = [
                 event
-                for _, body, at in self._queue
+                for _, body, at in tuple(self._queue)
                 if not isinstance(body, dict)
                 for event in body[at:]
             ]
@@ -280,7 +291,7 @@ class ProjectExecutor:
             self._speculated = len(events)
         else:
             self._speculated = sum(
-                len(body) - at for _, body, at in self._queue if not isinstance(body, dict)
+                len(body) - at for _, body, at in tuple(self._queue) if not isinstance(body, dict)
             )
 
     def _settle_speculation(self, look_ahead: LookAhead) -> None:

@@ -77,7 +77,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
 ) -> None:
     node, before, had = sending.node, sending.sent(), received(evm)
     sending.create("lost")
-    assert sending.event("nobody takes it", b"", project="lost").status == 201
+    assert sending.event("nowhere", request(), project="lost").status == 201
     assert node.call("GET", "/event_log/lost").status == 200  # who reads has the store written
     release = "/chain/local/release/lost"
     refused = node.call("POST", release)

@@ -24,6 +24,7 @@ from fieldbrook.gateway.chain_client import read_frame
 
 log = logging.getLogger(__name__)
 
+_AGAIN_S = 0.02
 _LIMIT_S = 2.0  # when a handler runs longer, the reader gets what is written already
 _FOLLOWED_S = 0.25  # a project that pages follow is asked at most so often
 
@@ -100,10 +101,14 @@ async def _ask_all(
 ) -> tuple[dict[int, Any], bool]:
     """Ask all workers, of which each project has at most one.
 
+    A worker that has died leaves its socket. What it had is in its journal, which the next one
+    reads before it removes that socket, so such a worker is asked again for a while.
+
     Returns:
         The answers by project, and whether a worker did not answer in time.
     """
     answers: dict[int, Any] = {}
+    ends_at = asyncio.get_running_loop().time() + limit_s
 
     async def ask(path: Path) -> bool:
         try:
@@ -112,12 +117,17 @@ async def _ask_all(
             log.debug("%s did not answer in time", path)
             return False
         except (OSError, EOFError, ValueError) as error:
-            # The worker has ended. What it had is in its journal, which the next one reads.
             log.debug("%s: no checkpoint: %s", path, error)
+            return False
         return True
 
-    answered = await asyncio.gather(*map(ask, worker_sockets(run_dir)))
-    return answers, not all(answered)
+    while True:
+        answered = await asyncio.gather(*map(ask, worker_sockets(run_dir)))
+        if all(answered) or answers.keys() >= set(project_ids):
+            return answers, False
+        if asyncio.get_running_loop().time() >= ends_at:
+            return answers, True
+        await asyncio.sleep(_AGAIN_S)
 
 
 async def _ask(

@@ -304,6 +304,8 @@ class Supervisor(NodeActor):
             self.start(child)
         elif child.kind == "worker":  # of a project that had it alone
             del self.children[child.part]
+            for socket in self._run_dir.glob(f"w{child.part.removeprefix('worker:')}.*"):
+                socket.unlink(missing_ok=True)  # readers of stores would wait for it
             self.workers.on_retired(child)
 
     def _on_project_ended(self, ended: m.ProjectEnded) -> None:

@@ -119,6 +119,9 @@ class WorkerActor(NodeActor):
         self._core = WorkerCore(journal, self.post)
         self._journal = journal
         self._server = FrameServer(path)
+        for old in start.run_dir.glob(f"w{name}.*"):
+            if old != path:  # of a worker that was killed; its journal is read now
+                old.unlink(missing_ok=True)
         self._runners = Runners(self._core, self._server)
         return damaged
 

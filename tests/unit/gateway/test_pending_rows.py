@@ -111,3 +111,20 @@ async def test_a_busy_worker_holds_a_reader_up_for_a_limited_time(
         assert not await flush_projects(tmp_path, [7], 0.01)
         with pytest.raises(UnavailableError, match="project 7 is busy"):
             await PendingRows(tmp_path).trace_state(7)
+
+
+async def test_a_reader_waits_until_the_next_worker_has_read_the_journal_of_one_that_died(
+    tmp_path: Path,
+) -> None:
+    dead = worker_socket(tmp_path, "0", 1)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(dead))  # a killed process leaves its socket
+    reading = asyncio.ensure_future(PendingRows(tmp_path).trace_state(7))
+    next_one = ScriptedWorker(worker_socket(tmp_path, "0", 2))
+    await next_one.start()
+    dead.unlink()
+    await asked(next_one, 1)
+    next_one.send((7, STATE))
+    assert await reading == STATE
+    next_one.die()
+    await asyncio.sleep(0)

@@ -94,7 +94,7 @@ def test_processes_that_are_killed_while_logs_are_delivered_lose_and_double_none
     def counted(least: int) -> None:
         until(lambda: world.counts()[0] >= least, f"{least} are counted")
 
-    for victim in (PART, "fb-p", "node", PART, "fb-p"):
+    for victim in (PART, "project", "node", PART, "project"):
         for _ in range(3):
             beacon.call("many", total, 100)
             total += 100

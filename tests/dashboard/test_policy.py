@@ -24,8 +24,9 @@ def test_a_first_page_is_small(node: RunningNode, signed_in: Open) -> None:
     seen.page.get_by_role("heading", name="Overview").wait_for()
     seen.page.locator(".chart canvas").nth(3).wait_for()
     sizes = seen.page.evaluate(
-        "performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))"
-        ".map((entry) => entry.encodedBodySize)"
-    )
-    assert len(sizes) <= 30, len(sizes)
-    assert sum(sizes) <= 120_000
+        "Object.fromEntries(performance.getEntriesByType('resource')"
+        ".concat(performance.getEntriesByType('navigation'))"
+        ".map((entry) => [entry.name, entry.encodedBodySize]))"
+    )  # by address: on a slow machine something is already asked for again
+    assert len(sizes) <= 30, list(sizes)
+    assert sum(sizes.values()) <= 120_000

@@ -36,8 +36,8 @@ from fieldbrook.storage.journal.segments import (
 from fieldbrook.storage.lmdb.environment import store_error, store_errors
 from fieldbrook.system.fsync import sync_folder
 
-SEGMENT_BYTES = 16 << 20
-SEGMENTS = 8
+SEGMENT_BYTES = 4 << 20
+SEGMENTS = 32
 _AT_LEAST = 2  # files: two can take turns on a disk that is full
 
 

@@ -158,7 +158,8 @@ def test_the_commands_that_run_a_node_have_an_option_for_every_setting_but_secre
     for command in (main.cli.commands["up"], main.cli.commands["node"]):
         command.get_params(click.Context(command))
         names = {option.name for option in command.params}
-        assert names == {"config", *settings.Settings.model_fields, *settings.RENAMED} - secrets
+        old = {*settings.RENAMED, *settings.REMOVED}
+        assert names == {"config", *settings.Settings.model_fields, *old} - secrets
 
 
 def test_an_options_help_states_the_default_that_holds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,10 +232,14 @@ class Supervisor(NodeActor):
         child = self.children.get(ready.part)
         if child is None or child.generation != ready.generation:
             return
-        child.pid, child.path = ready.pid, ready.path
+        pid: int | None = ready.pid
+        path = ready.path
         if child.is_project:
-            worker = self.children[child.worker]
-            child.pid, child.path = worker.pid, worker.path
+            worker = self.children.get(child.worker)
+            if worker is None or worker.state != UP or child.state not in (STARTING, RETIRING):
+                return  # its worker has died since
+            pid, path = worker.pid, worker.path
+        child.pid, child.path = pid, path
         child.enter(UP)
         self.child_metrics.add_ready(child)
         child.heard = child.since

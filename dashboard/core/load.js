@@ -2,7 +2,7 @@
 /** Loading what a page shows, and running what a button does. */
 import { useCallback, useEffect, useRef, useState } from '../vendor/preact.js';
 import { online } from './node_state.js';
-import { say } from '../parts/toast.js';
+import { say } from '../parts/basics.js';
 
 /**
  * @template [T=any]

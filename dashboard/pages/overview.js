@@ -1,15 +1,14 @@
 // @ts-check
 /** The overview: is the node well, and since when not? */
 import { html, useComputed, useEffect, useState } from '../vendor/preact.js';
-import { get } from '../core/api.js';
-import { attempt, useLoad } from '../core/load.js';
+import { attempt } from '../core/load.js';
 import { count, duration, rate, size } from '../core/format.js';
 import { filter, query, to } from '../core/route.js';
 import { RANGES, columns, rates, recent, show } from '../core/series.js';
 import { isAdmin } from '../core/session.js';
+import { follow } from '../core/stream.js';
 import { Badge, Card, Empty, Heading, Lazily, Show, Table } from '../parts/basics.js';
 import { Chart, Sparkline } from '../parts/chart.js';
-import { FirstSteps } from '../parts/first_steps.js';
 import * as words from '../words/en/overview.js';
 
 const MEMORY = ['memoryGateways', 'memoryProjects', 'memoryRest'];
@@ -54,13 +53,14 @@ export function Page({ projects }) {
     set(range);
     return () => end.abort();
   }, [range]);
-  const health = useLoad((signal) => (isAdmin() ? get('/health', {}, { signal }) : Promise.resolve(null)), [], 5000);
-  const troubles = health.data?.data ?? [];
+  const [health, know] = useState(/** @type {Api.HealthReply | null} */ (null));
+  useEffect(() => (isAdmin() ? follow({ topic: 'health', on: know }) : undefined), []);
+  const troubles = health?.data ?? [];
   const byRate = (projects.data?.data ?? []).toSorted((a, b) => (rates.value[b.projectName]?.events ?? 0) - (rates.value[a.projectName]?.events ?? 0));
   return html`<div class="page"><${Heading} title=${words.title} text=${isAdmin() ? words.text : words.own}>
-      ${health.data && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}</${Badge}>`}<${Ranges} range=${range} /></${Heading}>
+      ${health && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}</${Badge}>`}<${Ranges} range=${range} /></${Heading}>
     ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Lazily} load=${() => import('../parts/troubles.js')} part="Troubles" list=${troubles} /></${Card}>`}
-    ${projects.data && html`<${FirstSteps} projects=${projects.data.data} />`}
+    ${projects.data && projects.data.data.length < 2 && html`<${Lazily} load=${() => import('../parts/first_steps.js')} part="FirstSteps" projects=${projects.data.data} />`}
     <${Tiles} /><${Charts} />
     <${Card} title=${words.projects}><${Show} of=${projects}>${() => (byRate.length ? html`<${Projects} list=${byRate} />` : html`<${Empty} title=${words.projects} icon="box"><a class="button primary" href="/projects?new=1">${words.newProject}</a></${Empty}>`)}</${Show}></${Card}></div>`;
 }

@@ -7,11 +7,10 @@ import { useLoad } from '../core/load.js';
 import { filter, go, query, to } from '../core/route.js';
 import { rates } from '../core/series.js';
 import { isAdmin, session } from '../core/session.js';
-import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table, typed } from '../parts/basics.js';
+import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table, say, typed } from '../parts/basics.js';
 import { AsCommand } from '../parts/code.js';
 import { Dialog } from '../parts/dialog.js';
 import { Field, Form, Text } from '../parts/form.js';
-import { say } from '../parts/toast.js';
 import * as words from '../words/en/projects.js';
 import { actions } from '../words/en/common.js';
 

@@ -1,6 +1,6 @@
 // @ts-check
 /** Small parts: icons, badges, buttons that copy, and what a list shows when it has no rows. */
-import { html, useEffect, useState } from '../vendor/preact.js';
+import { html, signal, useEffect, useState } from '../vendor/preact.js';
 import * as words from '../words/en/common.js';
 import { Unreachable } from '../core/api.js';
 import { ago, moment, utc } from '../core/format.js';
@@ -132,6 +132,20 @@ export function style(name) {
   document.head.append(link);
   return loaded;
 }
+
+const TOASTS = 4; // shown at once
+/** @type {import('../vendor/preact.js').Signal<{id: number, text: string, kind: string}[]>} */
+const toasts = signal([]);
+let lastToast = 0;
+
+/** Show a short message in the corner. @param {string} text @param {'ok' | 'bad'} [kind] failures stay longer */
+export function say(text, kind = 'ok') {
+  const id = ++lastToast;
+  toasts.value = [...toasts.value, { id, text, kind }].slice(-TOASTS);
+  setTimeout(() => (toasts.value = toasts.value.filter((one) => one.id !== id)), kind === 'bad' ? 8000 : 3000);
+}
+
+export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">${toasts.value.map(({ id, text, kind }) => html`<div key=${id} class=${`toast ${kind}`}>${text}</div>`)}</div>`;
 
 /**
  * @param {{load: () => Promise<any>, part: string, [name: string]: any}} p

@@ -6,13 +6,13 @@ import { recent } from '../core/series.js';
 import { Badge } from './basics.js';
 import * as words from '../words/en/overview.js';
 
-/** @param {{projects: any[]}} p as `GET /project/detail_list` answers them */
+/** @param {{projects: any[]}} p none or one, as `GET /project/detail_list` answers them */
 export function FirstSteps({ projects }) {
   const [project] = projects;
   const name = project?.projectName;
   const hasApplet = projects.some((one) => one.applets?.length);
   const hasEvents = recent.value.t.some((_, i) => (recent.value.events?.[i] ?? 0) > 0);
-  if (projects.length > 1 || (hasApplet && (hasEvents || projects.length > 1))) return null;
+  if (hasApplet && hasEvents) return null;
   const steps = [
     { done: !!project, text: words.steps.project, href: '/projects?new=1' },
     { done: hasApplet, text: words.steps.applet, href: name && to('projects', name, 'applets') },

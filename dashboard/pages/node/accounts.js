@@ -6,11 +6,10 @@ import { useLoad } from '../../core/load.js';
 import { count, day, quoted } from '../../core/format.js';
 import { filter, go, query, to } from '../../core/route.js';
 import { session } from '../../core/session.js';
-import { Badge, Card, Empty, Heading, Icon, Show, Table, typed } from '../../parts/basics.js';
+import { Badge, Card, Empty, Heading, Icon, Show, Table, say, typed } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Field, Form, Text } from '../../parts/form.js';
-import { say } from '../../parts/toast.js';
 import * as words from '../../words/en/accounts.js';
 import { Account } from './accounts/one.js';
 

@@ -5,11 +5,10 @@ import { get, put, remove } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { quoted, readable, size, base64 } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Copy, Empty, Icon, Show, Table, typed } from '../../parts/basics.js';
+import { Badge, Card, Copy, Empty, Icon, Show, Table, say, typed } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Confirm, Field, Form, Text } from '../../parts/form.js';
-import { say } from '../../parts/toast.js';
 import * as words from '../../words/en/data.js';
 
 const PAGE = 100;

@@ -5,11 +5,10 @@ import { get, post, remove } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { count, quoted, readable, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table } from '../../parts/basics.js';
+import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table, say } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Confirm } from '../../parts/form.js';
-import { say } from '../../parts/toast.js';
 import * as words from '../../words/en/letters.js';
 
 const PAGE = 100;
@@ -55,7 +54,7 @@ async function discardAll(project, filters) {
 function Letter({ project, letter, onClose }) {
   const loaded = useLoad((signal) => get(`/dead_letter/${segment(project)}/${letter.letterID}`, {}, { signal }), [letter.letterID]);
   return html`<${Dialog} side title=${words.letter} onClose=${onClose}><p class="error">${letter.reason}</p>
-    <dl class="facts"><dt>${words.columns.event}</dt><dd><a href=${to('projects', project, 'events', letter.eventID)}>${letter.eventID}</a></dd><dt>${words.columns.type}</dt><dd>${letter.eventType}</dd>
+    <dl class="pairs"><dt>${words.columns.event}</dt><dd><a href=${to('projects', project, 'events', letter.eventID)}>${letter.eventID}</a></dd><dt>${words.columns.type}</dt><dd>${letter.eventType}</dd>
       <dt>${words.handler}</dt><dd>${letter.appletName}.${letter.handler}${letter.appletVersion ? ` · ${words.version(letter.appletVersion)}` : ''}</dd><dt>${words.received}</dt><dd><${Ago} at=${letter.receivedAt} /></dd><dt>${words.columns.failed}</dt><dd><${Ago} at=${letter.failedAt} /></dd><dt>${words.attempts}</dt><dd>${letter.attempts}</dd></dl>
     <h3>${words.payload}</h3><${Show} of=${loaded}>${(/** @type {any} */ { payload }) => {
       const { kind, text } = readable(payload);

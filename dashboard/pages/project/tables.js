@@ -5,11 +5,10 @@ import { get, post } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { count, duration, quoted } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Empty, Icon, Show, typed } from '../../parts/basics.js';
+import { Badge, Card, Empty, Icon, Show, say, typed } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Field, Form } from '../../parts/form.js';
-import { say } from '../../parts/toast.js';
 import * as words from '../../words/en/data.js';
 
 const PAGE = 100;

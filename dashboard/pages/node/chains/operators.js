@@ -5,11 +5,10 @@ import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { isAdmin } from '../../../core/session.js';
-import { Ago, Badge, Card, Copy, Icon, Mark, Show, Table, typed } from '../../../parts/basics.js';
+import { Ago, Badge, Card, Copy, Icon, Mark, Show, Table, say, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/chains.js';
 import * as common from '../../../words/en/common.js';
 

@@ -5,11 +5,10 @@ import { get, post, put } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { day } from '../../../core/format.js';
 import { keep, session, sessionOf } from '../../../core/session.js';
-import { Badge, Card, Copy, Icon, Show } from '../../../parts/basics.js';
+import { Badge, Card, Copy, Icon, Show, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/keys.js';
 import { Quotas } from '../accounts/quotas.js';
 

@@ -3,11 +3,10 @@
 import { html, useState } from '../../../vendor/preact.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Badge, Icon, Mark, Problem, typed, Waiting } from '../../../parts/basics.js';
+import { Badge, Icon, Mark, Problem, Waiting, say, typed } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import { Isolation, isolationOf } from './isolation.js';
 import { changeApplet, createApplet, inspect, stem } from './modules.js';
 import * as words from '../../../words/en/applets.js';

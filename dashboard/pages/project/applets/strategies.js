@@ -5,11 +5,10 @@ import { get, post, put, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
-import { Badge, Icon, Mark, Table } from '../../../parts/basics.js';
+import { Badge, Icon, Mark, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/applets.js';
 import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
 

@@ -5,11 +5,10 @@ import { get, put } from '../../../core/api.js';
 import { download } from '../../../core/download.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Ago, Badge, Icon, Mark, Show, Table } from '../../../parts/basics.js';
+import { Ago, Badge, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/applets.js';
 import { actions } from '../../../words/en/common.js';
 

@@ -6,8 +6,7 @@ import { quoted } from '../../../core/format.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
-import { typed } from '../../../parts/basics.js';
+import { say, typed } from '../../../parts/basics.js';
 import * as words from '../../../words/en/publishers.js';
 import { save } from '../../../words/en/common.js';
 

@@ -2,9 +2,8 @@
 /** What a project is: its ids, its description, whether it takes events without a token, and where it runs. */
 import { html, useState } from '../../../vendor/preact.js';
 import { post, put, remove } from '../../../core/api.js';
-import { Ago, Badge, Card, Copy } from '../../../parts/basics.js';
+import { Ago, Badge, Card, Copy, say } from '../../../parts/basics.js';
 import { Confirm, Field, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/project_settings.js';
 import { save } from '../../../words/en/common.js';
 

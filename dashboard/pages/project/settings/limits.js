@@ -5,10 +5,9 @@ import { get, post, put, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { count } from '../../../core/format.js';
 import { isAdmin } from '../../../core/session.js';
-import { Ago, Card, Icon, Mark, Show, Table } from '../../../parts/basics.js';
+import { Ago, Card, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/limits.js';
 import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
 

@@ -4,10 +4,9 @@ import { html, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
-import { Card, Copy, Show, typed } from '../../../parts/basics.js';
+import { Card, Copy, Show, say, typed } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Field, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/project_settings.js';
 import { save } from '../../../words/en/common.js';
 

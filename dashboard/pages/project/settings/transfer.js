@@ -5,10 +5,9 @@ import { post, remove } from '../../../core/api.js';
 import { download } from '../../../core/download.js';
 import { quoted } from '../../../core/format.js';
 import { go } from '../../../core/route.js';
-import { Card, Icon } from '../../../parts/basics.js';
+import { Card, Icon, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Confirm, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/project_settings.js';
 
 /** @param {{name: string}} p */

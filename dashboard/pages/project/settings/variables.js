@@ -2,9 +2,8 @@
 /** Environment variables of a project's handlers. */
 import { html, useState } from '../../../vendor/preact.js';
 import { post } from '../../../core/api.js';
-import { Card, Icon, Mark } from '../../../parts/basics.js';
+import { Card, Icon, Mark, say } from '../../../parts/basics.js';
 import { Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/project_settings.js';
 
 /** The pairs in the fields of the form, in their order. @param {Record<string, any>} form @returns {[string, string][]} */

@@ -7,11 +7,10 @@ import { count, quoted } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
 import { isAdmin } from '../../../core/session.js';
 import { amount } from '../../../core/units.js';
-import { Ago, Badge, Copy, Show, Table } from '../../../parts/basics.js';
+import { Ago, Badge, Copy, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/transactions.js';
 
 const EVERY_MS = 4000;

@@ -4,11 +4,10 @@ import { html, useState } from '../../../vendor/preact.js';
 import { post } from '../../../core/api.js';
 import { quoted } from '../../../core/format.js';
 import { amount } from '../../../core/units.js';
-import { Card } from '../../../parts/basics.js';
+import { Card, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/transactions.js';
 
 /** @param {{name: string, limit: string | null, onClose: () => void, again: () => void}} p */

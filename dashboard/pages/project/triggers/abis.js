@@ -4,12 +4,11 @@ import { html, useRef, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Ago, Card, Empty, Icon, Mark, Problem, Show, Table } from '../../../parts/basics.js';
+import { Ago, Card, Empty, Icon, Mark, Problem, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
 import { Confirm, Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
 

@@ -4,11 +4,10 @@ import { html, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { day, moment, quoted, utc } from '../../../core/format.js';
-import { Ago, Card, Empty, Icon, Mark, Show, Table } from '../../../parts/basics.js';
+import { Ago, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
 import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
 

@@ -6,7 +6,7 @@ import { quoted } from '../../../core/format.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form } from '../../../parts/form.js';
-import { say } from '../../../parts/toast.js';
+import { say } from '../../../parts/basics.js';
 import { pathOf, whatOf } from './monitors.js';
 import * as words from '../../../words/en/triggers.js';
 

@@ -1,0 +1,264 @@
+"""Packets to bytes, of both versions and for both sides.
+
+Source: MQTT 3.1.1 and MQTT 5.0, section 3.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from fieldbrook.gateway.mqtt.protocol import framing
+from fieldbrook.gateway.mqtt.protocol.fields import MAX_FIELD_BYTES, binary, string, varint
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    VERSION_5,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Place, write_properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, connack_311
+
+PINGRESP = b"\xd0\x00"
+"""The only bytes of a PINGRESP."""
+
+
+def encode(version: int, packet: Packet) -> bytes:
+    """Write a packet. Over 3.1.1 everything that only MQTT 5 knows is left out.
+
+    Args:
+        version: 4 for 3.1.1, 5 for 5.0; a CONNECT is written in its own version.
+
+    Raises:
+        ValueError: a value does not fit into its field, a property is not allowed in this packet,
+            or an AUTH is written for 3.1.1.
+    """
+    five = version == VERSION_5
+    match packet:
+        case Publish():
+            return _publish(five, packet)
+        case PubAck():
+            return _acknowledgement(five, framing.PUBACK, packet, Place.PUBACK)
+        case PubRec():
+            return _acknowledgement(five, framing.PUBREC, packet, Place.PUBREC)
+        case PubRel():
+            return _acknowledgement(five, framing.PUBREL, packet, Place.PUBREL)
+        case PubComp():
+            return _acknowledgement(five, framing.PUBCOMP, packet, Place.PUBCOMP)
+        case SubAck(packet_id, codes, properties):
+            head = packet_id.to_bytes(2)
+            if five:
+                return _packet(
+                    framing.SUBACK, head, write_properties(properties, Place.SUBACK), bytes(codes)
+                )
+            return _packet(framing.SUBACK, head, bytes(min(code, FAILURE) for code in codes))
+        case UnsubAck(packet_id, codes, properties):
+            head = packet_id.to_bytes(2)
+            if five:
+                return _packet(
+                    framing.UNSUBACK,
+                    head,
+                    write_properties(properties, Place.UNSUBACK),
+                    bytes(codes),
+                )
+            return _packet(framing.UNSUBACK, head)
+        case Subscribe():
+            return _subscribe(five, packet)
+        case Unsubscribe(packet_id, filters, properties):
+            return _packet(
+                framing.UNSUBSCRIBE,
+                packet_id.to_bytes(2),
+                write_properties(properties, Place.UNSUBSCRIBE) if five else b"",
+                *map(string, filters),
+            )
+        case Connect():
+            return _connect(packet)
+        case ConnAck(session_present, code, properties):
+            flags = session_present.to_bytes(1)
+            if five:
+                return _packet(
+                    framing.CONNACK,
+                    flags,
+                    code.to_bytes(1),
+                    write_properties(properties, Place.CONNACK),
+                )
+            return _packet(framing.CONNACK, flags, connack_311(code).to_bytes(1))
+        case PingReq():
+            return b"\xc0\x00"
+        case PingResp():
+            return PINGRESP
+        case Disconnect(code, properties):
+            if not five or (not code and properties is NO_PROPERTIES):
+                return b"\xe0\x00"
+            return _packet(
+                framing.DISCONNECT,
+                code.to_bytes(1),
+                write_properties(properties, Place.DISCONNECT),
+            )
+        case Auth(code, properties):
+            if not five:
+                raise ValueError("3.1.1 has no AUTH")
+            if not code and properties is NO_PROPERTIES:
+                return b"\xf0\x00"
+            return _packet(framing.AUTH, code.to_bytes(1), write_properties(properties, Place.AUTH))
+        case _:
+            assert_never(packet)
+
+
+def puback(packet_id: int) -> bytes:
+    """The PUBACK of a success, the same in both versions."""
+    return (0x4002_0000 | packet_id).to_bytes(4)
+
+
+def pubrec(packet_id: int) -> bytes:
+    """The PUBREC of a success, the same in both versions."""
+    return (0x5002_0000 | packet_id).to_bytes(4)
+
+
+def pubrel(packet_id: int) -> bytes:
+    """The PUBREL of a success, the same in both versions."""
+    return (0x6202_0000 | packet_id).to_bytes(4)
+
+
+def pubcomp(packet_id: int) -> bytes:
+    """The PUBCOMP of a success, the same in both versions."""
+    return (0x7002_0000 | packet_id).to_bytes(4)
+
+
+def publish_311(
+    topic_utf8: bytes, payload: bytes, qos: int, packet_id: int, dup: bool, retain: bool
+) -> bytes:
+    """A PUBLISH of 3.1.1. `packet_id` counts for QoS 1 and 2.
+
+    Raises:
+        ValueError: the topic is longer than 65,535 bytes, or the packet than 256 MiB.
+    """
+    return _publish_bytes(topic_utf8, b"", payload, qos, packet_id, dup, retain)
+
+
+def publish_5(
+    topic_utf8: bytes,
+    payload: bytes,
+    qos: int,
+    packet_id: int,
+    dup: bool,
+    retain: bool,
+    properties: bytes = b"\0",
+) -> bytes:
+    """A PUBLISH of MQTT 5, whose properties were written with `write_properties`.
+
+    Raises:
+        ValueError: as for `publish_311`.
+    """
+    return _publish_bytes(topic_utf8, properties, payload, qos, packet_id, dup, retain)
+
+
+def _publish_bytes(
+    topic: bytes,
+    properties: bytes,
+    payload: bytes,
+    qos: int,
+    packet_id: int,
+    dup: bool,
+    retain: bool,
+) -> bytes:
+    first = framing.PUBLISH | dup << 3 | qos << 1 | retain
+    size = len(topic)
+    if size > MAX_FIELD_BYTES:
+        raise ValueError("the topic is longer than 65,535 bytes")
+    length = 2 + size + len(properties) + len(payload)
+    if qos:
+        length += 2
+        properties = packet_id.to_bytes(2) + properties
+    if length < 0x80:
+        head = (first << 24 | length << 16 | size).to_bytes(4)
+    else:
+        head = first.to_bytes(1) + varint(length) + size.to_bytes(2)
+    return b"".join((head, topic, properties, payload))
+
+
+def _packet(first: int, *parts: bytes) -> bytes:
+    return b"".join((first.to_bytes(1), varint(sum(map(len, parts))), *parts))
+
+
+def _publish(five: bool, packet: Publish) -> bytes:
+    return _publish_bytes(
+        packet.topic.encode(),
+        write_properties(packet.properties, Place.PUBLISH) if five else b"",
+        packet.payload,
+        packet.qos,
+        packet.packet_id,
+        packet.dup,
+        packet.retain,
+    )
+
+
+def _acknowledgement(
+    five: bool, first: int, packet: PubAck | PubRec | PubRel | PubComp, place: Place
+) -> bytes:
+    packet_id = packet.packet_id.to_bytes(2)
+    if not five or (not packet.code and packet.properties is NO_PROPERTIES):
+        return _packet(first, packet_id)
+    code = packet.code.to_bytes(1)
+    if packet.properties is NO_PROPERTIES:
+        return _packet(first, packet_id, code)
+    return _packet(first, packet_id, code, write_properties(packet.properties, place))
+
+
+def _subscribe(five: bool, packet: Subscribe) -> bytes:
+    parts = [packet.packet_id.to_bytes(2)]
+    if five:
+        parts.append(write_properties(packet.properties, Place.SUBSCRIBE))
+    for subscription in packet.subscriptions:
+        parts.append(string(subscription.filter))
+        parts.append((_options(subscription) if five else subscription.qos).to_bytes(1))
+    return _packet(framing.SUBSCRIBE, *parts)
+
+
+def _options(subscription: Subscription) -> int:
+    return (
+        subscription.qos
+        | subscription.no_local << 2
+        | subscription.retain_as_published << 3
+        | subscription.retain_handling << 4
+    )
+
+
+def _connect(packet: Connect) -> bytes:
+    five = packet.version == VERSION_5
+    flags = packet.clean_start << 1
+    payload = [string(packet.client_id)]
+    will = packet.will
+    if will is not None:
+        flags |= 0x04 | will.qos << 3 | will.retain << 5
+        if five:
+            payload.append(write_properties(will.properties, Place.WILL))
+        payload += [string(will.topic), binary(will.payload)]
+    if packet.username is not None:
+        flags |= 0x80
+        payload.append(string(packet.username))
+    if packet.password is not None:
+        flags |= 0x40
+        payload.append(binary(packet.password))
+    return _packet(
+        framing.CONNECT,
+        string("MQTT"),
+        packet.version.to_bytes(1),
+        flags.to_bytes(1),
+        packet.keep_alive_s.to_bytes(2),
+        write_properties(packet.properties, Place.CONNECT) if five else b"",
+        *payload,
+    )

@@ -1,0 +1,208 @@
+"""The packets of MQTT 3.1.1 and 5.0 as values.
+
+Fields that only one version has are at their defaults in the other. Durations are in seconds.
+
+Source: MQTT 3.1.1 and MQTT 5.0, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+
+VERSION_311 = 4
+VERSION_5 = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """The message that the server publishes when the connection ends without a DISCONNECT."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """A client introduces itself. `clean_start` is 3.1.1's clean session."""
+
+    version: int
+    client_id: str
+    clean_start: bool = True
+    keep_alive_s: int = 0
+    username: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+    will: Will | None = None
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class ConnAck:
+    """The answer to a CONNECT. Over 3.1.1 `code` travels as one of six return codes."""
+
+    session_present: bool = False
+    code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A message. `packet_id` is 0 for QoS 0; `topic` may be empty where a topic alias is set."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    packet_id: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class PubAck:
+    """The answer to a PUBLISH of QoS 1."""
+
+    packet_id: int
+    code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class PubRec:
+    """The answer to a PUBLISH of QoS 2: it was received."""
+
+    packet_id: int
+    code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class PubRel:
+    """The sender of a QoS 2 message releases its packet identifier."""
+
+    packet_id: int
+    code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class PubComp:
+    """The end of a QoS 2 delivery."""
+
+    packet_id: int
+    code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One filter of a SUBSCRIBE. Over 3.1.1 there is only the QoS.
+
+    `retain_handling`: 0 sends retained messages, 1 only if the subscription is new, 2 never.
+    """
+
+    filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """A client subscribes to one or more filters."""
+
+    packet_id: int
+    subscriptions: tuple[Subscription, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class SubAck:
+    """The answer to a SUBSCRIBE: for each filter the granted QoS, or a reason code from 0x80."""
+
+    packet_id: int
+    codes: tuple[int, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """A client ends subscriptions."""
+
+    packet_id: int
+    filters: tuple[str, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubAck:
+    """The answer to an UNSUBSCRIBE: a reason code for each filter. 3.1.1 has no codes."""
+
+    packet_id: int
+    codes: tuple[int, ...] = ()
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class PingReq:
+    """A client says that it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingResp:
+    """The answer to a PINGREQ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """The last packet of a connection. 3.1.1 has it from clients only, and without a code."""
+
+    code: ReasonCode = ReasonCode.NORMAL_DISCONNECTION
+    properties: Properties = NO_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """A step of an extended authentication; MQTT 5 only."""
+
+    code: ReasonCode = ReasonCode.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+ClientPacket = (
+    Connect
+    | Publish
+    | PubAck
+    | PubRec
+    | PubRel
+    | PubComp
+    | Subscribe
+    | Unsubscribe
+    | PingReq
+    | Disconnect
+    | Auth
+)
+"""What a client may send."""
+
+ServerPacket = (
+    ConnAck
+    | Publish
+    | PubAck
+    | PubRec
+    | PubRel
+    | PubComp
+    | SubAck
+    | UnsubAck
+    | PingResp
+    | Disconnect
+    | Auth
+)
+"""What a server may send."""
+
+Packet = ClientPacket | ServerPacket

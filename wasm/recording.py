@@ -272,9 +272,11 @@ class _Capabilities(Capabilities):
             )
         return answer
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         return self._recorder.timed(
-            abi.WS_CALL_CONTRACT.name, request, lambda: self._below.call_contract(chain_id, request)
+            abi.WS_CALL_CONTRACT.name,
+            request,
+            lambda: self._below.call_contract(run, chain_id, request),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -98,7 +99,7 @@ class Capabilities:
         """
         return None
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         """Call a contract without a transaction and return the contract's result."""
         raise EffectRefusedError(_no_chain(chain_id))
 
@@ -109,6 +110,13 @@ def _no_chain(chain_id: int | None) -> str:
 
 class EffectRefusedError(Exception):
     """The project does not allow or cannot carry out an effect; the text gives the reason."""
+
+
+class NotInBatchError(Exception):
+    """A host function has to wait, and would hold up the other events of the batch.
+
+    The event leaves the batch and runs in an instance of its own.
+    """
 
 
 _NO_CAPABILITIES = Capabilities()
@@ -150,11 +158,14 @@ class Run:
             commits or rolls back the run's statements.
         origin: identifies the event and the strategy under way, in a form that only
             `capabilities` interprets.
+        ends_at: the run's deadline, in seconds of the monotonic clock; 0 in a batch, where
+            nothing may wait (see `NotInBatchError`). The host sets it.
     """
 
     __slots__ = (
         "capabilities",
         "effects",
+        "ends_at",
         "env",
         "event_type",
         "logs",
@@ -182,6 +193,7 @@ class Run:
         self.capabilities = capabilities
         self.sql = sql
         self.origin = origin
+        self.ends_at = math.inf
         self.writes: dict[bytes, bytes] = {}
         self.effects: list[Effect] = []
         self.logs: list[tuple[int, str, str]] = []

@@ -87,7 +87,7 @@ class DryCapabilities(ProjectCapabilities):
         """See `Capabilities.send_transaction`."""
         return self._transaction(chain_named(self._names, chain_id, self._default), request)
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> NoReturn:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> NoReturn:
         """Refuse the call: the process of a chain answers projects only."""
         chain_named(self._names, chain_id, self._default)
         raise EffectRefusedError("a dry run calls no contracts")

@@ -109,11 +109,11 @@ class ProjectCapabilities(Capabilities):
         self._check_outbox()
         return self._chains.prepare(run, chain, operator, request)
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         """See `Capabilities.call_contract`."""
         if self._chains is None:
-            return super().call_contract(chain_id, request)
-        return self._chains.call(self._chains.named(chain_id), request)
+            return super().call_contract(run, chain_id, request)
+        return self._chains.call(run, self._chains.named(chain_id), request)
 
     def api_transaction(
         self, run: Run, method: str, url: str, event_type: str, request: bytes

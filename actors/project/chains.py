@@ -20,9 +20,8 @@ from fieldbrook.actors.wire import FrameReader, WireEvent, frame, name_of, pack,
 from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.project.deduplication import digest_of
-from fieldbrook.wasm.run import EffectRefusedError, Run, Transaction
+from fieldbrook.wasm.run import EffectRefusedError, NotInBatchError, Run, Transaction
 
-ANSWER_LIMIT_S = 2.0
 TX_EVENT = "TX_RESULT"
 """The type of the event that reports the outcome of a transaction of `ws_send_tx`."""
 
@@ -35,11 +34,15 @@ outbox holds for the chain, and the keys of those that the current batch holds. 
 for the same with a frame `{HELLO: part}` to the project."""
 PREPARE, CALL, SETTLED = "prepare", "call", "settled"
 """Further frames: a transaction to prepare, a contract to call, the keys that a batch committed.
-The first two have a number. Their answer is `(number, True, result)`, `(number, False, reason)`,
-or `(number, None, reason)` when no endpoint answers."""
-NUMBER = "number"
+The first two have a number, and say how many seconds the project waits. Their answer is `(number,
+True, result)`, `(number, False, reason)`, or `(number, None, reason)` when no endpoint answers."""
+NUMBER, WITHIN_S = "number", "within_s"
 
 _READ_BYTES = 1 << 16
+_WAITED_PART = 0.9  # of what is left of a run's deadline; the rest is for the handler to react
+_MOST_WAITED_S = 60.0  # by a run without a deadline
+_CONNECT_AGAIN_S = 0.02
+_NOTICE_LIMIT_S = 2.0
 
 
 class ChainName(NamedTuple):
@@ -179,18 +182,18 @@ class ProjectChains:
             "api": api,
         }
         fault_points.hit("project.before_chain_request")
-        hash_, name, body = self._request(chain, question)
+        hash_, name, body = self._request(run, chain, question)
         fault_points.hit("project.chain_answer_received")
         self._open.setdefault(chain.part, {})[key] = run
         return Transaction(chain.part, key, hash_, name, body)
 
-    def call(self, chain: ChainName, request: bytes) -> bytes:
-        """Call a contract and return its result.
+    def call(self, run: Run, chain: ChainName, request: bytes) -> bytes:
+        """Call a contract for a run and return its result.
 
         Raises:
             EffectRefusedError: there is no result; the text has the reason.
         """
-        result: bytes = self._request(chain, {CALL: request})
+        result: bytes = self._request(run, chain, {CALL: request})
         return result
 
     def settle(self, committed: Mapping[str, list[bytes]] | None) -> None:
@@ -235,7 +238,11 @@ class ProjectChains:
                 held.append(key)
         return held
 
-    def _request(self, chain: ChainName, question: dict[str, Any]) -> Any:
+    def _request(self, run: Run, chain: ChainName, question: dict[str, Any]) -> Any:
+        """Ask a chain's process, and wait for it within the run's deadline."""
+        if not run.ends_at:
+            raise NotInBatchError
+        within_s = min(_MOST_WAITED_S, _WAITED_PART * (run.ends_at - time.monotonic()))
         connection = self._connections.get(chain.part)
         if connection is None:
             path = chain_socket(self._run_dir, chain.part)
@@ -243,14 +250,15 @@ class ProjectChains:
                 path, lambda: self.hello(chain.part)
             )
         try:
-            good, result = connection.request(question)
+            good, result = connection.request(question, within_s)
         except TimeoutError:
+            answers = "does not answer" if connection.is_open else "cannot be reached"
             connection.close()
-            reason = f"chain {chain.name} does not answer within {ANSWER_LIMIT_S:g} s"
+            reason = f"chain {chain.name} {answers} within {max(0.0, within_s):.1f} s"
             raise EffectRefusedError(reason) from None
-        except (OSError, EOFError, ValueError):
+        except ValueError:
             connection.close()
-            raise EffectRefusedError(f"chain {chain.name} cannot be reached now") from None
+            raise EffectRefusedError(f"chain {chain.name} cannot be understood") from None
         except NodeError as error:
             connection.close()
             raise EffectRefusedError(f"chain {chain.name}: {error}") from error
@@ -269,38 +277,44 @@ class _ChainConnection:
         self._reader = FrameReader()
         self._number = 0
 
-    def request(self, question: dict[str, Any]) -> tuple[bool | None, Any]:
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._socket is not None
+
+    def request(self, question: dict[str, Any], within_s: float) -> tuple[bool | None, Any]:
         """Send a question and return its answer.
 
+        While the chain's process is down, wait for its successor and ask that one. It gives the
+        same answer, because a question has a key.
+
         Raises:
-            TimeoutError: no answer came within `ANSWER_LIMIT_S`.
-            OSError, EOFError, ValueError: the connection failed or the answer is malformed.
+            TimeoutError: no answer came within `within_s`.
+            ValueError: the answer is malformed.
+            StoreError: the hello could not be made.
         """
-        ends_at = time.monotonic() + ANSWER_LIMIT_S
+        ends_at = time.monotonic() + within_s
         self._number += 1
-        data = frame(pack({**question, NUMBER: self._number}))
-        fresh = self._socket is None
-        try:
-            connection = self._connected(ends_at)
-            connection.sendall(data)
-            return self._answer(connection, ends_at)
-        except TimeoutError:
-            raise
-        except (OSError, EOFError):
-            if fresh:
+        pause_s = 0.0
+        while True:
+            try:
+                connection = self._connected(ends_at)
+                asked = {**question, NUMBER: self._number, WITHIN_S: _left(ends_at)}
+                connection.sendall(frame(pack(asked)))
+                return self._answer(connection, ends_at)
+            except TimeoutError:
                 raise
-        # The process behind an old connection has died; its successor may be running already.
-        self.close()
-        connection = self._connected(ends_at)
-        connection.sendall(data)
-        return self._answer(connection, ends_at)
+            except (OSError, EOFError):
+                self.close()
+            time.sleep(min(pause_s, _left(ends_at)))
+            pause_s = _CONNECT_AGAIN_S
 
     def notify(self, news: dict[str, Any]) -> None:
         """Send news if there is a connection; the hello of a new connection contains them."""
         if self._socket is None:
             return
         try:
-            self._socket.settimeout(ANSWER_LIMIT_S)
+            self._socket.settimeout(_NOTICE_LIMIT_S)
             self._socket.sendall(frame(pack(news)))
         except OSError:
             self.close()

@@ -35,11 +35,8 @@ log = logging.getLogger(__name__)
 CALL_LIMIT_S = 10.0
 PROBE_S = 60.0
 _PATIENCE_S = 30.0  # of a request that no handler waits for
-_PAUSE_WAITED_S = 2.0  # longer pauses of all endpoints are not waited for
 _CONFIRMATIONS = 4  # attempts
 _SHOWN_CHARACTERS = 300
-_LEAST_LIMIT_S, _LEAST_URGENT_LIMIT_S = 2.0, 0.7
-_MEDIANS = 4  # how many times its median an endpoint may take while another one is there
 
 
 class ChainClient:

@@ -165,12 +165,14 @@ class Endpoints:
     def limit_s(self, endpoint: Endpoint, left_s: float, *, urgent: bool, alone: bool) -> float:
         """Return how long an endpoint may take for a request.
 
-        An endpoint that is `alone` gets all the time; otherwise it gets a few times what it
-        usually takes, so that another one can be asked.
+        An endpoint that is `alone` gets all the time. Otherwise it gets a few times what it
+        usually takes, and of what a handler waits at most half, so that another one can be asked.
         """
         usual_s = _MEDIANS * endpoint.queue.latency_s
+        if urgent and (alone or not usual_s):
+            return left_s if alone else left_s / 2
         if urgent:
-            return left_s if alone else max(_LEAST_URGENT_LIMIT_S, min(usual_s, left_s / 2))
+            return max(_LEAST_URGENT_LIMIT_S, min(usual_s, left_s / 2))
         return self._limit_s if alone else min(self._limit_s, max(_LEAST_LIMIT_S, usual_s))
 
     def lags(self, endpoint: Endpoint) -> bool:

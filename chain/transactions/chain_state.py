@@ -11,7 +11,6 @@ from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.transaction import ContractCall, Market, gas_limit, revert_reason
 from fieldbrook.core.errors import ChainUnavailableError
 
-REQUEST_LIMIT_S = 1.6  # a project waits 2 s for the answer
 RESULT_LIMIT_BYTES = 4 << 20
 """Limit of the data that a contract call returns to a guest."""
 _MARKET_KEPT_S = 2.0
@@ -27,52 +26,59 @@ class Rpc(Protocol):
 
 
 class ChainState:
-    """Reads the state with short time limits, so that there is time to ask another endpoint.
+    """Reads the state for handlers and for transactions that are signed again.
 
-    Every method raises ChainUnavailableError if no endpoint gives a usable answer, and RpcError if
-    one refuses.
+    `within_s` is how long a handler waits for the answer; None means that nobody does. Every
+    method raises ChainUnavailableError if no endpoint gives a usable answer, and RpcError if one
+    refuses.
     """
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
         self._market: tuple[float, Market, int] | None = None
+        self._has_base_fee = True  # as far as is known
 
-    async def call(self, method: str, params: list[Any]) -> Any:
-        """Send any request."""
-        return await self._rpc.call(method, params, within_s=REQUEST_LIMIT_S)
-
-    async def nonce_count(self, address: str) -> int:
+    async def nonce_count(self, address: str, within_s: float | None = None) -> int:
         """Return how many nonces of an account are used, pending transactions included."""
-        return number(await self.call("eth_getTransactionCount", [address, "pending"]))
+        params = [address, "pending"]
+        return number(await self._rpc.call("eth_getTransactionCount", params, within_s=within_s))
 
-    async def balance(self, address: str) -> int:
+    async def balance(self, address: str, within_s: float | None = None) -> int:
         """Return the balance of an account in wei."""
-        return number(await self.call("eth_getBalance", [address, "latest"]))
+        params = [address, "latest"]
+        return number(await self._rpc.call("eth_getBalance", params, within_s=within_s))
 
-    async def gas(self, call: ContractCall, fields: Mapping[str, str]) -> int:
+    async def gas(
+        self, call: ContractCall, fields: Mapping[str, str], within_s: float | None = None
+    ) -> int:
         """Return the gas limit of a call: its own, or an estimate with a margin."""
         if call.gas:
             return call.gas
-        return gas_limit(number(await self.call("eth_estimateGas", [fields])))
+        estimate = await self._rpc.call("eth_estimateGas", [fields], within_s=within_s)
+        return gas_limit(number(estimate))
 
-    async def market(self) -> tuple[Market, int]:
+    async def market(self, within_s: float | None = None) -> tuple[Market, int]:
         """Return the chain's fees, at most `_MARKET_KEPT_S` old, and a block's gas limit."""
         now = asyncio.get_running_loop().time()
         if self._market is not None and now - self._market[0] < _MARKET_KEPT_S:
             return self._market[1], self._market[2]
-        block = await self.call("eth_getBlockByNumber", ["latest", False])
+        # Together, because a distant endpoint takes most of a second for each request.
+        asking = self._rpc.call("eth_getBlockByNumber", ["latest", False], within_s=within_s)
+        block, fee = await asyncio.gather(asking, self._fee(within_s))
         base = block.get("baseFeePerGas")
-        if base is None:
-            price = number(await self.call("eth_gasPrice", []))
-            market = Market(None, 0, price)
-        else:
-            market = Market(number(base), await self._priority_fee(), 0)
+        if (base is not None) is not self._has_base_fee:
+            self._has_base_fee = base is not None
+            fee = await self._fee(within_s)
+        market = Market(None, 0, fee) if base is None else Market(number(base), fee, 0)
         self._market = now, market, number(block["gasLimit"])
         return market, self._market[2]
 
-    async def _priority_fee(self) -> int:
+    async def _fee(self, within_s: float | None) -> int:
+        """Return the priority fee that the endpoint suggests; its gas price without base fees."""
+        if not self._has_base_fee:
+            return number(await self._rpc.call("eth_gasPrice", [], within_s=within_s))
         try:
-            return number(await self.call("eth_maxPriorityFeePerGas", []))
+            return number(await self._rpc.call("eth_maxPriorityFeePerGas", [], within_s=within_s))
         except RpcError:  # not every node supports the method
             return _PRIORITY_WEI
 

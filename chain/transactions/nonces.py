@@ -28,7 +28,6 @@ from fieldbrook.chain.transaction import (
     sign,
 )
 from fieldbrook.chain.transactions.chain_state import (
-    REQUEST_LIMIT_S,
     ChainState,
     Rpc,
     reason_of,
@@ -56,7 +55,10 @@ _DROPPED_KEPT = 1_024
 
 
 class TransactionRequest(NamedTuple):
-    """A project's request for a transaction; see `actors.project.chains`."""
+    """A project's request for a transaction; see `actors.project.chains`.
+
+    The project waits `within_s` seconds for the answer.
+    """
 
     key: bytes
     operator: str | None
@@ -64,6 +66,7 @@ class TransactionRequest(NamedTuple):
     event_id: str
     event_type: str
     api: bytes
+    within_s: float
 
 
 class _Account:
@@ -73,10 +76,23 @@ class _Account:
         self.open: dict[bytes, Transaction] = {}  # leases, in the order of their nonces
         self.dropped: dict[bytes, Transaction] = {}  # dropped leases that a new run may reuse
         self.busy = False
-        self.changed = asyncio.Condition()
+        self._waiting: list[asyncio.Future[None]] = []
 
     def is_free_for(self, project_id: int) -> bool:
         return not self.busy and all(row.project_id == project_id for row in self.open.values())
+
+    async def becomes_free_for(self, project_id: int) -> None:
+        while not self.is_free_for(project_id):
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(changed)
+            await changed
+
+    def changed(self) -> None:
+        """Wake those that wait. It is not a coroutine, so that no cancellation can prevent it."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
 
 
 class Leases:
@@ -101,6 +117,7 @@ class Leases:
         clock: Clock = now_ms,
     ) -> None:
         self._chain = chain
+        self._rpc = rpc
         self.chain_state = ChainState(rpc)
         self._rows = rows
         self._reader = reader
@@ -137,10 +154,10 @@ class Leases:
         call = parse_call(wanted.request, sends=True)
         operator = self._operator(project_id, wanted.operator)
         try:
-            async with asyncio.timeout(REQUEST_LIMIT_S), self.turn(operator.address, project_id):
+            async with asyncio.timeout(wanted.within_s), self.turn(operator.address, project_id):
                 # Inside the turn, so that leases of earlier requests are known here.
                 if is_waiting():
-                    await self.keep_only(project_id, held)
+                    self._keep_only(project_id, held)
                 row = await self._prepared(project_id, wanted, call, operator)
                 if not is_waiting():
                     raise TransactionRefusedError("the handler no longer waits for the transaction")
@@ -153,8 +170,12 @@ class Leases:
         except ChainUnavailableError as error:
             raise TransactionRefusedError(str(error)) from error
 
-    async def call(self, request: bytes) -> bytes:
+    async def call(self, request: bytes, within_s: float) -> bytes:
         """Call a contract without a transaction and return its result.
+
+        Args:
+            request: the request of the guest, as JSON.
+            within_s: how long the project waits.
 
         Raises:
             TransactionRefusedError: the call was refused, for the reason given.
@@ -163,8 +184,9 @@ class Leases:
         wanted = parse_call(request, sends=False)
         fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
         try:
-            async with asyncio.timeout(REQUEST_LIMIT_S):
-                result = await self.chain_state.call("eth_call", [fields, "latest"])
+            async with asyncio.timeout(within_s):
+                params = [fields, "latest"]
+                result = await self._rpc.call("eth_call", params, within_s=within_s)
         except TimeoutError:
             reason = "no endpoint answers in time"
             raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
@@ -175,7 +197,7 @@ class Leases:
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
         """End the leases of a batch: keep those in `committed` as transactions, drop the others."""
         leased = {row.call_key: row for row in self._leases_of(project_id)}
-        await self._end(
+        self._end(
             [leased[key] for key in committed if key in leased],
             [row for key, row in leased.items() if key not in set(committed)],
         )
@@ -190,15 +212,15 @@ class Leases:
         """
         done, kept = set(committed), set(held)
         rows = self._leases_of(project_id)
-        await self._end(
+        self._end(
             [row for row in rows if row.call_key in done],
             [row for row in rows if row.call_key not in done | kept],
         )
 
-    async def keep_only(self, project_id: int, held: Collection[bytes]) -> None:
+    def _keep_only(self, project_id: int, held: Collection[bytes]) -> None:
         """Drop all leases of a project except `held`."""
         kept = set(held)
-        await self._end([], [r for r in self._leases_of(project_id) if r.call_key not in kept])
+        self._end([], [r for r in self._leases_of(project_id) if r.call_key not in kept])
 
     async def accept(self, row: Transaction) -> None:
         """Accept a transaction from a project's outbox, whose event is therefore committed."""
@@ -206,9 +228,9 @@ class Leases:
         if known is None:
             # The chain's store was lost, or restored to a state before this lease.
             log.warning("transaction %s was unknown here and is stored again", row.name)
-            await self._end([row], [])
+            self._end([row], [])
         elif known.state == LEASED:
-            await self._end([known], [])
+            self._end([known], [])
 
     def projects(self) -> set[int]:
         """Return the ids of projects with open leases."""
@@ -220,18 +242,17 @@ class Leases:
     async def turn(self, address: str, project_id: int) -> AsyncIterator[None]:
         """Lock an account for one project; waits while another project has leases of it."""
         account = self._account(address)
-        async with account.changed:
-            await account.changed.wait_for(lambda: account.is_free_for(project_id))
-            account.busy = True
+        await account.becomes_free_for(project_id)
+        account.busy = True
         try:
             yield
         finally:
             account.busy = False
-            await self._notify(account)
+            account.changed()
 
-    async def next_nonce(self, address: str) -> int:
+    async def next_nonce(self, address: str, within_s: float | None = None) -> int:
         """Return the first nonce above those used on the chain and by the node's transactions."""
-        counted = await self.chain_state.nonce_count(address)
+        counted = await self.chain_state.nonce_count(address, within_s)
         ours = [row.nonce + 1 for row in self._rows.unfinished.values() if row.sender == address]
         return max([counted, *ours])
 
@@ -261,11 +282,7 @@ class Leases:
             if row.project_id == project_id
         ]
 
-    async def _notify(self, account: _Account) -> None:
-        async with account.changed:
-            account.changed.notify_all()
-
-    async def _end(self, committed: Iterable[Transaction], dropped: Iterable[Transaction]) -> None:
+    def _end(self, committed: Iterable[Transaction], dropped: Iterable[Transaction]) -> None:
         """End leases, first in the store, then in memory."""
         now = self._clock()
         done = [
@@ -292,7 +309,7 @@ class Leases:
             if len(dropped_here) > _DROPPED_KEPT:
                 del dropped_here[next(iter(dropped_here))]
         for address in touched:
-            await self._notify(self._account(address))
+            self._account(address).changed()
 
     # ---------------------------------------------------------------- one transaction
 
@@ -326,11 +343,13 @@ class Leases:
         if earlier is not None and _is_same_call(earlier, call, operator, self._chain.id):
             if wanted.key in account.open:
                 return earlier
-            if earlier.nonce == await self.next_nonce(operator.address):
+            if earlier.nonce == await self.next_nonce(operator.address, wanted.within_s):
                 return earlier
         now = self._clock()
         self._limits.check_rate(project_id, self._leases_of(project_id), now)
-        gas, nonce, balance, (market, block_gas) = await self._account_state(operator.address, call)
+        gas, nonce, balance, (market, block_gas) = await self._account_state(
+            operator.address, call, wanted.within_s
+        )
         if gas > block_gas:
             raise TransactionRefusedError(f"gasLimit: a block has {block_gas}")
         if gas < intrinsic_gas(call.data):
@@ -370,9 +389,10 @@ class Leases:
         return row
 
     async def _account_state(
-        self, address: str, call: ContractCall
+        self, address: str, call: ContractCall, within_s: float
     ) -> tuple[int, int, int, tuple[Market, int]]:
         """Request gas, nonce, balance and fees concurrently."""
+        state = self.chain_state
         fields = {
             "from": address,
             "to": call.to,
@@ -381,10 +401,10 @@ class Leases:
         }
         try:
             return await asyncio.gather(
-                self.chain_state.gas(call, fields),
-                self.next_nonce(address),
-                self.chain_state.balance(address),
-                self.chain_state.market(),
+                state.gas(call, fields, within_s),
+                self.next_nonce(address, within_s),
+                state.balance(address, within_s),
+                state.market(within_s),
             )
         except RpcError as error:
             raise TransactionRefusedError(reason_of(error)) from error

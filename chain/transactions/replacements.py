@@ -67,11 +67,15 @@ class Replacements:
         Returns False if a batch holds leases of the account; try again later.
         """
         why = f"nonce {row.nonce} was used by another transaction"
+        market, _ = await self._leases.chain_state.market()
+        fees = fees_for(market, self._chain.max_fee_per_gas)
         try:
-            async with asyncio.timeout(_TURN_LIMIT_S), self._leases.turn(row.sender, NOBODY):
-                market, _ = await self._leases.chain_state.market()
+            async with (
+                asyncio.timeout(_TURN_LIMIT_S) as limit,
+                self._leases.turn(row.sender, NOBODY),
+            ):
+                limit.reschedule(None)
                 nonce = await self._leases.next_nonce(row.sender)
-                fees = fees_for(market, self._chain.max_fee_per_gas)
                 self._sign(row, nonce, fees, why)
                 metrics.add(metrics.TRANSACTIONS_REPLACED["nonce"])
         except TimeoutError:

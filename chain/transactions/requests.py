@@ -26,6 +26,7 @@ from fieldbrook.actors.project.chains import (
     NUMBER,
     PREPARE,
     SETTLED,
+    WITHIN_S,
     chain_socket,
 )
 from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, frame, pack
@@ -70,6 +71,7 @@ _POLL_S = 0.2
 _RETRY_S = 1.0
 _ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
+_ANSWERED_PART = 0.9  # of the time that a project waits; the rest is for storing and sending
 _SILENT_S = 5.0  # after this time a project that does not answer is reported to health
 
 Submit = Callable[[int, WireEvent, Settle], None]
@@ -122,7 +124,8 @@ class Transactions:
         self._activated: dict[int, float] = {}  # project: time of the last activation
         # Projects with open leases and no connection, and since when.
         self._silent: dict[int, float] = {}
-        self._connections: dict[int, object] = {}  # project: token of its newest connection
+        # Project: the task of its newest connection.
+        self._connections: dict[int, asyncio.Task[None] | None] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -182,23 +185,26 @@ class Transactions:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         project_id = 0
-        token = object()
+        task: asyncio.Task[None] | None = asyncio.current_task()
         try:
             while True:
                 said = await read_frame(reader)
                 if HELLO in said:
                     project_id = said[HELLO]
-                    self._connections[project_id] = token
+                    earlier = self._connections.get(project_id)
+                    self._connections[project_id] = task
+                    if earlier is not None and earlier is not task:
+                        earlier.cancel()  # nobody waits for its answer
                     # From here on, messages of the project's earlier connections are ignored.
                     await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
                     self.broadcaster.wake()
-                elif project_id and self._connections.get(project_id) is not token:
+                elif project_id and self._connections.get(project_id) is not task:
                     return
                 elif SETTLED in said:
                     await self.leases.settle(project_id, said[SETTLED])
                     self.broadcaster.wake()
                 else:
-                    good, result = await self._answer(project_id, said, token)
+                    good, result = await self._answer(project_id, said, task)
                     writer.write(frame(pack((said[NUMBER], good, result))))
                     await writer.drain()
                     if PREPARE in said:
@@ -208,13 +214,14 @@ class Transactions:
         except StoreError as error:
             log.error("chain %s: %s", self._chain.name, error)
         finally:
-            if self._connections.get(project_id) is token:
+            if self._connections.get(project_id) is task:
                 del self._connections[project_id]
             writer.close()
 
     async def _answer(
-        self, project_id: int, said: dict[str, Any], token: object
+        self, project_id: int, said: dict[str, Any], task: asyncio.Task[None] | None
     ) -> tuple[bool | None, Any]:
+        within_s = _ANSWERED_PART * said.get(WITHIN_S, 0.0)
         try:
             if PREPARE in said:
                 wanted = TransactionRequest(
@@ -224,17 +231,18 @@ class Transactions:
                     said["event_id"],
                     said["event_type"],
                     said["api"],
+                    within_s,
                 )
                 fault_points.hit("chain.request_received")
                 row = await self.leases.prepare(
                     project_id,
                     wanted,
                     said["held"],
-                    lambda: self._connections.get(project_id) is token,
+                    lambda: self._connections.get(project_id) is task,
                 )
                 return True, (row.last.hash, row.name, encode_record(row))
             if CALL in said:
-                return True, await self.leases.call(said[CALL])
+                return True, await self.leases.call(said[CALL], within_s)
             if READ in said:
                 return True, await self._read_tx(said[READ])
             return True, await self._run_command(said[COMMAND], said[TARGET])

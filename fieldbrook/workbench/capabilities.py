@@ -31,7 +31,7 @@ class SimulatedCapabilities(Capabilities):
             raise EffectRefusedError(_no_chain(chain_id))
         return self._chains.send(self._number, chain_id, operator, request)
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         """See `Capabilities.call_contract`."""
         if self._chains is None:
             raise EffectRefusedError(_no_chain(chain_id))

@@ -318,7 +318,7 @@ class BatchGuest(RawGuest):
         self.begin(run)
         self.rid = self._rid_base + event
         self.resources = {self.rid: run.payload}
-        self.ends_at = self._ends_at
+        self.ends_at, run.ends_at = self._ends_at, 0.0
         if self._earlier:
             run.read = _layered(self._earlier, run.read)
         self._current = event

@@ -28,6 +28,10 @@ def functions(guest: Guest) -> Functions:
         guest.add_effect(sent, len(sent.body))
         return sent.hash.encode()
 
+    def call(chain: int | None, request: bytes) -> bytes:
+        run = guest.run
+        return run.capabilities.call_contract(run, chain, request)
+
     def ws_send_tx(chain: int, pointer: int, size: int, hash_at: int, size_at: int) -> int:
         guest.copy_to_guest(send(chain, None, request_at(pointer, size)), hash_at, size_at)
         return abi.OK
@@ -44,13 +48,11 @@ def functions(guest: Guest) -> Functions:
         return abi.OK
 
     def ws_call_contract(chain: int, pointer: int, size: int, at: int, size_at: int) -> int:
-        result = guest.run.capabilities.call_contract(chain, request_at(pointer, size))
-        guest.copy_to_guest(result, at, size_at)
+        guest.copy_to_guest(call(chain, request_at(pointer, size)), at, size_at)
         return abi.OK
 
     def ws_call_contract_one_chain(pointer: int, size: int, at: int, size_at: int) -> int:
-        result = guest.run.capabilities.call_contract(None, request_at(pointer, size))
-        guest.copy_to_guest(result, at, size_at)
+        guest.copy_to_guest(call(None, request_at(pointer, size)), at, size_at)
         return abi.OK
 
     return {

@@ -20,7 +20,7 @@ from fieldbrook.wasm.module.abi import (
     SOURCE_HOST,
     Signature,
 )
-from fieldbrook.wasm.run import Effect, EffectRefusedError, Run
+from fieldbrook.wasm.run import Effect, EffectRefusedError, NotInBatchError, Run
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Guest(ABC):
         self.data_left = limits.data_bytes
         self.effects_left = limits.effects
         self.effect_bytes_left = limits.effect_bytes
-        self.ends_at = time.monotonic() + limits.deadline_ms / 1000
+        self.ends_at = run.ends_at = time.monotonic() + limits.deadline_ms / 1000
         return rid
 
     def read_head(self, pointer: int, size: int, limit: int) -> bytes:
@@ -225,6 +225,9 @@ class Guest(ABC):
                 return None
             return signature.failure if error.code is None else error.code
         if isinstance(error, RunEndedError):
+            return None
+        if isinstance(error, NotInBatchError):
+            self.ended = self.ended or f"{signature.name} cannot wait in a batch"
             return None
         if isinstance(error, NodeError) or not isinstance(error, Exception):
             self.pending = self.pending or error

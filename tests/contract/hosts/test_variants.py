@@ -11,7 +11,14 @@ import wasmtime
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
-from fieldbrook.wasm.run import Capabilities, Message, Metric, Run, Transaction
+from fieldbrook.wasm.run import (
+    Capabilities,
+    Message,
+    Metric,
+    NotInBatchError,
+    Run,
+    Transaction,
+)
 from tests.contract.hosts import harness as h
 
 # A module has one variant of a name: two modules, one for each generation.
@@ -89,7 +96,7 @@ class Chained(Capabilities):
     ) -> Transaction:
         return Transaction("c", b"k", f"hash of {chain_id} by {operator}", "n", request)
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         return b"\xff\x00" + str(chain_id).encode() + request
 
 
@@ -125,6 +132,24 @@ def test_a_transaction_is_sent_through_the_variant_that_the_module_was_built_for
         assert code == abi.OK
         assert left.writes.get(b"name") == kept
         assert left.effects == [Transaction("c", b"k", hash_, "n", request)]
+
+
+class Distant(Chained):
+    """A chain that has to be waited for."""
+
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
+        if not run.ends_at:
+            raise NotInBatchError
+        return b"answer"
+
+
+def test_an_event_that_has_to_wait_for_a_chain_leaves_the_batch_and_runs_alone() -> None:
+    host = h.HOSTS["raw"](h.engine(), module("new"), h.LIMITS)
+    runs = [Run(b"{}", capabilities=Distant()) for _ in range(2)]
+    assert host.run_batch("call", runs) == []
+    assert host.run("call", runs[0]) == (abi.OK, "")
+    assert (runs[0].writes, runs[0].logs) == ({b"name": b"answer"}, [])
+    host.close()
 
 
 @pytest.mark.parametrize(("name", "chain"), [("old", b"None"), ("new", b"4690")])

@@ -24,7 +24,7 @@ class Chain(Capabilities):
             raise EffectRefusedError("no such chain")
         return Transaction("chain:1", b"", "0xabc", "", request)
 
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+    def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         return request[::-1]
 
 
@@ -102,7 +102,7 @@ def test_a_refusal_is_told_once_whether_the_call_or_only_its_log_record_is_seen(
 def test_chains_are_recorded_with_hashes_and_results() -> None:
     run, recorder = begun()
     run.effects.append(run.capabilities.send_transaction(run, 1, None, b"pay"))
-    assert run.capabilities.call_contract(1, b"abc") == b"cba"
+    assert run.capabilities.call_contract(run, 1, b"abc") == b"cba"
     assert shown(recorder) == [
         ("ws_send_tx", b"pay", None, b"0xabc"),
         ("ws_call_contract", b"abc", None, b"cba"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.chain.rpc.endpoint import Endpoint, OtherChainError
+from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError
 from fieldbrook.chain.rpc.endpoint_url import public_part
+from fieldbrook.chain.rpc.request_queue import RequestQueue
 from fieldbrook.chain.rpc.transport import TransportError, make_transport
 
 FAILED = TransportError()
@@ -54,6 +55,26 @@ def test_requests_that_fail_in_the_same_outage_count_once() -> None:
     for _ in range(5):
         one.record_failure(FAILED, "no answer", began=1.0, now=2.0)
     assert (one.consecutive_failures, one.failures, one.paused_until) == (1, 5, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "alone", "expected"),
+    [
+        (0.0, True, 4.0),
+        (0.0, False, 2.0),  # how long it takes is not known yet
+        (0.01, False, 0.7),
+        (0.3, False, 1.2),
+        (0.8, False, 2.0),
+        (0.8, True, 4.0),
+    ],
+)
+def test_while_a_handler_waits_an_endpoint_has_a_few_medians_or_all_the_time_if_it_is_the_only_one(
+    latency_s: float, alone: bool, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RequestQueue, "latency_s", latency_s)
+    one = endpoint()
+    endpoints = Endpoints([one], 5, 10.0, str)
+    assert endpoints.limit_s(one, 4.0, urgent=True, alone=alone) == pytest.approx(expected)
 
 
 def test_an_endpoint_of_another_chain_pauses_longer(caplog: pytest.LogCaptureFixture) -> None:

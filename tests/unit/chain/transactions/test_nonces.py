@@ -90,9 +90,9 @@ class Registry:
         return None
 
 
-def wanted(key: bytes, value: int = 1) -> TransactionRequest:
+def wanted(key: bytes, value: int = 1, within_s: float = LIMIT_S) -> TransactionRequest:
     request = json.dumps({"to": ADDRESS, "value": str(value), "data": ""}).encode()
-    return TransactionRequest(key, None, request, "event", "TX_RESULT", b"")
+    return TransactionRequest(key, None, request, "event", "TX_RESULT", b"", within_s)
 
 
 def leases_over(environment: lmdb.Environment, rpc: Rpc) -> tuple[TransactionWriter, Leases]:
@@ -160,18 +160,13 @@ def test_leases_of_a_crash_are_kept_until_their_project_says_what_became_of_them
 
 
 def test_another_project_waits_for_the_key_and_is_refused_when_that_takes_too_long(
-    environment: lmdb.Environment, monkeypatch: pytest.MonkeyPatch
+    environment: lmdb.Environment,
 ) -> None:
-    limit = "fieldbrook.chain.transactions.nonces.REQUEST_LIMIT_S"
-    monkeypatch.setattr(limit, LIMIT_S)
-
     async def scenario() -> None:
         _, leases = leases_over(environment, Rpc())
         await leases.prepare(7, wanted(b"a"), ())
-        with monkeypatch.context() as short:
-            short.setattr(limit, 0.05)
-            with pytest.raises(TransactionRefusedError, match="in use by another project"):
-                await leases.prepare(8, wanted(b"b"), ())
+        with pytest.raises(TransactionRefusedError, match="in use by another project"):
+            await leases.prepare(8, wanted(b"b", within_s=0.05), ())
         waiting = asyncio.create_task(leases.prepare(8, wanted(b"b"), ()))
         await asyncio.sleep(0)
         await leases.settle(7, (b"a",))
@@ -306,7 +301,7 @@ def test_an_endpoint_that_answers_a_call_with_no_bytes_is_an_endpoint_that_does_
     _, leases = leases_over(environment, rpc)
     request = json.dumps({"to": ADDRESS, "data": ""}).encode()
     with pytest.raises(ChainUnavailableError, match="an endpoint answered"):
-        run(leases.call(request))
+        run(leases.call(request, LIMIT_S))
 
 
 @pytest.mark.parametrize("said", ["0x" + "f" * 10_000, "-0x5", "0x1_0", " 0x1", 5, None])

@@ -89,7 +89,7 @@ def test_a_run_counts_while_its_questions_are_answered_alike() -> None:
     "ask",
     [
         lambda run: run.capabilities.send_transaction(run, None, None, b""),
-        lambda run: run.capabilities.call_contract(1, b""),
+        lambda run: run.capabilities.call_contract(run, 1, b""),
         lambda run: run.capabilities.api_refusal(
             "POST", "w3bstream://w3bstream.com/system/send_tx"
         ),

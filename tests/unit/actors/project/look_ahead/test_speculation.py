@@ -68,7 +68,7 @@ def handler(run: Run) -> int:
             run.writes[key] = b"%d" % (seen % 1000)
         elif what == b"$":
             with contextlib.suppress(EffectRefusedError):
-                run.capabilities.call_contract(1, b"")
+                run.capabilities.call_contract(run, 1, b"")
         if what == b"!":
             raise HandlerFailedError(f"failed at {seen}")
     run.logs.append((4, "log", run.payload.decode()))

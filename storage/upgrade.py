@@ -20,6 +20,7 @@ from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup import backup
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.schema import META, VERSION_CELL, put_mark, require_schema, schema_in
+from fieldbrook.storage.mqtt import store as mqtt_store
 from fieldbrook.storage.project import tables as project_tables
 from fieldbrook.storage.registry import tables as registry_tables
 
@@ -50,6 +51,7 @@ class Form(NamedTuple):
 
 REGISTRY = Form(registry_tables.WHAT, registry_tables.SCHEMA, {}, 0)
 PROJECT = Form(project_tables.WHAT, project_tables.SCHEMA, {}, project_tables.UNMARKED)
+MQTT = Form(mqtt_store.WHAT, mqtt_store.SCHEMA, {}, 0)
 
 
 class Upgraded(NamedTuple):
@@ -59,7 +61,9 @@ class Upgraded(NamedTuple):
     copy: Path
 
 
-def upgrade(data: Path, registry: Form = REGISTRY, project: Form = PROJECT) -> Upgraded | None:
+def upgrade(
+    data: Path, registry: Form = REGISTRY, project: Form = PROJECT, mqtt: Form = MQTT
+) -> Upgraded | None:
     """Migrate a data folder to this version's schemas; no node may be running on it.
 
     Returns:
@@ -73,6 +77,8 @@ def upgrade(data: Path, registry: Form = REGISTRY, project: Form = PROJECT) -> U
     if not (data / backup.REGISTRY / "data.mdb").is_file():
         return None
     stores = [(data / backup.REGISTRY, registry)]
+    if (data / mqtt_store.FOLDER / "data.mdb").is_file():
+        stores.append((data / mqtt_store.FOLDER, mqtt))
     projects = data / backup.PROJECTS
     for folder in sorted(projects.iterdir()) if projects.is_dir() else ():
         if folder.name.isdecimal() and (folder / "data.mdb").is_file():

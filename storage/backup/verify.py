@@ -35,6 +35,8 @@ from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.ids import from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable
+from fieldbrook.storage.mqtt.records import CHECKS as MQTT_CHECKS
+from fieldbrook.storage.mqtt.store import FOLDER as MQTT
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.commit.batch import STAGE, Batch
 from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
@@ -322,7 +324,10 @@ class _Verifier:
                 self._report(place, f"{key[:16].hex()}: {error}")
 
     def _check_other_stores(self) -> None:
-        """Check that all other stores can be opened and read to the end."""
+        """Check that all other stores can be opened and read to the end.
+
+        Of the MQTT listener's store, each row is decoded.
+        """
         for path in sorted(self._data.glob("*/**/data.mdb")):
             place = path.parent.relative_to(self._data)
             if place.parts[0] in (REGISTRY, PROJECTS, "run", "rollback"):
@@ -336,9 +341,15 @@ class _Verifier:
     def _check_other_store(self, folder: Path) -> None:
         environment = open_environment(folder, map_size=0, readonly=True)
         try:
+            checks = MQTT_CHECKS if folder == self._data / MQTT else {}
             with environment.begin() as txn:
                 for name, _ in txn.cursor():
-                    self.records += _count(environment, txn, bytes(name))
+                    check = checks.get(bytes(name))
+                    if check is None:
+                        self.records += _count(environment, txn, bytes(name))
+                    else:
+                        place = f"{MQTT}: {name.decode()}"
+                        self._check_table(environment, txn, place, check)
         finally:
             environment.close()
 

@@ -16,7 +16,7 @@ from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.lmdb.ids import to_key
 from fieldbrook.storage.lmdb.schema import META, SCHEMA_CELL, VERSION_CELL
 from fieldbrook.storage.project.store import ProjectStore
-from fieldbrook.storage.upgrade import PROJECT, REGISTRY, Form
+from fieldbrook.storage.upgrade import MQTT, PROJECT, REGISTRY, Form
 from tests.unit.storage.backup.data_folder import KEY, MAP, change, project_folder, write
 
 
@@ -69,12 +69,14 @@ def test_a_folder_of_this_schema_is_left_alone(data: Path) -> None:
 def test_every_store_is_brought_on_once_and_a_copy_stays_as_it_was(
     data: Path, tmp_path: Path
 ) -> None:
-    done = upgrade.upgrade(data, newer(REGISTRY, 2), newer(PROJECT))
+    forms = newer(REGISTRY, 2), newer(PROJECT), newer(MQTT)
+    done = upgrade.upgrade(data, *forms)
     assert done is not None
-    assert done.stores == 2
+    assert done.stores == 3
     assert added(data / "registry") == b"xx"
+    assert added(data / "mqtt") == b"x"
     assert added(project_folder(data)) == b"x"
-    assert upgrade.upgrade(data, newer(REGISTRY, 2), newer(PROJECT)) is None
+    assert upgrade.upgrade(data, *forms) is None
     assert copies(data) == [done.copy.name]
     backup.restore(done.copy, tmp_path / "back")
     assert verify(tmp_path / "back").defects == []

@@ -9,6 +9,15 @@ from typing import Any
 import lmdb
 
 from fieldbrook.core import clock
+from fieldbrook.storage.mqtt import (
+    Enqueue,
+    MqttStore,
+    PutRetained,
+    PutSession,
+    Release,
+    StoredMessage,
+    StoredSession,
+)
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import Module, RegistryWriter
@@ -16,6 +25,8 @@ from fieldbrook.storage.registry.service import Module, RegistryWriter
 MAP = 1 << 24
 WASM = b"\0asm\1\0\0\0"
 SHA256 = "93a44bbb96c751218e4c00d479e4c14358122a389acca16205b1e4d0dc5f9476"
+SESSION = StoredSession("d\0d", 3, b"record")
+MESSAGE = StoredMessage("state", b"on", 2, True, b"", 0)
 KEY = kv.stored_key(kv.scope(7), b"count")
 
 
@@ -49,6 +60,10 @@ def write(data: Path) -> None:
     store.overlay[KEY] = b"1"
     store.commit()
     store.close()
+    mqtt = MqttStore(data / "mqtt", MAP)
+    mqtt.commit([PutSession(SESSION), Enqueue(3, 1, MESSAGE), Enqueue(3, 2, MESSAGE)])
+    mqtt.commit([Release(3, 1), PutRetained("state", MESSAGE)])
+    mqtt.close()
     (data / "made" / "later").mkdir(parents=True)
     later = lmdb.open(str(data / "made" / "later"))
     with later.begin(write=True) as txn:

@@ -19,6 +19,7 @@ from fieldbrook.storage.backup import backup
 from fieldbrook.storage.backup import verify as verify_module
 from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.lmdb.codec import encode_record
+from fieldbrook.storage.mqtt import MqttStore
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.outbox import is_parked, release
@@ -28,6 +29,8 @@ from fieldbrook.storage.sql.postgres import namespace as postgres
 from fieldbrook.storage.sql.sqlite import files as sql
 from tests.unit.storage.backup.data_folder import (
     MAP,
+    MESSAGE,
+    SESSION,
     SHA256,
     change,
     project_folder,
@@ -38,7 +41,8 @@ def test_a_restored_folder_has_what_was_backed_up_and_is_parked(made: Path, tmp_
     copy = tmp_path / "copy"
     manifest = backup.restore(made, copy)
     names = {path.name for path in copy.iterdir()}
-    assert names == {"registry", "projects", "modules", "secrets", "made", "outbox.parked"}
+    stores = {"registry", "projects", "mqtt", "made"}
+    assert names == {*stores, "modules", "secrets", "outbox.parked"}
     assert manifest.about == {"projects": 1}
     assert [path.name for path in (copy / "modules").iterdir()] == [f"{SHA256}.wasm"]
     assert (copy / "secrets" / "token.key").stat().st_mode & 0o777 == 0o600
@@ -58,6 +62,17 @@ def test_a_store_nobody_told_the_backup_of_is_in_it(made: Path, tmp_path: Path) 
     with environment.begin() as txn:
         assert txn.get(b"k") == b"v"
     environment.close()
+
+
+def test_sessions_queues_and_retained_messages_of_mqtt_are_in_it(
+    made: Path, tmp_path: Path
+) -> None:
+    backup.restore(made, tmp_path / "copy")
+    store = MqttStore(tmp_path / "copy" / "mqtt", MAP)
+    assert list(store.sessions()) == [SESSION]
+    assert store.queue(SESSION.uid, -1, 9) == [(1, None), (2, MESSAGE)]
+    assert list(store.retained()) == [("state", MESSAGE)]
+    store.close()
 
 
 def test_what_else_lies_in_a_projects_folder_is_in_it(data: Path, tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.backup.verify_in_child import verify_in_child
 from fieldbrook.storage.lmdb.codec import encode_record
+from fieldbrook.storage.mqtt.records import encode_message, encode_session
 from fieldbrook.storage.project.commit.batch import Batch
 from tests.unit.storage.backup.data_folder import (
+    MESSAGE,
+    SESSION,
     SHA256,
     change,
     project_folder,
@@ -73,6 +76,8 @@ def test_a_store_that_is_cut_short_is_a_defect_and_the_others_are_looked_at(data
     cut(data / "registry")
     found = verify_in_child(data)
     assert found.defects[:2] == [f"registry: {CUT_SHORT}", f"{place}: {CUT_SHORT}"]
+    cut(data / "mqtt")
+    assert f"mqtt: {CUT_SHORT}" in verify_in_child(data).defects
 
 
 def test_verify_looks_at_all_of_a_folder_without_defects(data: Path) -> None:
@@ -93,6 +98,28 @@ def test_files_and_folders_in_the_place_of_stores_are_defects(tmp_path: Path) ->
 def cut(store: Path) -> None:
     """Take all pages of a store but the two that say where the others are."""
     os.truncate(store / "data.mdb", 2 * os.sysconf("SC_PAGESIZE"))
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "what"),
+    [
+        (b"sessions", b"tk", b"\1\xc1", "SessionRecord record cannot be read"),
+        (b"sessions", b"tother", encode_session(SESSION), "the session has another key"),
+        (b"queue", b"short", b"", "not the key of a row of a queue"),
+        (b"queue", bytes(16), b"\1\x90", "MessageRecord record cannot be read"),
+        (b"retained", b"tother", encode_message("t", MESSAGE), "the message has another topic"),
+    ],
+)
+def test_a_damaged_row_of_the_mqtt_listeners_store_is_named(
+    table: bytes, key: bytes, value: bytes, what: str, data: Path
+) -> None:
+    before = verify(data).records
+    change(data / "mqtt", table, lambda txn, opened: txn.put(key, value, db=opened))
+    found = verify(data)
+    assert len(found.defects) == 1
+    assert found.defects[0].startswith(f"mqtt: {table.decode()}: {key.hex()}: ")
+    assert what in found.defects[0]
+    assert found.records == before + 1
 
 
 def test_a_row_that_cannot_be_read_is_named(data: Path) -> None:

@@ -1,0 +1,120 @@
+"""What the listener stores, and the operations that change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+KEY_LIMIT_BYTES = 1 << 10
+RECORD_LIMIT_BYTES = 64 << 10
+_OVERHEAD_BYTES = 64  # of a row, beside its texts: its key, its numbers, its place in a page
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message that waits for a subscriber, or a retained one.
+
+    `properties` are encoded by the gateway. `expires_at_ms` is a Unix time, 0 for never.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session of a client.
+
+    `key` names the client, in at most `KEY_LIMIT_BYTES`. Rows of the queue belong to `uid`, a
+    random number of 63 bits that is never used again: a new session under an old key does not
+    see the rows of the old one. `record` is encoded by the gateway, in at most
+    `RECORD_LIMIT_BYTES`.
+    """
+
+    key: str
+    uid: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PutSession:
+    """Store a new or changed session. The queue of another session under its key is removed."""
+
+    session: StoredSession
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSession:
+    """Remove a session and its queue. A session with another uid under this key stays."""
+
+    key: str
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Add a message to the queue of a session. Sequence numbers are below 2**63."""
+
+    uid: int
+    sequence: int
+    message: StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Dequeue:
+    """Remove a row of a queue, if it is there."""
+
+    uid: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Replace the message of a row, if it is there, by a mark that it is released.
+
+    That is the state of a QoS 2 message between PUBREC and PUBCOMP.
+    """
+
+    uid: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutRetained:
+    """Store the retained message of a topic, which is also the topic of the message."""
+
+    topic: str
+    message: StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRetained:
+    """Remove the retained message of a topic, if there is one."""
+
+    topic: str
+
+
+Addition = PutSession | Enqueue | PutRetained
+Removal = DeleteSession | Dequeue | Release | DeleteRetained
+Operation = Addition | Removal
+
+
+def only_removes(operations: Iterable[Operation]) -> bool:
+    """Return whether none of the operations needs room in the store."""
+    return not any(isinstance(operation, Addition) for operation in operations)
+
+
+def size_of(operation: Operation) -> int:
+    """Return about how many bytes an operation takes, in memory as on disk."""
+    match operation:
+        case Enqueue(message=message) | PutRetained(message=message):
+            texts = len(message.topic) + len(message.payload) + len(message.properties)
+            return texts + _OVERHEAD_BYTES
+        case PutSession(session):
+            return len(session.key) + len(session.record) + _OVERHEAD_BYTES
+        case _:
+            return _OVERHEAD_BYTES

@@ -58,7 +58,12 @@ from fieldbrook.gateway.mqtt.protocol.properties import (
     read_properties,
 )
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode, connack_reason
-from fieldbrook.gateway.mqtt.protocol.topics import check_filter, check_topic_name, parse_shared
+from fieldbrook.gateway.mqtt.protocol.topics import (
+    check_filter,
+    check_topic_name,
+    check_wildcards,
+    parse_shared,
+)
 
 TRAILING = "the packet has bytes after its fields"
 NO_PACKET_ID = "the packet identifier is 0"
@@ -209,52 +214,49 @@ def _connack(present: bool, code: ReasonCode, properties: Properties) -> ConnAck
 # PUBLISH and its acknowledgements
 
 
+_FLAGS = {first: (first >> 1 & 3, first & 1 == 1, first & 8 == 8) for first in framing.PUBLISHES}
+
+
 def _publish_311(first: int, body: bytes) -> Publish:
+    qos, retain, dup = _FLAGS[first]
     end = (body[0] << 8 | body[1]) + 2
-    qos = first >> 1 & 3
+    if qos:
+        packet_id = body[end] << 8 | body[end + 1]
+        if not packet_id:
+            raise ProtocolViolationError(NO_PACKET_ID)
+        return Publish(_topic(body, end), body[end + 2 :], qos, retain, dup, packet_id)
+    if end > len(body):
+        raise MalformedPacketError(SHORT)
+    return Publish(_topic(body, end), body[end:], 0, retain)
+
+
+def _publish_5(first: int, body: bytes) -> Publish:
+    qos, retain, dup = _FLAGS[first]
+    end = start = (body[0] << 8 | body[1]) + 2
     packet_id = 0
-    start = end
     if qos:
         packet_id = body[end] << 8 | body[end + 1]
         if not packet_id:
             raise ProtocolViolationError(NO_PACKET_ID)
         start += 2
-    elif end > len(body):
-        raise MalformedPacketError(SHORT)
-    return Publish(_topic(body, end), body[start:], qos, first & 1 == 1, first & 8 == 8, packet_id)
-
-
-def _publish_5(first: int, body: bytes, side: str = _FROM_SERVER) -> Publish:
-    end = (body[0] << 8 | body[1]) + 2
-    qos = first >> 1 & 3
-    packet_id = 0
-    start = end
-    if qos:
-        packet_id = body[end] << 8 | body[end + 1]
-        if not packet_id:
-            raise ProtocolViolationError(NO_PACKET_ID)
-        start += 2
-    elif end > len(body):
-        raise MalformedPacketError(SHORT)
-    if body[start]:
-        properties, start = read_properties(body, start, Place.PUBLISH)
-        if side == _FROM_CLIENT and properties.subscription_identifiers:
-            # MQTT-3.3.4-6
-            raise ProtocolViolationError("a client sent a subscription identifier with a message")
-    else:
-        properties = NO_PROPERTIES
-        start += 1
-    if end == 2:
-        if properties.topic_alias is None:
-            raise ProtocolViolationError("a message has neither a topic nor a topic alias")
+    # The octet behind the topic is read, so a topic longer than the packet does not come further.
+    if not body[start] and end > 2:
+        return Publish(_topic(body, end), body[start + 1 :], qos, retain, dup, packet_id)
+    properties, start = read_properties(body, start, Place.PUBLISH)
+    if end > 2:
+        topic = _topic(body, end)
+    elif properties.topic_alias is not None:
         topic = ""
     else:
-        topic = _topic(body, end)
-    return Publish(topic, body[start:], qos, first & 1 == 1, first & 8 == 8, packet_id, properties)
+        raise ProtocolViolationError("a message has neither a topic nor a topic alias")
+    return Publish(topic, body[start:], qos, retain, dup, packet_id, properties)
 
 
 def _publish_5_of_client(first: int, body: bytes) -> Publish:
-    return _publish_5(first, body, _FROM_CLIENT)
+    packet = _publish_5(first, body)
+    if packet.properties.subscription_identifiers:  # MQTT-3.3.4-6
+        raise ProtocolViolationError("a client sent a subscription identifier with a message")
+    return packet
 
 
 def _topic(body: bytes, end: int) -> str:
@@ -307,7 +309,7 @@ def _subscribe_311(_first: int, body: bytes) -> Subscribe:
         if qos > 2:
             raise MalformedPacketError("the requested QoS is 3, or reserved bits are set")
         at += 1
-        check_filter(topic_filter)
+        _check_filter(topic_filter)
         subscriptions.append(Subscription(topic_filter, qos))
     if not subscriptions:
         raise ProtocolViolationError("a SUBSCRIBE without a filter")
@@ -323,7 +325,7 @@ def _subscribe_5(_first: int, body: bytes) -> Subscribe:
         topic_filter, at = read_string(body, at)
         options = body[at]
         at += 1
-        check_filter(topic_filter)
+        _check_filter(topic_filter)
         subscriptions.append(_subscription(topic_filter, options))
     if not subscriptions:
         raise ProtocolViolationError("a SUBSCRIBE without a filter")
@@ -345,6 +347,13 @@ def _subscription(topic_filter: str, options: int) -> Subscription:
     return Subscription(topic_filter, qos, no_local, options & 8 != 0, handling)
 
 
+def _check_filter(topic_filter: str) -> None:
+    if topic_filter.startswith("$"):
+        check_filter(topic_filter)  # it may be a shared subscription
+    else:
+        check_wildcards(topic_filter)
+
+
 def _unsubscribe_311(_first: int, body: bytes) -> Unsubscribe:
     return Unsubscribe(_packet_id(body), _filters(body, 2))
 
@@ -360,7 +369,7 @@ def _filters(body: bytes, at: int) -> tuple[str, ...]:
     size = len(body)
     while at < size:
         topic_filter, at = read_string(body, at)
-        check_filter(topic_filter)
+        _check_filter(topic_filter)
         filters.append(topic_filter)
     if not filters:
         raise ProtocolViolationError("an UNSUBSCRIBE without a filter")

@@ -5,7 +5,8 @@ Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any
 
 from fieldbrook.gateway.mqtt.protocol import framing
 from fieldbrook.gateway.mqtt.protocol.fields import MAX_FIELD_BYTES, binary, string, varint
@@ -32,6 +33,9 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Place, write_properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, connack_311
 
+_Encode = Callable[[bool, Any], bytes]
+"""Writes a packet of one type; the first argument is whether it is for MQTT 5."""
+
 PINGRESP = b"\xd0\x00"
 """The only bytes of a PINGRESP."""
 
@@ -43,79 +47,11 @@ def encode(version: int, packet: Packet) -> bytes:
         version: 4 for 3.1.1, 5 for 5.0; a CONNECT is written in its own version.
 
     Raises:
-        ValueError: a value does not fit into its field, a property is not allowed in this packet,
-            or an AUTH is written for 3.1.1.
+        ValueError: a text or bytes do not fit into their field, a property is not allowed in this
+            packet, or an AUTH is written for 3.1.1.
+        OverflowError: an integer does not fit into its field.
     """
-    five = version == VERSION_5
-    match packet:
-        case Publish():
-            return _publish(five, packet)
-        case PubAck():
-            return _acknowledgement(five, framing.PUBACK, packet, Place.PUBACK)
-        case PubRec():
-            return _acknowledgement(five, framing.PUBREC, packet, Place.PUBREC)
-        case PubRel():
-            return _acknowledgement(five, framing.PUBREL, packet, Place.PUBREL)
-        case PubComp():
-            return _acknowledgement(five, framing.PUBCOMP, packet, Place.PUBCOMP)
-        case SubAck(packet_id, codes, properties):
-            head = packet_id.to_bytes(2)
-            if five:
-                return _packet(
-                    framing.SUBACK, head, write_properties(properties, Place.SUBACK), bytes(codes)
-                )
-            return _packet(framing.SUBACK, head, bytes(min(code, FAILURE) for code in codes))
-        case UnsubAck(packet_id, codes, properties):
-            head = packet_id.to_bytes(2)
-            if five:
-                return _packet(
-                    framing.UNSUBACK,
-                    head,
-                    write_properties(properties, Place.UNSUBACK),
-                    bytes(codes),
-                )
-            return _packet(framing.UNSUBACK, head)
-        case Subscribe():
-            return _subscribe(five, packet)
-        case Unsubscribe(packet_id, filters, properties):
-            return _packet(
-                framing.UNSUBSCRIBE,
-                packet_id.to_bytes(2),
-                write_properties(properties, Place.UNSUBSCRIBE) if five else b"",
-                *map(string, filters),
-            )
-        case Connect():
-            return _connect(packet)
-        case ConnAck(session_present, code, properties):
-            flags = session_present.to_bytes(1)
-            if five:
-                return _packet(
-                    framing.CONNACK,
-                    flags,
-                    code.to_bytes(1),
-                    write_properties(properties, Place.CONNACK),
-                )
-            return _packet(framing.CONNACK, flags, connack_311(code).to_bytes(1))
-        case PingReq():
-            return b"\xc0\x00"
-        case PingResp():
-            return PINGRESP
-        case Disconnect(code, properties):
-            if not five or (not code and properties is NO_PROPERTIES):
-                return b"\xe0\x00"
-            return _packet(
-                framing.DISCONNECT,
-                code.to_bytes(1),
-                write_properties(properties, Place.DISCONNECT),
-            )
-        case Auth(code, properties):
-            if not five:
-                raise ValueError("3.1.1 has no AUTH")
-            if not code and properties is NO_PROPERTIES:
-                return b"\xf0\x00"
-            return _packet(framing.AUTH, code.to_bytes(1), write_properties(properties, Place.AUTH))
-        case _:
-            assert_never(packet)
+    return _ENCODERS[type(packet)](version == VERSION_5, packet)
 
 
 def puback(packet_id: int) -> bytes:
@@ -191,7 +127,11 @@ def _publish_bytes(
 
 
 def _packet(first: int, *parts: bytes) -> bytes:
-    return b"".join((first.to_bytes(1), varint(sum(map(len, parts))), *parts))
+    body = b"".join(parts)
+    size = len(body)
+    if size < 0x80:
+        return (first << 8 | size).to_bytes(2) + body
+    return b"".join((first.to_bytes(1), varint(size), body))
 
 
 def _publish(five: bool, packet: Publish) -> bytes:
@@ -206,38 +146,22 @@ def _publish(five: bool, packet: Publish) -> bytes:
     )
 
 
-def _acknowledgement(
-    five: bool, first: int, packet: PubAck | PubRec | PubRel | PubComp, place: Place
-) -> bytes:
-    packet_id = packet.packet_id.to_bytes(2)
-    if not five or (not packet.code and packet.properties is NO_PROPERTIES):
-        return _packet(first, packet_id)
-    code = packet.code.to_bytes(1)
-    if packet.properties is NO_PROPERTIES:
-        return _packet(first, packet_id, code)
-    return _packet(first, packet_id, code, write_properties(packet.properties, place))
+def _acknowledgement(first: int, place: Place) -> _Encode:
+    start = bytes((first, 2))
+
+    def encode_acknowledgement(five: bool, packet: PubAck | PubRec | PubRel | PubComp) -> bytes:
+        code, properties = packet.code, packet.properties
+        if not five or (not code and properties is NO_PROPERTIES):
+            return start + packet.packet_id.to_bytes(2)
+        head = packet.packet_id.to_bytes(2) + code.to_bytes(1)
+        if properties is NO_PROPERTIES:
+            return _packet(first, head)
+        return _packet(first, head, write_properties(properties, place))
+
+    return encode_acknowledgement
 
 
-def _subscribe(five: bool, packet: Subscribe) -> bytes:
-    parts = [packet.packet_id.to_bytes(2)]
-    if five:
-        parts.append(write_properties(packet.properties, Place.SUBSCRIBE))
-    for subscription in packet.subscriptions:
-        parts.append(string(subscription.filter))
-        parts.append((_options(subscription) if five else subscription.qos).to_bytes(1))
-    return _packet(framing.SUBSCRIBE, *parts)
-
-
-def _options(subscription: Subscription) -> int:
-    return (
-        subscription.qos
-        | subscription.no_local << 2
-        | subscription.retain_as_published << 3
-        | subscription.retain_handling << 4
-    )
-
-
-def _connect(packet: Connect) -> bytes:
+def _connect(_five: bool, packet: Connect) -> bytes:
     five = packet.version == VERSION_5
     flags = packet.clean_start << 1
     payload = [string(packet.client_id)]
@@ -262,3 +186,95 @@ def _connect(packet: Connect) -> bytes:
         write_properties(packet.properties, Place.CONNECT) if five else b"",
         *payload,
     )
+
+
+def _connack(five: bool, packet: ConnAck) -> bytes:
+    flags = packet.session_present.to_bytes(1)
+    if not five:
+        return _packet(framing.CONNACK, flags, connack_311(packet.code).to_bytes(1))
+    properties = write_properties(packet.properties, Place.CONNACK)
+    return _packet(framing.CONNACK, flags, packet.code.to_bytes(1), properties)
+
+
+def _subscribe(five: bool, packet: Subscribe) -> bytes:
+    parts = [packet.packet_id.to_bytes(2)]
+    if five:
+        parts.append(write_properties(packet.properties, Place.SUBSCRIBE))
+    for subscription in packet.subscriptions:
+        parts.append(string(subscription.filter))
+        parts.append((_options(subscription) if five else subscription.qos).to_bytes(1))
+    return _packet(framing.SUBSCRIBE, *parts)
+
+
+def _options(subscription: Subscription) -> int:
+    return (
+        subscription.qos
+        | subscription.no_local << 2
+        | subscription.retain_as_published << 3
+        | subscription.retain_handling << 4
+    )
+
+
+def _suback(five: bool, packet: SubAck) -> bytes:
+    packet_id = packet.packet_id.to_bytes(2)
+    if not five:
+        return _packet(framing.SUBACK, packet_id, bytes(min(c, FAILURE) for c in packet.codes))
+    properties = write_properties(packet.properties, Place.SUBACK)
+    return _packet(framing.SUBACK, packet_id, properties, bytes(packet.codes))
+
+
+def _unsubscribe(five: bool, packet: Unsubscribe) -> bytes:
+    properties = write_properties(packet.properties, Place.UNSUBSCRIBE) if five else b""
+    packet_id = packet.packet_id.to_bytes(2)
+    return _packet(framing.UNSUBSCRIBE, packet_id, properties, *map(string, packet.filters))
+
+
+def _unsuback(five: bool, packet: UnsubAck) -> bytes:
+    packet_id = packet.packet_id.to_bytes(2)
+    if not five:
+        return _packet(framing.UNSUBACK, packet_id)
+    properties = write_properties(packet.properties, Place.UNSUBACK)
+    return _packet(framing.UNSUBACK, packet_id, properties, bytes(packet.codes))
+
+
+def _pingreq(_five: bool, _packet: PingReq) -> bytes:
+    return b"\xc0\x00"
+
+
+def _pingresp(_five: bool, _packet: PingResp) -> bytes:
+    return PINGRESP
+
+
+def _disconnect(five: bool, packet: Disconnect) -> bytes:
+    if not five or (not packet.code and packet.properties is NO_PROPERTIES):
+        return b"\xe0\x00"
+    properties = write_properties(packet.properties, Place.DISCONNECT)
+    return _packet(framing.DISCONNECT, packet.code.to_bytes(1), properties)
+
+
+def _auth(five: bool, packet: Auth) -> bytes:
+    if not five:
+        raise ValueError("3.1.1 has no AUTH")
+    if not packet.code and packet.properties is NO_PROPERTIES:
+        return b"\xf0\x00"
+    properties = write_properties(packet.properties, Place.AUTH)
+    return _packet(framing.AUTH, packet.code.to_bytes(1), properties)
+
+
+_ENCODERS: dict[type[Packet], _Encode] = {
+    Publish: _publish,
+    PubAck: _acknowledgement(framing.PUBACK, Place.PUBACK),
+    PubRec: _acknowledgement(framing.PUBREC, Place.PUBREC),
+    PubRel: _acknowledgement(framing.PUBREL, Place.PUBREL),
+    PubComp: _acknowledgement(framing.PUBCOMP, Place.PUBCOMP),
+    Connect: _connect,
+    ConnAck: _connack,
+    Subscribe: _subscribe,
+    SubAck: _suback,
+    Unsubscribe: _unsubscribe,
+    UnsubAck: _unsuback,
+    PingReq: _pingreq,
+    PingResp: _pingresp,
+    Disconnect: _disconnect,
+    Auth: _auth,
+}

@@ -7,16 +7,17 @@ Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.protocol.values import value
 
 VERSION_311 = 4
 VERSION_5 = 5
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Will:
     """The message that the server publishes when the connection ends without a DISCONNECT."""
 
@@ -27,7 +28,7 @@ class Will:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Connect:
     """A client introduces itself. `clean_start` is 3.1.1's clean session."""
 
@@ -41,7 +42,7 @@ class Connect:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ConnAck:
     """The answer to a CONNECT. Over 3.1.1 `code` travels as one of six return codes."""
 
@@ -50,7 +51,7 @@ class ConnAck:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Publish:
     """A message. `packet_id` is 0 for QoS 0; `topic` may be empty where a topic alias is set."""
 
@@ -63,7 +64,7 @@ class Publish:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PubAck:
     """The answer to a PUBLISH of QoS 1."""
 
@@ -72,7 +73,7 @@ class PubAck:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PubRec:
     """The answer to a PUBLISH of QoS 2: it was received."""
 
@@ -81,7 +82,7 @@ class PubRec:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PubRel:
     """The sender of a QoS 2 message releases its packet identifier."""
 
@@ -90,7 +91,7 @@ class PubRel:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PubComp:
     """The end of a QoS 2 delivery."""
 
@@ -99,7 +100,7 @@ class PubComp:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Subscription:
     """One filter of a SUBSCRIBE. Over 3.1.1 there is only the QoS.
 
@@ -113,7 +114,7 @@ class Subscription:
     retain_handling: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Subscribe:
     """A client subscribes to one or more filters."""
 
@@ -122,7 +123,7 @@ class Subscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class SubAck:
     """The answer to a SUBSCRIBE: for each filter the granted QoS, or a reason code from 0x80."""
 
@@ -131,7 +132,7 @@ class SubAck:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Unsubscribe:
     """A client ends subscriptions."""
 
@@ -140,7 +141,7 @@ class Unsubscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class UnsubAck:
     """The answer to an UNSUBSCRIBE: a reason code for each filter. 3.1.1 has no codes."""
 
@@ -149,17 +150,17 @@ class UnsubAck:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PingReq:
     """A client says that it is there."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PingResp:
     """The answer to a PINGREQ."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Disconnect:
     """The last packet of a connection. 3.1.1 has it from clients only, and without a code."""
 
@@ -167,7 +168,7 @@ class Disconnect:
     properties: Properties = NO_PROPERTIES
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Auth:
     """A step of an extended authentication; MQTT 5 only."""
 

@@ -6,8 +6,9 @@ Source: MQTT 5.0, 2.2.2 and table 2-4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fieldbrook.gateway.mqtt.protocol.errors import MalformedPacketError, ProtocolViolationError
@@ -23,9 +24,10 @@ from fieldbrook.gateway.mqtt.protocol.fields import (
     varint,
 )
 from fieldbrook.gateway.mqtt.protocol.topics import check_topic_name
+from fieldbrook.gateway.mqtt.protocol.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Properties:
     """All properties of one packet or will. None is a property that is absent."""
 
@@ -213,12 +215,23 @@ TABLE = (
 )
 """Every property of MQTT 5."""
 
-_SINGLE = tuple(
-    rule for rule in TABLE if rule.identifier not in (_USER_PROPERTY, _SUBSCRIPTION_IDENTIFIER)
-)
 _ALLOWED = {
     place: {rule.identifier: rule for rule in TABLE if place in rule.places} for place in Place
 }
+_LISTS = (_USER_PROPERTY, _SUBSCRIPTION_IDENTIFIER)
+_SINGLE = {
+    place: tuple(
+        (rule.identifier, rule.name, rule.type.write)
+        for rule in allowed.values()
+        if rule.identifier not in _LISTS
+    )
+    for place, allowed in _ALLOWED.items()
+}
+# One call for all fields that have to be at their defaults: this is done for every message.
+_FORBIDDEN = {
+    place: attrgetter(*(rule.name for rule in TABLE if place not in rule.places)) for place in Place
+}
+_ABSENT = {place: forbidden(NO_PROPERTIES) for place, forbidden in _FORBIDDEN.items()}
 assert {rule.name for rule in TABLE} == {each.name for each in fields(Properties)}
 
 
@@ -247,17 +260,17 @@ def read_properties(data: bytes, at: int, place: Place) -> tuple[Properties, int
         rule = allowed.get(identifier)
         if rule is None:
             raise MalformedPacketError("a property is unknown, or not allowed in this packet")
-        value, at = rule.type.read(data, at + 1)
+        read, at = rule.type.read(data, at + 1)
         if identifier == _USER_PROPERTY:
-            pairs.append(value)
+            pairs.append(read)
         elif identifier == _SUBSCRIPTION_IDENTIFIER and place is Place.PUBLISH:
-            subscriptions.append(value)
+            subscriptions.append(read)
         elif rule.name in values:
             raise ProtocolViolationError("a property is there twice")
         elif identifier == _SUBSCRIPTION_IDENTIFIER:
-            values[rule.name] = (value,)
+            values[rule.name] = (read,)
         else:
-            values[rule.name] = value
+            values[rule.name] = read
     if at != end:
         raise MalformedPacketError("a property is longer than the length of all properties")
     if pairs:
@@ -277,21 +290,17 @@ def write_properties(properties: Properties, place: Place) -> bytes:
     """
     if properties is NO_PROPERTIES:
         return b"\0"
+    if _FORBIDDEN[place](properties) != _ABSENT[place]:
+        raise ValueError(f"a property is not allowed in {place.name}")
     written = bytearray()
-    for identifier, name, kind, places in _SINGLE:
-        value = getattr(properties, name)
-        if value is None:
-            continue
-        if place not in places:
-            raise ValueError(f"{name} is not allowed in {place.name}")
-        written.append(identifier)
-        written += kind.write(value)
-    if properties.subscription_identifiers:
-        if place not in (Place.PUBLISH, Place.SUBSCRIBE):
-            raise ValueError(f"subscription_identifiers are not allowed in {place.name}")
-        for number in properties.subscription_identifiers:
-            written.append(_SUBSCRIPTION_IDENTIFIER)
-            written += varint(number)
+    for identifier, name, write in _SINGLE[place]:
+        given = getattr(properties, name)
+        if given is not None:
+            written.append(identifier)
+            written += write(given)
+    for number in properties.subscription_identifiers:
+        written.append(_SUBSCRIPTION_IDENTIFIER)
+        written += varint(number)
     for pair in properties.user_properties:
         written.append(_USER_PROPERTY)
         written += _write_pair(pair)

@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 
 from fieldbrook.gateway.mqtt.protocol.errors import (
     MalformedPacketError,
-    ProtocolError,
     TopicFilterError,
     TopicNameError,
 )
@@ -37,7 +36,8 @@ def check_topic_name(topic: str, max_levels: int = MAX_LEVELS, max_bytes: int = 
     """
     if not topic or "+" in topic or "#" in topic or "\0" in topic:
         raise MalformedPacketError("a topic name is empty, or contains a wildcard or U+0000")
-    _check_size(topic, max_levels, max_bytes, TopicNameError("the topic is too long or too deep"))
+    if _is_too_large(topic, max_levels, max_bytes):
+        raise TopicNameError("the topic is too long or has too many levels")
 
 
 def check_filter(
@@ -50,29 +50,38 @@ def check_filter(
             characters, `#` before its end, or is no complete shared subscription.
         TopicFilterError: it has more levels or bytes than the limits.
     """
-    _check_size(
-        topic_filter, max_levels, max_bytes, TopicFilterError("the filter is too long or too deep")
-    )
+    if _is_too_large(topic_filter, max_levels, max_bytes):
+        raise TopicFilterError("the filter is too long or has too many levels")
+    if "\0" in topic_filter:
+        raise MalformedPacketError("a topic filter contains U+0000")
     shared = parse_shared(topic_filter)
-    if shared is not None:
-        topic_filter = shared[1]
-    if not topic_filter or "\0" in topic_filter:
-        raise MalformedPacketError("a topic filter is empty or contains U+0000")
-    if "+" in topic_filter or "#" in topic_filter:
-        levels = topic_filter.split("/")
-        for level in levels:
-            if len(level) > 1 and ("+" in level or "#" in level):
-                raise MalformedPacketError("a wildcard does not fill its level")
-        if "#" in levels[:-1]:
-            raise MalformedPacketError("# is not the last level of its filter")
+    check_wildcards(topic_filter if shared is None else shared[1])
 
 
-def _check_size(text: str, max_levels: int, max_bytes: int, error: ProtocolError) -> None:
+def check_wildcards(topic_filter: str) -> None:
+    """Check that a filter, without the group of a shared subscription, has text and its wildcards
+    fill their levels.
+
+    Raises:
+        MalformedPacketError: they do not, or `#` is not at the end.
+    """
+    if not topic_filter:
+        raise MalformedPacketError("a topic filter is empty")
+    end = topic_filter.find("#")
+    if end >= 0 and (end != len(topic_filter) - 1 or topic_filter[-2:] not in ("#", "/#")):
+        raise MalformedPacketError("# does not fill the last level of its filter")
+    if "+" in topic_filter:
+        # Each level between separators of its own, so that neighbours are counted as well.
+        apart = f"/{topic_filter.replace('/', '//')}/"
+        if apart.count("/+/") != apart.count("+"):
+            raise MalformedPacketError("+ does not fill its level")
+
+
+def _is_too_large(text: str, max_levels: int, max_bytes: int) -> bool:
     # Four bytes are the most that a character takes: most topics need not be encoded.
     if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
-        raise error
-    if text.count("/") >= max_levels:
-        raise error
+        return True
+    return text.count("/") >= max_levels
 
 
 def parse_shared(topic_filter: str) -> tuple[str, str] | None:

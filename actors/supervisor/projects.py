@@ -152,6 +152,8 @@ class Projects:
         child = self._running(project_id, generation)
         if child is not None:
             child.consumers.add(consumer)
+            if child.state == RETIRING:
+                child.wanted = True  # its last events have sent something: it comes back for that
             self.request_delivery(child, consumer or MQTT_PART)
 
     def request_delivery(self, project: Child, part: str) -> None:

@@ -71,6 +71,20 @@ def test_gateways_learn_the_socket_of_the_worker_and_lose_it_with_the_project(st
     assert tree.children["project:1"].state == DOWN
 
 
+def test_a_project_whose_last_events_sent_something_while_it_retired_starts_again_for_that(
+    start: Start,
+) -> None:
+    tree = start()
+    tree.run(1)
+    tree.receive(m.Idle(1, 1))
+    tree.receive(m.OutboxFilled(1, 1))
+    tree.end_project(1)
+    tree.ready("project:1")
+    tree.receive(m.OutboxFilled(1, 2))
+    path = f"{tree.worker_of(1)}.1"
+    assert tree.taken("mqtt:0", m.DeliverOutbox) == [m.DeliverOutbox(1, path)]
+
+
 # ---------------------------------------------------------------- dedicated workers
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.frame_server import FrameServer, Request
 from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.actors.wire import FrameServer, Request, unpack
+from fieldbrook.actors.wire import unpack
 from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.core.model import Project

@@ -11,36 +11,19 @@ list may be answered in parts. Commands to the registry use the same frames.
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import select
-import socket
 import struct
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgpack
 
-from fieldbrook.observability.logs import RateLimitedLog
-
-log = logging.getLogger(__name__)
-
 CREDIT = 2
 FRAME_EVENTS = 256
 FRAME_BYTES = 1 << 20
 
 _LENGTH = struct.Struct("<I")
-# Each read allocates a buffer of this size. Above 128 KiB the C library may map and unmap it
-# every time, and a read of 500 bytes then costs 19 us instead of 4.
-_READ_BYTES = 1 << 16
 _FRAME_LIMIT = 64 << 20  # bytes; real frames are far smaller, so a larger length is garbage
-_SEND_TIMEOUT_S = 5.0
-_PAUSE_S = 0.2
-_LOG_INTERVAL_S = 60.0
 
 HandlerResult = tuple[int, int, str]
 """Instance id, the handler's return code (-1 when it failed), and the reason of the failure."""
@@ -207,54 +190,6 @@ class FrameReader:
         return frames
 
 
-class Connection:
-    """One connection of a FrameServer."""
-
-    __slots__ = ("_lock", "_socket", "closed", "reader")
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(_SEND_TIMEOUT_S)
-        self._socket = connection
-        self._lock = threading.Lock()  # runners of a worker answer on the same connection
-        self.reader = FrameReader()
-        self.closed = False
-
-    def fileno(self) -> int:
-        """The descriptor to poll."""
-        return self._socket.fileno()
-
-    def receive(self) -> list[bytes] | None:
-        """Read once; returns the completed frames, or None when the connection has ended."""
-        try:
-            data = self._socket.recv(_READ_BYTES)
-            return self.reader.feed(data) if data else None
-        except (OSError, ValueError) as error:
-            log.warning("data plane: connection dropped: %s", error)
-            return None
-
-    def answer(self, value: Any) -> None:
-        """Send one answer, from any thread; drop a connection that accepts no data for 5 s.
-
-        The other side treats the frames without an answer like those of a lost connection.
-        """
-        if self.closed:
-            return
-        try:
-            data = frame(pack(value))
-            with self._lock:
-                self._socket.sendall(data)
-        except OSError as error:
-            log.warning("data plane: answer not sent: %s", error)
-            self.closed = True
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.closed = True
-        self._socket.close()
-
-
 class Requester(Protocol):
     """Whoever has sent a request to a project, and gets the answer."""
 
@@ -265,126 +200,3 @@ class Requester(Protocol):
 
     def answer(self, value: Any) -> None:
         """Give the next answer."""
-
-
-Request = tuple[Connection, bytes]
-"""One frame, and the connection on which to answer it."""
-
-
-class FrameServer:
-    """Serves frames in one thread; each poll passes on all frames that have arrived.
-
-    Args:
-        path: the socket's file, mode 0600; an old one is replaced.
-        on_requests: called by `serve` with the frames of one poll, in order per connection; it
-            answers them.
-        on_quiet: called by `serve` when `tick_s` has passed without activity.
-        tick_s: the poll timeout in seconds.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        on_requests: Callable[[list[Request]], None] = lambda _requests: None,
-        on_quiet: Callable[[], None] = lambda: None,
-        tick_s: float = 1.0,
-    ) -> None:
-        self._path = path
-        self._on_requests = on_requests
-        self._on_quiet = on_quiet
-        self._tick_ms = max(1, int(tick_s * 1000))
-        self._connections: dict[int, Connection] = {}
-        self._poll = select.poll()
-        self.stopping = False
-        self._accept_log = RateLimitedLog(log, _LOG_INTERVAL_S)
-        self._accepts_at: float | None = None  # when accepting is paused: the time it resumes
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_write.setblocking(False)  # when it is full, `poll` returns anyway
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        self._listener = socket.socket(socket.AF_UNIX)
-        mask = os.umask(0o177)
-        try:
-            self._listener.bind(str(path))
-        finally:
-            os.umask(mask)
-        self._listener.listen(64)
-        self._poll.register(self._listener, select.POLLIN)
-        self._poll.register(self._wake_read, select.POLLIN)
-
-    def stop(self) -> None:
-        """Make `serve` return after the current requests; callable from any thread."""
-        self.stopping = True
-        self.wake()
-
-    def wake(self) -> None:
-        """Make `poll` return; callable from any thread."""
-        with contextlib.suppress(OSError):  # `serve` may already have ended and closed the socket
-            self._wake_write.send(b"!")
-
-    def serve(self) -> None:
-        """Serve until `stop`."""
-        while not self.stopping:
-            requests = self.poll(self._tick_ms)
-            if requests:
-                self._on_requests(requests)
-            elif requests is None:
-                self._on_quiet()
-        self.close()
-
-    def poll(self, timeout_ms: int) -> list[Request] | None:
-        """Wait for frames and return all that have arrived; None when the time has passed.
-
-        Only one thread may poll at a time.
-        """
-        ready = self._poll.poll(timeout_ms)
-        self._resume_accepting()
-        if not ready:
-            return None
-        listener, wake = self._listener.fileno(), self._wake_read.fileno()
-        requests: list[Request] = []
-        for fd, _ in ready:
-            if fd == listener:
-                self._accept()
-            elif fd == wake:
-                self._wake_read.recv(64)
-            else:
-                self._read(self._connections[fd], requests)
-        return requests
-
-    def _accept(self) -> None:
-        try:
-            accepted, _ = self._listener.accept()
-        except OSError as error:
-            # Usually no file descriptor is free. New connections wait in the kernel's backlog,
-            # and the open connections are still served.
-            self._accept_log.warning("data plane: cannot accept a connection: %s", error.strerror)
-            self._poll.unregister(self._listener)
-            self._accepts_at = time.monotonic() + _PAUSE_S
-            return
-        connection = Connection(accepted)
-        self._connections[connection.fileno()] = connection
-        self._poll.register(connection.fileno(), select.POLLIN)
-
-    def _resume_accepting(self) -> None:
-        if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
-            self._accepts_at = None
-            self._poll.register(self._listener, select.POLLIN)
-
-    def _read(self, connection: Connection, requests: list[Request]) -> None:
-        frames = connection.receive()
-        if frames is None or connection.closed:
-            self._poll.unregister(connection.fileno())
-            del self._connections[connection.fileno()]
-            connection.close()
-            return
-        requests.extend((connection, data) for data in frames)
-
-    def close(self) -> None:
-        """Close all connections and remove the socket."""
-        for connection in self._connections.values():
-            connection.close()
-        for end in (self._listener, self._wake_read, self._wake_write):
-            end.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.chains import ChainName, ProjectChains
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.executor import ProjectExecutor
@@ -24,7 +25,7 @@ from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.shared_journal import ProjectRecords
-from fieldbrook.actors.wire import LOST, NOT_HERE, Connection
+from fieldbrook.actors.wire import LOST, NOT_HERE
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table
@@ -111,9 +112,10 @@ class ProjectActor:
         return link
 
     def forget_closed_links(self) -> None:
-        """Forget connections that are closed."""
+        """Forget connections that are closed; the next turn is due, for those who wait for it."""
         if any(connection.closed for connection in self._links):
             self._links = {c: link for c, link in self._links.items() if not c.closed}
+            self._next_rest = 0.0
 
     def take(self, requester: ProjectLink, body: Any) -> bool | None:
         """Queue a body.

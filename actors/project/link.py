@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fieldbrook.actors.wire import Connection
+from fieldbrook.actors.frame_server import Connection
 
 Answer = tuple[Connection, tuple[int, Any]]
 """An answer of a project, `(project id, answer)`, and the connection on which to send it."""

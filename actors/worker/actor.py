@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.frame_server import FrameServer
 from fieldbrook.actors.project.actor import ProjectActor, Surroundings
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
-from fieldbrook.actors.wire import FrameServer, worker_socket
+from fieldbrook.actors.wire import worker_socket
 from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.actors.worker.journal import open_journal, recover_other
 from fieldbrook.actors.worker.runners import Runners

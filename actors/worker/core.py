@@ -12,16 +12,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.actor import ProjectActor
 from fieldbrook.actors.shared_journal import SharedJournal
-from fieldbrook.actors.wire import (
-    NODE_COMMAND,
-    NOT_HERE,
-    RESUME,
-    Connection,
-    WireEvent,
-    unpack,
-)
+from fieldbrook.actors.wire import NODE_COMMAND, NOT_HERE, RESUME, WireEvent, unpack
 from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.metrics import here

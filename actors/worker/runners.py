@@ -14,8 +14,8 @@ import os
 import threading
 import time
 
+from fieldbrook.actors.frame_server import FrameServer
 from fieldbrook.actors.project.actor import ProjectActor
-from fieldbrook.actors.wire import FrameServer
 from fieldbrook.actors.worker.core import CARE_S, WorkerCore
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,12 @@ from typing import Any
 from unittest import mock
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.actor import ProjectActor
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.supervisor.child import Child
 from fieldbrook.actors.supervisor.workers import Workers
+from fieldbrook.actors.wire import frame, pack
 from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.core.errors import StoreError
 from fieldbrook.gateway.links.fair_queue import FairQueue
@@ -124,6 +126,19 @@ def releases_records_before_the_checkpoint() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def drops_answers_that_a_gateway_does_not_read() -> Iterator[None]:
+    """What a socket does not take is forgotten, and the connection stays."""
+
+    def answer(self: Connection, value: Any) -> None:
+        with self._lock:
+            if not self.closed and not self._output:
+                self._send(frame(pack(value)))
+
+    with mock.patch.object(Connection, "answer", answer):
+        yield
+
+
 BUGS: list[Callable[[], Bug]] = [
     answers_before_the_sync,
     recovers_without_looking_at_numbers,
@@ -132,4 +147,5 @@ BUGS: list[Callable[[], Bug]] = [
     never_syncs_slow_turns,
     starts_projects_before_their_journal_is_read,
     releases_records_before_the_checkpoint,
+    drops_answers_that_a_gateway_does_not_read,
 ]

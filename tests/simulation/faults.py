@@ -108,6 +108,12 @@ class Faults:
         if process is not None:
             process.freeze(self._machine.random.choice((0.3, 3.0, 15.0)))
 
+    def _stop_reading(self) -> None:
+        """A gateway reads no answers, for longer than workers wait at times."""
+        process = self._some(self._machine.random.choice(("http", "mqtt")))
+        if process is not None:
+            process.stop_reading(self._machine.random.choice((0.5, 3.0, 12.0)))
+
     def _delay_messages(self) -> None:
         self._node.post.worst_delay_s = 2.0
         self._machine.at(1.0, None, self._deliver_promptly)

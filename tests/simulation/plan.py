@@ -26,6 +26,7 @@ KINDS = (
     "stop_worker",
     "delay_messages",
     "freeze",
+    "stop_reading",
 )
 KINDS_OF_DEVICES = ("mqtt", "mqtt", "foreign", "once", "named")
 """`foreign`: over a broker that may not say that it delivers a message again."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.frame_server import FrameServer
 from fieldbrook.actors.project.actor import ProjectActor, Surroundings
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
-from fieldbrook.actors.wire import FrameReader, FrameServer, WireEvent, frame, pack, unpack
+from fieldbrook.actors.wire import FrameReader, WireEvent, frame, pack, unpack
 from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.actors.worker.journal import open_journal
 from fieldbrook.actors.worker.runners import Runners

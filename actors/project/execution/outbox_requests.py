@@ -42,20 +42,28 @@ class OutboxRequests:
         self._watch = watch
         self._chains = chains
         self._notify = notify
-        self._announced: set[str] = set()  # consumers that know of entries
+        # Consumers that know of entries, and on which connection each has asked for them last.
+        self._announced: dict[str, Requester | None] = {}
         # Consumers that got no entries because the store failed. They do not ask again.
         self._disappointed: set[str] = set()
 
     def announce(self) -> None:
-        """Notify the supervisor, once per consumer, that outbox entries wait for delivery."""
+        """Notify the supervisor, once per consumer, that outbox entries wait for delivery.
+
+        A consumer whose connection is closed may have missed entries, and is notified again.
+        """
         if not len(self._outbox):
             return
+        announced = self._announced
         if self._disappointed and not self._watch.is_failing:
-            self._announced -= self._disappointed
+            for consumer in self._disappointed:
+                announced.pop(consumer, None)
             self._disappointed.clear()
-        for consumer in self._outbox.consumers - self._announced:
-            self._announced.add(consumer)
-            self._notify(consumer)
+        for consumer in self._outbox.consumers:
+            connection = announced.get(consumer)
+            if consumer not in announced or (connection is not None and connection.closed):
+                announced[consumer] = None
+                self._notify(consumer)
 
     def answer(self, connection: Requester, request: dict[str, Any]) -> None:
         """Answer a request for outbox entries, after removing those that it reports as done.
@@ -80,7 +88,10 @@ class OutboxRequests:
             self._disappointed.add(consumer)
             connection.answer(NOT_HERE)
             return
-        self._announced &= outbox.consumers
+        for known in self._announced.keys() - outbox.consumers:
+            del self._announced[known]
+        if consumer in self._announced:
+            self._announced[consumer] = connection
         if entries:
             fault_points.hit("project.before_outbox_send")
         connection.answer(

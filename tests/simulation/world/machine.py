@@ -37,6 +37,7 @@ class Process:
         self.alive = True
         self.crash_after: int | None = None  # the number of points until it is killed
         self.held: list[Callable[[], object]] | None = None  # while it stands still: its steps
+        self.unread: list[Callable[[], object]] | None = None  # while it reads from no socket
         self.at_death: list[Callable[[], None]] = []
         machine.processes.append(self)
 
@@ -51,6 +52,25 @@ class Process:
         held, self.held = self.held or [], None
         for call in held:
             self.machine.at(0.0, self, call)
+
+    def stop_reading(self, seconds: float) -> None:
+        """Let the process read from no socket for a while; everything else goes on."""
+        if self.unread is None:
+            self.machine.trace("%s reads nothing for %.1f s", self.name, seconds)
+            self.unread = []
+            self.machine.at(seconds, self, self._read_again)
+
+    def _read_again(self) -> None:
+        unread, self.unread = self.unread or [], None
+        for call in unread:
+            self.machine.at(0.0, self, call)
+
+    def read(self, call: Callable[[], object]) -> None:
+        """Let the process read what has arrived, now or later."""
+        if self.unread is None:
+            call()
+        else:
+            self.unread.append(call)
 
     def kill(self, why: str) -> None:
         """End the process at once."""

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from fieldbrook.actors.wire import Connection
+from fieldbrook.actors.frame_server import Connection
 from tests.simulation.world.machine import Machine, Process
 
 LOSES = 0.3  # how often the death of a process takes with it what it had just sent
+SOCKET_BYTES = 256  # how much the kernel keeps of what a client has not read
+OUTPUT_BYTES = 1 << 10  # how much a server keeps beside that
 
 
 class _Way:
@@ -58,6 +60,7 @@ class Transport(asyncio.Transport):
 
     def deliver(self, data: bytes) -> None:
         if not self._ended:
+            self._link.has_read(len(data))
             self._link.loop_step(lambda: self._protocol.data_received(data))
 
     def lost(self) -> None:
@@ -79,6 +82,8 @@ class Socket:
         self.received = bytearray()
         self.ended = False
 
+    def setblocking(self, _flag: bool) -> None: ...
+
     def settimeout(self, _seconds: float) -> None: ...
 
     def fileno(self) -> int:
@@ -89,14 +94,25 @@ class Socket:
         del self.received[:size]
         return data
 
-    def sendall(self, data: bytes) -> None:
+    def send(self, data: bytes) -> int:
+        """Send as much as the kernel has room for."""
         self._link.machine.pass_point("answer")
         if self._link.client_gone:
             raise BrokenPipeError(32, "Broken pipe")
-        self._link.to_client(data)
+        room = SOCKET_BYTES - self._link.unread
+        if room <= 0:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        self._link.to_client(bytes(data[:room]))
+        return min(room, len(data))
+
+    def sendall(self, data: bytes) -> None:
+        """Send what waits at the end of the server, if the client reads it."""
+        if self.send(data) < len(data):
+            raise TimeoutError
 
     def shutdown(self, _how: int) -> None:
         self._link.server_closes()
+        self._link.server.end(self)
 
     def close(self) -> None:
         self._link.server_closes()
@@ -115,7 +131,8 @@ class Stream:
         self.machine = machine
         self.loop_step = loop_step
         self.client_gone = False
-        self._client, self._server = client, server
+        self.unread = 0  # bytes that the server has sent and the client has not read
+        self._client, self.server = client, server
         self._up, self._down = _Way(machine), _Way(machine)
         self._socket = server.accept(self)
         self._transport: Transport | None = None
@@ -127,32 +144,40 @@ class Stream:
         return self._transport
 
     def to_server(self, data: bytes) -> None:
-        if self._server.process.alive:
-            self._up.send(self._server.process, lambda: self._server.receive(self._socket, data))
+        if self.server.process.alive:
+            self._up.send(self.server.process, lambda: self.server.receive(self._socket, data))
 
     def to_client(self, data: bytes) -> None:
-        transport = self._transport
+        transport, client = self._transport, self._client
         assert transport is not None
-        self._down.send(self._client, lambda: transport.deliver(data))
+        self.unread += len(data)
+        self._down.send(client, lambda: client.read(lambda: transport.deliver(data)))
+
+    def has_read(self, size: int) -> None:
+        """The client has read: the server's socket has room again."""
+        self.unread -= size
+        if self.server.process.alive:
+            self.server.on_arrival()
 
     def client_closes(self) -> None:
         if not self.client_gone:
             self.client_gone = True
-            self._up.send(self._server.process, lambda: self._server.end(self._socket))
+            self._up.send(self.server.process, lambda: self.server.end(self._socket))
 
     def server_closes(self) -> None:
-        transport = self._transport
+        transport, client = self._transport, self._client
         if transport is not None and not self.client_gone:
-            self._down.send(self._client, transport.lost)
+            self._down.send(client, lambda: client.read(transport.lost))
 
     def _server_dies(self) -> None:
-        if self._transport is None or self.client_gone:
+        transport, client = self._transport, self._client
+        if transport is None or self.client_gone:
             return
         if self.machine.random.random() < LOSES:
             self._down.cut = True
-            self.machine.at(self.machine.delay(), self._client, self._transport.lost)
+            self.machine.at(self.machine.delay(), client, lambda: client.read(transport.lost))
         else:
-            self._down.send(self._client, self._transport.lost)
+            self._down.send(client, lambda: client.read(transport.lost))
 
 
 class Server:
@@ -166,6 +191,7 @@ class Server:
         self._path = str(path)
         self._connections: dict[Socket, Connection] = {}
         self._ready: list[Socket] = []
+        self._unread: list[Connection] = []  # those for which answers wait
         self._accepted = 0
         network.servers[self._path] = self
         process.at_death.append(self._vanish)
@@ -177,7 +203,7 @@ class Server:
     def accept(self, link: Stream) -> Socket:
         self._accepted += 1
         made = Socket(link, self._accepted)
-        self._connections[made] = Connection(cast(Any, made))
+        self._connections[made] = Connection(cast(Any, made), self._unread.append)
         return made
 
     def receive(self, to: Socket, data: bytes) -> None:
@@ -196,6 +222,7 @@ class Server:
 
     def poll(self) -> list[tuple[Connection, bytes]]:
         """All frames that have arrived; connections take turns in any order."""
+        self._unread[:] = [connection for connection in self._unread if connection.flush()]
         ready, self._ready = self._ready, []
         if len(ready) > 1:
             self._network.machine.random.shuffle(ready)
@@ -223,7 +250,7 @@ class Server:
     def close(self) -> None:
         self._vanish()
         for connection in self._connections.values():
-            connection.close()
+            connection.close(1.0)
 
 
 class Network:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from fieldbrook.actors import frame_server
 from fieldbrook.actors.project import pool
 from fieldbrook.actors.supervisor import balance, supervisor
 from fieldbrook.actors.worker import actor as worker_actor
@@ -20,6 +21,7 @@ from fieldbrook.storage.journal import recovery, segments
 from fieldbrook.storage.lmdb import new_environment
 from fieldbrook.storage.project import stored
 from tests.simulation.world.guests import InjectedError
+from tests.simulation.world.network import OUTPUT_BYTES
 from tests.simulation.world.node import Complaints, Node
 
 
@@ -55,6 +57,7 @@ def installed(node: Node) -> Iterator[None]:
         (pool, "load_host", node.guests.host),
         (fault_points, "hit", machine.pass_point),
         (recovery, "FileJournal", disk.open_journal),
+        (frame_server, "OUTPUT_BYTES", OUTPUT_BYTES),
         (worker_actor, "FrameServer", node.listen),
         (worker_actor, "Runners", node.runners),
         (worker_actor, "RegistryReader", lambda _path: node.reader),

@@ -6,18 +6,8 @@ import asyncio
 import threading
 from pathlib import Path
 
-from fieldbrook.actors.wire import (
-    AFTER,
-    DONE,
-    LIMIT,
-    NOT_HERE,
-    FrameServer,
-    Request,
-    WireEntry,
-    frame,
-    pack,
-    unpack,
-)
+from fieldbrook.actors.frame_server import FrameServer, Request
+from fieldbrook.actors.wire import AFTER, DONE, LIMIT, NOT_HERE, WireEntry, frame, pack, unpack
 from fieldbrook.gateway.chain_client import read_frame
 from fieldbrook.gateway.delivery.outbox import _IN_FLIGHT_BYTES, OutboxConsumer, deliveries
 from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fieldbrook.actors.frame_server import FrameServer, Request
 from fieldbrook.actors.wire import (
     CREDIT,
     FRAME_EVENTS,
@@ -19,8 +20,6 @@ from fieldbrook.actors.wire import (
     POISON,
     REPEATED,
     RESUME,
-    FrameServer,
-    Request,
     WireEvent,
     unpack,
 )

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
-from fieldbrook.actors.wire import BY_MQTT, NODE_COMMAND, RESUME, Connection, WireEvent
+from fieldbrook.actors.wire import BY_MQTT, NODE_COMMAND, RESUME, WireEvent
 
 
 @pytest.fixture
 def connection() -> Iterator[Connection]:
     ours, theirs = socket.socketpair()
     with theirs:
-        made = Connection(ours)
+        made = Connection(ours, lambda _: None)
         yield made
         made.close()
 

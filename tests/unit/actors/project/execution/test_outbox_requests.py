@@ -11,7 +11,7 @@ import pytest
 from fieldbrook.actors import store_watch
 from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.actors.wire import AFTER, LIMIT, NOT_HERE
+from fieldbrook.actors.wire import AFTER, DONE, LIMIT, NOT_HERE
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
@@ -57,3 +57,32 @@ def test_a_consumer_is_told_again_when_a_store_that_failed_has_entries_for_it(
         assert told == ["", ""]
         requests.answer(consumer, {LIMIT: 10, AFTER: 0})
         assert [entry[3] for entry in consumer.answers[1]] == [b"m"]
+
+
+def test_a_consumer_whose_connection_is_lost_is_told_again_and_gets_what_it_did_not_deliver(
+    tmp_path: Path,
+) -> None:
+    with closing(ProjectStore(tmp_path, 1 << 20)) as store:
+        told: list[str] = []
+        requests = OutboxRequests(
+            7, store.outbox, StoreWatch(ProcessHealth(), store), None, told.append
+        )
+        store.sent += [OutboxEntry(MQTT, "t", body, "e", "a", 1, 0) for body in (b"m", b"n")]
+        store.commit()
+        requests.announce()
+        first = Consumer()
+        requests.answer(first, {LIMIT: 10, AFTER: 0})
+        requests.announce()
+        assert told == [""], "it fetches entries until there are none"
+        first.closed = True
+        requests.announce()
+        requests.announce()
+        assert told == ["", ""]
+        delivered = first.answers[0][0][0]
+        second = Consumer()
+        requests.answer(second, {LIMIT: 10, AFTER: 0, DONE: [delivered]})
+        assert [entry[3] for entry in second.answers[0]] == [b"n"]
+        requests.answer(second, {LIMIT: 10, AFTER: 0, DONE: [second.answers[0][0][0]]})
+        second.closed = True
+        requests.announce()
+        assert told == ["", ""], "nothing is left"

@@ -132,7 +132,8 @@ class _ProjectOutbox:
         after, idle = 0, 0
         try:
             while idle < _IDLE_POLLS:
-                if self._path == path:  # another one is that of the worker it has moved to
+                woken = self._path == path  # another one is that of the worker it has moved to
+                if woken:
                     self._path = None
                 done, self._done = self._done, []
                 refused, self._refused = self._refused, {}
@@ -147,6 +148,8 @@ class _ProjectOutbox:
                 except BaseException:
                     self._done += done
                     self._refused |= refused
+                    if woken and self._path is None:
+                        self._path = path  # the next worker may have the same socket: try again
                     raise
                 for entry in entries:
                     after = entry[0]

@@ -30,6 +30,8 @@ class Faults:
         self._machine.worst_delay_s = self._node.post.worst_delay_s = 0.002
         for process in self._machine.processes:
             process.crash_after = None
+            process.go_on()
+            process.read_again()
 
     def _some(self, kind: str) -> Process | None:
         parts = [part for part in self._node.supervisor.children if part.startswith(f"{kind}:")]

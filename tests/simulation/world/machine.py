@@ -46,9 +46,10 @@ class Process:
         if self.held is None:
             self.machine.trace("%s stands still for %.1f s", self.name, seconds)
             self.held = []
-            self.machine.at(seconds, None, self._go_on)
+            self.machine.at(seconds, None, self.go_on)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Stand still no longer."""
         held, self.held = self.held or [], None
         for call in held:
             self.machine.at(0.0, self, call)
@@ -58,9 +59,10 @@ class Process:
         if self.unread is None:
             self.machine.trace("%s reads nothing for %.1f s", self.name, seconds)
             self.unread = []
-            self.machine.at(seconds, self, self._read_again)
+            self.machine.at(seconds, self, self.read_again)
 
-    def _read_again(self) -> None:
+    def read_again(self) -> None:
+        """Read what has arrived meanwhile."""
         unread, self.unread = self.unread or [], None
         for call in unread:
             self.machine.at(0.0, self, call)

@@ -143,3 +143,36 @@ def test_a_project_that_moves_is_asked_in_its_new_worker(tmp_path: Path) -> None
         new.close()
 
     asyncio.run(scenario())
+
+
+def test_a_project_that_announces_entries_while_its_old_connection_ends_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        connections = 0
+        asked, may_end = asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            await read_frame(reader)
+            asked.set()
+            await may_end.wait()
+            if connections == 1:
+                writer.write(frame(pack([(7, [])])))
+                await read_frame(reader)
+            writer.close()
+
+        path = str(tmp_path / "w")
+        server = await asyncio.start_unix_server(serve, path)
+        consumer = OutboxConsumer({})
+        async with asyncio.timeout(LIMIT_S):
+            consumer.consume(7, path)
+            await asked.wait()
+            consumer.consume(7, path)  # by the next worker of the project, at the same path
+            may_end.set()
+            while connections < 2 or consumer._projects:
+                await asyncio.sleep(0.001)
+        server.close()
+
+    asyncio.run(scenario())

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, TypeVar
 from fieldbrook.core.errors import NodeError, UnavailableError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.mqtt import embedded_broker
-from fieldbrook.gateway.mqtt.nats_wire import NOT_FOUND, NatsConnection, RequestError
+from fieldbrook.gateway.mqtt.old_broker.nats_wire import NOT_FOUND, NatsConnection, RequestError
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import BROKER_LIMIT, ProcessHealth
 

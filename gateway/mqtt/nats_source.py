@@ -25,8 +25,14 @@ from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt import broker_bounds
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, StateUsage
 from fieldbrook.gateway.mqtt.broker_logins import SUBJECT, Logins
-from fieldbrook.gateway.mqtt.embedded_broker import NODE_CONSUMER, Endpoint
-from fieldbrook.gateway.mqtt.nats_wire import NOT_FOUND, NatsConnection, RequestError
+from fieldbrook.gateway.mqtt.embedded_broker import NODE_CONSUMER
+from fieldbrook.gateway.mqtt.old_broker.drain import sequence_of, topic_of
+from fieldbrook.gateway.mqtt.old_broker.nats_wire import (
+    NOT_FOUND,
+    Endpoint,
+    NatsConnection,
+    RequestError,
+)
 from fieldbrook.gateway.mqtt.sources import (
     UNACKNOWLEDGED_HIGH,
     UNACKNOWLEDGED_HIGH_BYTES,
@@ -572,30 +578,9 @@ def _text(subject: bytes) -> str:
     return subject.decode("utf-8", "surrogateescape")
 
 
-def sequence_of(reply: str) -> str:
-    """Read the identity of a stored message from its reply subject.
-
-    It is the position in the stream and the time of storage in ns. The time is needed because
-    after a power cut the server may assign the lost positions a second time.
-    """
-    # $JS.ACK.<stream>.<consumer>.<delivered>.<position>.<consumer position>.<time>.<pending>
-    tokens = reply.split(".")
-    return f"{tokens[5]}.{tokens[7]}"
-
-
 def position(sequence: str) -> int:
     """The position of a message in the stream, from its sequence."""
     return int(sequence.partition(".")[0])
-
-
-def topic_of(subject: str) -> str:
-    """The MQTT topic of a NATS subject.
-
-    A `.` stands for `/`, `//` stands for `.`, and a single `/` marks an empty level.
-    """
-    if "/" not in subject:
-        return subject.replace(".", "/")
-    return subject.replace("//", "\0").replace("/", "").replace(".", "/").replace("\0", ".")
 
 
 def subject_of(topic: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, StateUsage, read_usage
 from fieldbrook.gateway.mqtt.nats_source import NatsSource
-from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
+from fieldbrook.gateway.mqtt.old_broker.nats_wire import NatsConnection
 from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.support.applets import TALLY
 from tests.support.brokers import REFUSED, Device, Embedded, Mosquitto

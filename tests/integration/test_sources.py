@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.gateway.mqtt import embedded_broker, nats_source, paho_source
-from fieldbrook.gateway.mqtt.nats_source import topic_of
-from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
+from fieldbrook.gateway.mqtt.old_broker.nats_wire import Endpoint, NatsConnection
 from fieldbrook.gateway.mqtt.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
 from tests.support.brokers import (
     LOOPBACK,
@@ -387,9 +386,7 @@ def test_the_nodes_port_of_the_embedded_broker_is_local_and_demands_its_credenti
     async def scenario(user: str, password: str) -> None:
         connection = NatsConnection(lambda _reason: None, lambda: None)
         with pytest.raises(ConnectionError, match=r"(?i)authorization"):
-            await connection.open(
-                embedded_broker.Endpoint(endpoint.url, user, password), "thief", LIMIT_S
-            )
+            await connection.open(Endpoint(endpoint.url, user, password), "thief", LIMIT_S)
         connection.close()
 
     for user, password in (("", ""), ("node", "wrong"), ("device", "")):
@@ -443,20 +440,3 @@ def test_an_embedded_broker_that_always_syncs_acknowledges_what_is_on_the_disk(
     with strict, Device(strict.port, "d") as device:
         assert device.publish_all(numbered(["p"], 0, 50)) == 50
     assert 'sync_interval: "always"' in (tmp_path / "broker" / "nats.conf").read_text()
-
-
-@pytest.mark.parametrize(
-    ("subject", "topic"),
-    [
-        ("p1", "p1"),
-        ("p1.push.a.b", "p1/push/a/b"),
-        ("p1.push.a//b", "p1/push/a.b"),
-        ("/.a", "/a"),
-        ("a./.b", "a//b"),
-        ("a./", "a/"),
-    ],
-)
-def test_a_subject_of_the_embedded_broker_is_the_topic_it_was_made_from(
-    subject: str, topic: str
-) -> None:
-    assert topic_of(subject) == topic

@@ -107,6 +107,9 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.gateway.mqtt.gateway:_ACK_KEY": _full(
         "a publisher's key, as an account named it", ("", "a", "#"), ("push", "/", "")
     ),
+    "fieldbrook.gateway.mqtt.old_broker.nats_wire:_STATUS": _match(
+        "headers of the old broker", ("NATS/1.0 ", "1", "a"), ("NATS/1.0 1 ", "a", "\r")
+    ),
     "fieldbrook.gateway.mqtt.nats_source:_STATUS": _match(
         "headers of the embedded broker", ("NATS/1.0 ", "1", "a")
     ),

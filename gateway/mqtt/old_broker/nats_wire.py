@@ -15,14 +15,19 @@ import collections
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 from fieldbrook import __version__
-from fieldbrook.gateway.mqtt.embedded_broker import Endpoint
 
-NOT_FOUND = 404
+NOT_FOUND, TIMEOUT, CONFLICT = 404, 408, 409
 _NO_RESPONDERS = b" 503"
+_STATUS = re.compile(rb"NATS/1\.0 (\d+) ?([^\r\n]*)")
+# The next message does not fit into the bytes that were asked for, or too many messages are not
+# acknowledged.
+_NO_MORE = (b"maxbytes", b"maxackpending")
 _VERSION_BYTES = len(b"NATS/1.0")
 # The bytes that are parsed in one turn of the loop: some 150 messages.
 _READ_BYTES = 64 << 10
@@ -32,6 +37,23 @@ _MSG, _HMSG = b"M"[0], b"H"[0]
 
 Take = Callable[[bytes, bytes, bytes, bytes], None]
 """Receives a message: its subject, its reply subject (may be empty), headers, body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens, and the login that it takes there."""
+
+    url: str
+    user: str
+    password: str
+
+
+class Stored(NamedTuple):
+    """A message of a stream; an empty message to `reply` acknowledges it."""
+
+    subject: bytes
+    reply: bytes
+    body: bytes
 
 
 class RequestError(ConnectionError):
@@ -187,6 +209,52 @@ class NatsConnection(asyncio.BufferedProtocol):
             raise RequestError(int(error.get("code", 0)), str(error.get("description", "")))
         return answer
 
+    async def pull(
+        self, subject: str, question: dict[str, Any], count: int, limit_s: float
+    ) -> list[Stored]:
+        """Ask a consumer for at most `count` messages.
+
+        Args:
+            subject: the consumer's subject for such requests.
+            question: the request without its number of messages. With `no_wait` the server answers
+                at once.
+            count: the number of messages.
+            limit_s: the time limit of the whole answer.
+
+        Returns:
+            The messages, in order; fewer than `count` when the server has no more now.
+
+        Raises:
+            RequestError: the server refuses; what it has sent before is delivered again later.
+            OSError: the connection is lost.
+            TimeoutError: the server did not answer in time.
+        """
+        ended: asyncio.Future[bytes] = self._loop.create_future()
+        messages: list[Stored] = []
+
+        def take(subject: bytes, reply: bytes, head: bytes, body: bytes) -> None:
+            if reply:
+                messages.append(Stored(subject, reply, body))
+            if not ended.done() and (not reply or len(messages) == count):
+                ended.set_result(b"" if reply else head)
+
+        inbox = self.new_inbox()
+        number = self.subscribe(inbox, take)
+        self._asked.add(ended)
+        body = json.dumps({**question, "batch": count}).encode()
+        self.write(f"PUB {subject} {inbox} {len(body)}\r\n".encode() + body + b"\r\n")
+        if self._transport is None:
+            self._give_up(self._error or "closed")
+        try:
+            async with asyncio.timeout(limit_s):
+                head = await ended
+        finally:
+            self._asked.discard(ended)
+            self._takers.pop(b"%d" % number, None)
+            self.write(b"UNSUB %d\r\n" % number)
+        _check_end(head)
+        return messages
+
     # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -289,3 +357,22 @@ class NatsConnection(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(ConnectionError(reason))
                 future.exception()  # marks it as retrieved: a future without a waiter logs nothing
+
+
+def _check_end(head: bytes) -> None:
+    """Check the status with which the server ended its answer to `pull`; b"" without one.
+
+    Raises:
+        RequestError: it is none of those that say that there is no more now.
+    """
+    found = _STATUS.match(head)
+    if found is None:
+        if head:
+            raise RequestError(0, "an answer without a status")
+        return
+    code, text = int(found[1]), found[2]
+    if code in (NOT_FOUND, TIMEOUT) or (
+        code == CONFLICT and any(word in text.lower() for word in _NO_MORE)
+    ):
+        return
+    raise RequestError(code, text.decode("utf-8", "replace"))

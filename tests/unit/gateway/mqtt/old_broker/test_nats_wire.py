@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fieldbrook.gateway.mqtt.embedded_broker import Endpoint
-from fieldbrook.gateway.mqtt.nats_wire import NatsConnection, RequestError
+from fieldbrook.gateway.mqtt.old_broker.nats_wire import Endpoint, NatsConnection, RequestError
 from tests.support.tools import LIMIT_S
 
 INFO = b'INFO {"server_id":"x"}\r\n'
@@ -214,3 +213,32 @@ def test_requests_are_answered_refused_or_fail_with_the_connection() -> None:
     with pytest.raises(RequestError, match="nothing answers"):
         asyncio.run(ask(b"NATS/1.0 503\r\n\r\n", b""))
     asyncio.run(lose())
+
+
+def test_a_pull_returns_what_the_server_has_and_fails_with_what_it_refuses() -> None:
+    async def serve(server: Server, messages: int, status: bytes) -> None:
+        where, number = (await server.line()).split()[1:]
+        published = (await server.line()).split()
+        assert published[:3] == [b"PUB", b"$NEXT", where]
+        assert json.loads(await server.line()) == {"no_wait": True, "batch": 2}
+        for n in range(messages):
+            server.send(b"MSG $MQTT.msgs.p %b $JS.ACK.%d 1\r\n%d\r\n" % (number, n, n))
+        if status:
+            head = b"NATS/1.0 " + status + b"\r\n\r\n"
+            sizes = b"%d %d" % (len(head), len(head))
+            server.send(b"HMSG %b %b %b\r\n%b\r\n" % (where, number, sizes, head))
+
+    async def pull(messages: int, status: bytes) -> list[bytes]:
+        async with connected() as (server, connection):
+            pulled = connection.pull("$NEXT", {"no_wait": True}, 2, LIMIT_S)
+            found = (await asyncio.gather(pulled, serve(server, messages, status)))[0]
+            assert [message.reply for message in found] == [b"$JS.ACK.0", b"$JS.ACK.1"][:messages]
+            return [message.body for message in found]
+
+    assert asyncio.run(pull(2, b"")) == [b"0", b"1"]
+    assert asyncio.run(pull(1, b"404 No Messages")) == [b"0"]
+    assert asyncio.run(pull(0, b"408 Request Timeout")) == []
+    assert asyncio.run(pull(1, b"409 Message Size Exceeds MaxBytes")) == [b"0"]
+    with pytest.raises(RequestError, match="Consumer Deleted") as refused:
+        asyncio.run(pull(1, b"409 Consumer Deleted"))
+    assert refused.value.code == 409

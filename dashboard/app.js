@@ -69,7 +69,7 @@ function Guarded({ children }) {
 function SignedIn({ boot }) {
   const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin() }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
-  return html`<${Shell} projects=${projects.data?.data ?? []} boot=${boot}><${Page} projects=${projects} /></${Shell}>
+  return html`<${Shell} projects=${projects}><${Page} projects=${projects} /></${Shell}>
     ${expired.value && html`<${Lazily} load=${signIn} part="SignInAgain" boot=${boot} />`}`;
 }
 

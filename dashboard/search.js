@@ -1,9 +1,11 @@
 // @ts-check
 /** Search by Ctrl K: pages by name at once, and what the node finds. */
-import { html, useEffect, useState } from './vendor/preact.js';
+import { html, useState } from './vendor/preact.js';
 import { get } from './core/api.js';
+import { useLoad } from './core/load.js';
 import { go, to } from './core/route.js';
 import { isAdmin } from './core/session.js';
+import { Failed } from './parts/basics.js';
 import { Dialog } from './parts/dialog.js';
 import * as words from './words/en/shell.js';
 
@@ -43,20 +45,13 @@ function pageOf({ kind, name, project, id }) {
 export function Search({ projects, onClose: close }) {
   const [text, type] = useState('');
   const [at, move] = useState(0);
-  const [answers, set] = useState(/** @type {Found[]} */ ([]));
-  useEffect(() => {
-    set([]);
-    if (text.trim().length < 2) return undefined;
-    const end = new AbortController();
-    const timer = setTimeout(() => {
-      get('/search', { q: text.trim() }, { signal: end.signal }).then((/** @type {any} */ { data }) => set(data.map(pageOf)), () => undefined); // pages are found without the node
-    }, PAUSE_MS);
-    return () => {
-      clearTimeout(timer);
-      end.abort();
-    };
-  }, [text]);
-  const found = [...answers, ...pages(projects, text)].slice(0, LIMIT);
+  const asked = text.trim();
+  const answers = useLoad(async (signal) => {
+    if (asked.length < 2) return [];
+    await new Promise((go) => setTimeout(go, PAUSE_MS));
+    return signal.aborted ? [] : (await get('/search', { q: asked }, { signal })).data.map(/** @type {(one: any) => Found} */ (pageOf));
+  }, [asked]);
+  const found = [...(answers.data ?? []), ...pages(projects, text)].slice(0, LIMIT);
   const pick = (/** @type {number} */ i) => {
     if (!found[i]) return;
     close();
@@ -76,5 +71,5 @@ export function Search({ projects, onClose: close }) {
   return html`<${Dialog} title=${words.search} onClose=${close} kind="search-dialog">
     <input autofocus placeholder=${words.searchHint} role="combobox" aria-label=${words.search} aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : undefined} spellcheck=${false} onInput=${input} onKeyDown=${key} />
     <ul id="found" role="listbox" aria-label=${words.searchResults}>${found.map((one, i) => html`<li id=${`found-${i}`} role="option" aria-selected=${i === at} onClick=${() => pick(i)} onMouseMove=${() => move(i)}><span>${one.text}</span><small>${one.hint}</small></li>`)}</ul>
-    <p class="hint">${found.length ? words.keysHint : words.nothingFound}</p></${Dialog}>`;
+    <${Failed} of=${answers} /><p class="hint">${found.length ? words.keysHint : words.nothingFound}</p></${Dialog}>`;
 }

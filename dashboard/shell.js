@@ -4,11 +4,12 @@ import { html, signal, useEffect, useState } from './vendor/preact.js';
 import { signOut } from './core/api.js';
 import { online, slow, upgraded } from './core/node_state.js';
 import { path, to } from './core/route.js';
+import { refused } from './core/stream.js';
 import { rates } from './core/series.js';
 import { isAdmin, session } from './core/session.js';
 import { dark, toggleTheme } from './core/theme.js';
 import { attempt } from './core/load.js';
-import { Icon, Lazily, Logo, Mark } from './parts/basics.js';
+import { Failed, Icon, Lazily, Logo, Mark } from './parts/basics.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
@@ -30,14 +31,14 @@ function Item({ to: href, icon: name, children, extra = null, exact = false }) {
   return html`<a href=${href} class="item" aria-current=${here ? 'page' : undefined}><${Icon} name=${name} /><span>${children}</span>${extra}</a>`;
 }
 
-/** @param {{projects: Api.ProjectRow[]}} p */
+/** @param {{projects: import('./core/load.js').Loaded<Api.ProjectRows>}} p */
 function Navigation({ projects }) {
   const now = rates.value;
   const isOthers = (/** @type {Api.ProjectRow} */ one) => Number(one.accountID !== session.value?.accountID);
-  const shown = projects.toSorted((a, b) => isOthers(a) - isOthers(b)).slice(0, SHOWN);
+  const shown = (projects.data?.data ?? []).toSorted((a, b) => isOthers(a) - isOthers(b)).slice(0, SHOWN);
   return html`<${Item} to="/" icon="pulse" exact>${words.overview}</${Item}>
     <h2><a href="/projects">${words.projects}</a></h2>
-    ${shown.map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}</${Item}>`)}
+    ${!projects.data && html`<${Failed} of=${projects} />`}${shown.map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}</${Item}>`)}
     <${Item} to="/projects" icon="list" exact>${words.allProjects}</${Item}>
     <h2>${words.node}</h2>
     ${Object.entries(words.nodePages).filter(([page]) => isAdmin() || !FOR_ADMINS.has(page)).map(([page, title]) => html`<${Item} to=${`/node/${page}`} icon=${/** @type {any} */ (ICONS)[page]}>${title}</${Item}>`)}
@@ -55,10 +56,11 @@ function Who() {
 /** What the node's state means for the page. */
 const Strips = () => html`${!online.value && html`<div class="strip bad" role="alert">${words.offline}</div>`}
     ${online.value && slow.value && html`<div class="strip" role="status">${words.slow}</div>`}
+    ${online.value && refused.value && html`<div class="strip" role="status">${words.noStream(refused.value)}</div>`}
     ${upgraded.value && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
 
-/** @param {{projects: Api.ProjectRow[], boot: Api.DashboardReply, children?: any}} p */
-export function Shell({ projects, boot, children }) {
+/** @param {{projects: import('./core/load.js').Loaded<Api.ProjectRows>, children?: any}} p */
+export function Shell({ projects, children }) {
   const [open, set] = useState(false);
   useEffect(() => set(false), [path.value]);
   const skip = (/** @type {Event} */ event) => {
@@ -75,5 +77,5 @@ export function Shell({ projects, boot, children }) {
         <div class="items"><${Navigation} projects=${projects} /></div><${Who} />
       </nav>
       <main id="main" tabindex="-1" class=${online.value ? '' : 'old'}><${Strips} />${children}</main>
-    </div>${searching.value && html`<${Lazily} load=${() => import('./search.js')} part="Search" projects=${projects} onClose=${endSearch} />`}`;
+    </div>${searching.value && html`<${Lazily} load=${() => import('./search.js')} part="Search" projects=${projects.data?.data ?? []} onClose=${endSearch} />`}`;
 }

@@ -17,12 +17,15 @@ class Refused extends Error {
   }
 }
 
-/** The node did not answer at all. */
+/** The node did not answer. */
 export class Unreachable extends Error {
   constructor() {
     super(unreachable);
   }
 }
+
+/** Whether the same request may succeed a little later: the node is late, is starting, or has too much to do. @param {any} error */
+export const mayPass = (error) => error instanceof Unreachable || error.status === 429 || error.status >= 500;
 
 /**
  * @typedef {object} Options
@@ -55,7 +58,7 @@ async function send(method, url, options) {
   if (session.value && !options.noLogin) headers.Authorization = `Bearer ${session.value.token}`;
   const body = options.form ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
   try {
-    return await ask(url, { method, headers, body, signal: options.signal }, !!options.form || !!options.blob);
+    return await ask(url, { method, headers, body, signal: options.signal }, { patient: !!options.form || !!options.blob, blob: options.blob });
   } catch (error) {
     if (options.signal?.aborted) throw error;
     throw new Unreachable();
@@ -72,18 +75,17 @@ async function send(method, url, options) {
 async function request(method, path, options = {}) {
   const url = address(path, options.query);
   const before = session.value;
-  const answer = await send(method, url, options);
+  const [answer, body] = await send(method, url, options);
   if (answer.status === 401 && before && !options.once && !options.noLogin) {
     await signedInAgain(before);
     return request(method, path, { ...options, once: true });
   }
-  if (answer.ok && options.blob) return answer.blob();
-  const text = await answer.text();
+  if (answer.ok && options.blob) return body;
   let parsed = null;
   try {
-    parsed = text ? JSON.parse(text) : null;
+    parsed = body ? JSON.parse(body) : null;
   } catch {
-    parsed = { msg: text.trim().slice(0, 300) }; // some refusals are plain text
+    parsed = { msg: body.trim().slice(0, 300) }; // some refusals are plain text
   }
   if (!answer.ok) throw new Refused(answer.status, parsed);
   return parsed;

@@ -1,28 +1,49 @@
 // @ts-check
 /** Loading what a page shows, and running what a button does. */
 import { useCallback, useEffect, useRef, useState } from '../vendor/preact.js';
+import { mayPass } from './api.js';
 import { online } from './node_state.js';
 import { say } from '../parts/basics.js';
+
+const RETRY_MS = [1000, 2000, 5000, 15_000]; // the last one again and again
+
+/**
+ * Do something until it succeeds, or fails for a reason that will not pass.
+ * @template T @param {() => Promise<T>} work @param {AbortSignal} end @param {(reason: Error) => void} failed is told each reason
+ * @returns {Promise<T>}
+ */
+export async function patiently(work, end, failed) {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (end.aborted) throw error;
+      failed(/** @type {Error} */ (error));
+      if (!mayPass(error)) throw error;
+      await new Promise((go) => setTimeout(go, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)]));
+      if (end.aborted) throw error;
+    }
+  }
+}
 
 /**
  * @template [T=any]
  * @typedef {object} Loaded
- * @property {T} [data] the last answer; it stays while a newer one is on its way
- * @property {Error} [error] why the last request failed
- * @property {boolean} loading
+ * @property {T} [data] the last answer; it stays while a newer one is on its way, and when that fails
+ * @property {Error} [error] why the last request failed; it stays until one succeeds
  * @property {() => void} again load once more
  */
 
 /**
- * Load data when the page opens, when `inputs` change, when `again` is called, and when the node
- * answers again after it did not.
+ * Load data when the page opens, when `inputs` change, when `again` is called, when the node
+ * answers again after it did not, and a little later when it failed for a reason that may pass.
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} load @param {unknown[]} inputs
  * @param {number} [every] load again after so many milliseconds, while the page is visible
  * @returns {Loaded<T>}
  */
 export function useLoad(load, inputs, every = 0) {
-  const [state, set] = useState(/** @type {{data?: T, error?: Error, loading: boolean}} */ ({ loading: true }));
+  const [state, set] = useState(/** @type {{data?: T, error?: Error}} */ ({}));
   const [round, setRound] = useState(0);
   const again = useCallback(() => setRound((r) => r + 1), []);
   const known = useRef(inputs);
@@ -32,16 +53,11 @@ export function useLoad(load, inputs, every = 0) {
     busy.current = true;
     const same = known.current.every((value, i) => value === inputs[i]);
     known.current = inputs;
-    set((old) => ({ data: same ? old.data : undefined, error: undefined, loading: true }));
-    const settle = (/** @type {(old: any) => any} */ next) => {
-      if (end.signal.aborted) return;
-      busy.current = false;
-      set(next);
-    };
-    load(end.signal).then(
-      (data) => settle(() => ({ data, loading: false })),
-      (error) => settle((old) => ({ data: old.data, error, loading: false })),
-    );
+    if (!same) set({});
+    const failed = (/** @type {Error} */ error) => set(({ data }) => ({ data, error }));
+    patiently(() => load(end.signal), end.signal, failed).then((data) => end.signal.aborted || set({ data }), () => undefined).finally(() => {
+      if (!end.signal.aborted) busy.current = false;
+    });
     return () => end.abort();
   }, [...inputs, round]);
   useEffect(() => {

@@ -16,11 +16,13 @@ export const upgraded = signal(false);
 let late = 0;
 
 /**
- * Send a request to the node and notice how it went.
- * @param {URL | string} url @param {RequestInit} options @param {boolean} [patient] an upload or a download: no time limit
- * @throws {TypeError | DOMException} it got no answer
+ * Send a request to the node, read the answer, and notice how it went.
+ * @param {URL | string} url @param {RequestInit} [options] @param {{patient?: boolean, blob?: boolean}} [how]
+ *   patient: an upload or a download, without a time limit; blob: the answer is a file, unless it is a refusal
+ * @returns {Promise<[Response, any]>} the body is a text or a Blob
+ * @throws {TypeError | DOMException} it got no answer, or a part of one
  */
-export async function ask(url, options, patient = false) {
+export async function ask(url, options = {}, { patient = false, blob = false } = {}) {
   const limit = AbortSignal.timeout(SILENT_MS);
   const given = options.signal ?? undefined;
   const signals = [...(given ? [given] : []), ...(patient ? [] : [limit])];
@@ -32,7 +34,7 @@ export async function ask(url, options, patient = false) {
   try {
     const answer = await fetch(url, { ...options, signal: AbortSignal.any(signals), credentials: 'omit', cache: 'no-store' });
     online.value = true;
-    return answer;
+    return [answer, await (answer.ok && blob ? answer.blob() : answer.text())];
   } catch (error) {
     if (!given?.aborted) online.value = false;
     throw error;
@@ -49,7 +51,7 @@ const [own] = new URL(import.meta.url).pathname.match(/^\/ui\/[0-9a-f]+\//) ?? [
 async function lookForUpgrade() {
   if (document.hidden) return;
   try {
-    const page = await (await ask('/', {})).text();
+    const [, page] = await ask('/');
     upgraded.value = !page.includes(own);
   } catch {
     // `ask` has noticed that the node does not answer

@@ -27,20 +27,19 @@ let shown = /** @type {Range} */ ('5m');
 /** The columns by name; the times come first. @param {Api.SeriesReply} answer */
 const byName = (answer) => /** @type {Columns} */ (Object.fromEntries(['t', ...answer.names].map((name, i) => [name, answer.columns[i]])));
 
-/** @param {Range} range @param {AbortSignal} [end] */
+/** @param {Range} range @param {AbortSignal} end */
 async function load(range, end) {
   const [length, step] = RANGES[range];
   const begin = new Date(Date.now() - length * 1000).toISOString();
   return byName(await get('/series', { step, begin, name: isAdmin() ? NAMES : OF_PROJECTS }, { signal: end }));
 }
 
-/** Show a range in the charts. @param {Range} range @param {AbortSignal} [end] */
+/** Show a range in the charts. @param {Range} range @param {AbortSignal} end */
 export async function show(range, end) {
+  const [loaded, latest] = await Promise.all([load(range, end), range === '5m' ? null : load('5m', end)]);
   shown = range;
-  const loaded = await load(range, end);
-  if (shown !== range) return;
   columns.value = loaded;
-  if (range === '5m') recent.value = loaded;
+  recent.value = latest ?? loaded;
 }
 
 /**
@@ -61,25 +60,14 @@ function extended(into, samples, length, step) {
 }
 
 /** Follow the figures while somebody is signed in. @returns {() => void} */
-export function followSeries() {
-  const end = new AbortController();
-  load('5m', end.signal).then((loaded) => {
-    recent.value = loaded;
-    if (shown === '5m') columns.value = loaded;
-  }, () => undefined); // the strip at the top says that the node does not answer
-  const stop = follow({
-    topic: 'series',
-    on: (news) => {
-      if (news.projects) rates.value = news.projects;
-      if (!news.names) return;
-      const samples = byName(news);
-      recent.value = extended(recent.value, samples, 300, 1);
-      const [length, step] = RANGES[shown];
-      columns.value = shown === '5m' ? recent.value : extended(columns.value, samples, length, step);
-    },
-  });
-  return () => {
-    stop();
-    end.abort();
-  };
-}
+export const followSeries = () => follow({
+  topic: 'series',
+  on: (news) => {
+    if (news.projects) rates.value = news.projects;
+    if (!news.names) return;
+    const samples = byName(news);
+    recent.value = extended(recent.value, samples, 300, 1);
+    const [length, step] = RANGES[shown];
+    columns.value = shown === '5m' ? recent.value : extended(columns.value, samples, length, step);
+  },
+});

@@ -1,10 +1,12 @@
 // @ts-check
 /** One WebSocket for the page: figures, events, logs, health and dead letters as they come. */
+import { signal } from '../vendor/preact.js';
 import { ask, online } from './node_state.js';
 import { expired, session } from './session.js';
 
 const ADDRESS = '/srv-applet-mgr/v0/stream';
 const SILENCE_MS = 40_000; // the node sends something every 15 s
+const AGAIN_MS = 5_000; // until a topic that has ended is followed again
 
 /**
  * @typedef {object} Following
@@ -15,6 +17,9 @@ const SILENCE_MS = 40_000; // the node sends something every 15 s
  * @property {string} [after] the place up to which everything was received
  * @property {(news: any) => void} on
  */
+
+/** Why the node gives this page no stream. */
+export const refused = signal('');
 
 /** @type {Map<number, Following>} */
 const followings = new Map();
@@ -64,15 +69,23 @@ function connect() {
   };
   opened.onmessage = ({ data }) => {
     heard();
-    pause = 250;
     online.value = true;
     const news = JSON.parse(data);
     const one = followings.get(news.id);
+    if (news.error) return ended(news.error, one);
+    pause = 250;
+    refused.value = '';
     if (!one) return;
     if (news.place != null) one.after = news.place;
     one.on(news);
   };
   opened.onclose = () => opened === socket && lost();
+}
+
+/** A topic has ended, or the stream itself. @param {any} error @param {Following} [one] */
+function ended(error, one) {
+  if (one) setTimeout(() => ready && followings.get(one.id) === one && begin(one), AGAIN_MS);
+  else if (error.key === 'TooManyRequests') refused.value = error.desc || error.msg; // any other request tells of a token
 }
 
 function heard() {
@@ -103,7 +116,7 @@ async function probe() {
   if (probing) return;
   probing = true;
   try {
-    await ask('/version', {});
+    await ask('/version');
   } catch {
     // `ask` has noticed that the node does not answer
   } finally {

@@ -1,13 +1,13 @@
 // @ts-check
 /** The overview: is the node well, and since when not? */
 import { html, useComputed, useEffect, useState } from '../vendor/preact.js';
-import { attempt } from '../core/load.js';
+import { useLoad } from '../core/load.js';
 import { count, duration, rate, size } from '../core/format.js';
 import { filter, query, to } from '../core/route.js';
 import { RANGES, columns, rates, recent, show } from '../core/series.js';
 import { isAdmin } from '../core/session.js';
 import { follow } from '../core/stream.js';
-import { Badge, Card, Empty, Heading, Lazily, Show, Table } from '../parts/basics.js';
+import { Badge, Card, Empty, Failed, Heading, Lazily, Show, Table } from '../parts/basics.js';
 import { Chart, Sparkline } from '../parts/chart.js';
 import * as words from '../words/en/overview.js';
 
@@ -46,13 +46,7 @@ const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${
 /** @param {{projects: import('../core/load.js').Loaded<Api.ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {
   const range = /** @type {import('../core/series.js').Range} */ (query.value.range in RANGES ? query.value.range : '5m');
-  const [shown, set] = useState('');
-  useEffect(() => {
-    const end = new AbortController();
-    if (range !== '5m' || shown) attempt(() => show(range, end.signal));
-    set(range);
-    return () => end.abort();
-  }, [range]);
+  const figures = useLoad((signal) => show(range, signal), [range]);
   const [health, know] = useState(/** @type {Api.HealthReply | null} */ (null));
   useEffect(() => (isAdmin() ? follow({ topic: 'health', on: know }) : undefined), []);
   const troubles = health?.data ?? [];
@@ -61,6 +55,6 @@ export function Page({ projects }) {
       ${health && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}</${Badge}>`}<${Ranges} range=${range} /></${Heading}>
     ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Lazily} load=${() => import('../parts/troubles.js')} part="Troubles" list=${troubles} /></${Card}>`}
     ${projects.data && projects.data.data.length < 2 && html`<${Lazily} load=${() => import('../parts/first_steps.js')} part="FirstSteps" projects=${projects.data.data} />`}
-    <${Tiles} /><${Charts} />
+    <${Failed} of=${figures} /><${Tiles} /><${Charts} />
     <${Card} title=${words.projects}><${Show} of=${projects}>${() => (byRate.length ? html`<${Projects} list=${byRate} />` : html`<${Empty} title=${words.projects} icon="box"><a class="button primary" href="/projects?new=1">${words.newProject}</a></${Empty}>`)}</${Show}></${Card}></div>`;
 }

@@ -2,7 +2,7 @@
 /** Small parts: icons, badges, buttons that copy, and what a list shows when it has no rows. */
 import { html, signal, useEffect, useState } from '../vendor/preact.js';
 import * as words from '../words/en/common.js';
-import { Unreachable } from '../core/api.js';
+import { Unreachable, mayPass } from '../core/api.js';
 import { ago, moment, utc } from '../core/format.js';
 
 /** @type {Record<string, string>} paths in a box of 24 by 24 */
@@ -93,16 +93,23 @@ export function Waiting({ rows = 4 }) {
 
 /**
  * What to show of a request: grey rows while it is on its way, the reason when it was refused, else
- * the content. What was loaded before stays while the node does not answer.
+ * the content. What was loaded before stays when newer data cannot be loaded for now.
  * @param {{of: import('../core/load.js').Loaded, rows?: number, children: (data: any) => any}} p
  */
 export function Show({ of, rows, children }) {
-  if (of.error && (of.data === undefined || !(of.error instanceof Unreachable))) return html`<${Problem} error=${of.error} again=${of.again} />`;
-  return of.data === undefined ? html`<${Waiting} rows=${rows} />` : children(of.data);
+  const { data, error, again } = of;
+  if (error && (data === undefined || !mayPass(error))) return html`<${Problem} error=${error} again=${again} />`;
+  return data === undefined ? html`<${Waiting} rows=${rows} />` : html`<${Failed} of=${of} />${children(data)}`;
 }
 
+/** Why something was not loaded, beside what is shown without it; a strip at the top tells of a node that does not answer. @param {{of: import('../core/load.js').Loaded}} p */
+export const Failed = ({ of: { data, error, again } }) => error && !(error instanceof Unreachable && data !== undefined) && html`<p class="late" role="alert">${words.notLoaded}: ${error.message} <button type="button" class="small" onClick=${again}>${words.tryAgain}</button></p>`;
+
+/** @param {any} error */
+const titleOf = (error) => (error.status === 403 || error.status === 401 ? words.notAllowed : error.status === 404 ? words.notFound : mayPass(error) ? words.notLoaded : words.failed);
+
 /** @param {{error: any, again?: () => void}} p */
-export const Problem = ({ error, again }) => html`<div class="empty problem" role="alert"><strong>${error.status === 403 || error.status === 401 ? words.notAllowed : error.status === 404 ? words.notFound : words.failed}</strong>
+export const Problem = ({ error, again }) => html`<div class="empty problem" role="alert"><strong>${titleOf(error)}</strong>
   <div>${error.message}${error.key ? html` <code>${error.key}</code>` : ''}</div>${again && html`<button type="button" onClick=${again}>${words.tryAgain}</button>`}</div>`;
 
 /** The heading of a page. @param {{title: any, text?: any, children?: any}} p */

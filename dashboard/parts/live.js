@@ -1,6 +1,7 @@
 // @ts-check
 /** A live list: it opens with the last rows, follows the stream, and stands still under the pointer. */
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
+import { patiently } from '../core/load.js';
 import { follow } from '../core/stream.js';
 import { count, rate } from '../core/format.js';
 import { Tail } from '../core/tail.js';
@@ -17,7 +18,8 @@ const ANNOUNCE_MS = 10_000;
  */
 export function useTail({ topic, project, filter, key, load, live }) {
   const tail = useRef(/** @type {Tail} */ (/** @type {any} */ (null)));
-  const [state, set] = useState({ drawn: 0, loading: true, next: '', error: /** @type {Error | null} */ (null) });
+  const [state, set] = useState({ drawn: 0, next: '', loaded: false, error: /** @type {Error | undefined} */ (undefined) });
+  const [round, again] = useState(0);
   const [paused, pause] = useState(false);
   const [held, hold] = useState(false);
   const [top, onTop] = useState(true);
@@ -28,7 +30,7 @@ export function useTail({ topic, project, filter, key, load, live }) {
     tail.current = own;
     let timer = 0;
     let stop = () => {};
-    set({ drawn: 0, loading: true, next: '', error: null });
+    set({ drawn: 0, next: '', loaded: false, error: undefined });
     const draw = () => {
       timer ||= window.setTimeout(() => {
         timer = 0;
@@ -42,17 +44,18 @@ export function useTail({ topic, project, filter, key, load, live }) {
         draw();
       } });
     };
-    load('', end.signal).then(({ data, next = '' }) => {
+    patiently(() => load('', end.signal), end.signal, (error) => set((old) => ({ ...old, error }))).then(({ data, next = '' }) => {
+      if (end.signal.aborted) return;
       own.fill(data);
-      set({ drawn: 1, loading: false, next, error: null });
-      if (live && !end.signal.aborted) listen();
-    }, (error) => end.signal.aborted || set({ drawn: 1, loading: false, next: '', error }));
+      set({ drawn: 1, next, loaded: true, error: undefined });
+      if (live) listen();
+    }, () => undefined);
     return () => {
       end.abort();
       stop();
       clearTimeout(timer);
     };
-  }, [name]);
+  }, [name, round]);
   tail.current ??= new Tail(key);
   tail.current.hold((paused || held || !top) && tail.current.rows.length > 0);
   const older = async () => {
@@ -67,7 +70,7 @@ export function useTail({ topic, project, filter, key, load, live }) {
     onTop(true);
     document.querySelector('.rows .scroll')?.scrollTo(0, 0);
   };
-  return { tail: tail.current, ...state, paused, pause, hold, onTop, older, resume };
+  return { tail: tail.current, ...state, again: () => again(round + 1), paused, pause, hold, onTop, older, resume };
 }
 
 /** Pause, what came, and what is not listed. @param {{live: ReturnType<typeof useTail>}} p */

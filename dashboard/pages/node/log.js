@@ -4,7 +4,7 @@ import { html, useEffect, useState } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { moment, quoted, utc } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Empty, Heading, Icon, Problem, Table, typed, Waiting } from '../../parts/basics.js';
+import { Badge, Card, Empty, Failed, Heading, Icon, Problem, Table, typed, Waiting } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_log.js';
 
@@ -61,7 +61,7 @@ export function Page() {
   const text = (/** @type {'contains' | 'process'} */ name, /** @type {string} */ label) => html`<input type="search" class="find" key=${name + wanted[name]} aria-label=${label} placeholder=${label} defaultValue=${wanted[name]} onChange=${typed((v) => filter({ [name]: v }))} />`;
   const content = () => {
     if (!lines) return error ? html`<${Problem} error=${error} again=${again} />` : html`<${Waiting} rows=${8} />`;
-    return found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}</${Empty}>`;
+    return html`<${Failed} of=${{ error, again }} />${found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}</${Empty}>`}`;
   };
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" aria-pressed=${!pause} onClick=${() => filter({ pause: !pause })}><${Icon} name=${pause ? 'play' : 'pause'} />${pause ? words.follow : words.pause}</button></${Heading}>
     <${Card}><div class="filters">${text('contains', words.contains)}${text('process', words.ofProcess)}

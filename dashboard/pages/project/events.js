@@ -103,7 +103,7 @@ function List({ name, applets, publishers }) {
       <div class="line status"><${Counts} live=${live} /><span class="grow"></span>${kept.since && html`<span class="dim">${keptSince} <time title=${kept.since}>${moment(kept.since)}</time></span>`}</div>
       <${Rows} kind="event-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {EventRow} */ row, /** @type {number} */ index) => html`<${Row} key=${row.place} row=${row} index=${index} who=${who} here=${row.place === event} />`} />
       <${Newer} live=${live} />
-      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} />` : live.loading ? html`<${Waiting} />` : some ? html`<${Empty} title=${words.noneFound} />` : html`<${Empty} title=${words.none} icon="pulse"><p>${words.noneHint}</p><a class="button primary" href=${to('projects', name, 'console')}>${words.toConsole}</a></${Empty}>`}</div>`}
+      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} again=${live.again} />` : !live.loaded ? html`<${Waiting} />` : some ? html`<${Empty} title=${words.noneFound} />` : html`<${Empty} title=${words.none} icon="pulse"><p>${words.noneHint}</p><a class="button primary" href=${to('projects', name, 'console')}>${words.toConsole}</a></${Empty}>`}</div>`}
       ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
     ${event && html`<${StoryPanel} key=${event} project=${name} place=${event} row=${opened} publishers=${publishers} onClose=${() => filter({ event: '' })} />`}`;
 }

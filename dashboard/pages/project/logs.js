@@ -51,7 +51,7 @@ export function Page({ name, applets }) {
       <div class="line status"><${Counts} live=${live} /></div>
       <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {Api.LogLine} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
       <${Newer} live=${live} />
-      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} />` : live.loading ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}</${Empty}>`}</div>`}
+      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} again=${live.again} />` : !live.loaded ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}</${Empty}>`}</div>`}
       ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
     <${AsCommand} text=${`fieldbrook logs ${quoted(name)} --follow`} />`;
 }

@@ -6,7 +6,7 @@ import { useLoad } from '../../core/load.js';
 import { count, quoted } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
 import { amount, short } from '../../core/units.js';
-import { Ago, Card, Empty, Show, Table } from '../../parts/basics.js';
+import { Ago, Card, Empty, Failed, Show, Table } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/transactions.js';
 import { more } from '../../words/en/common.js';
@@ -68,7 +68,7 @@ export function Page({ name }) {
   const list = (/** @type {{data: Transaction[], next: string}} */ { data, next }) => (data.length ? html`<${Table} label=${words.label} columns=${COLUMNS}>${data.map((row) => html`<${Row} key=${row.transactionID} name=${name} row=${row} chains=${chains} />`)}</${Table}>
       ${(next || before) && html`<div class="pad line">${before && html`<button type="button" onClick=${() => filter({ before: '' })}>${words.seeNewer}</button>`}${next && html`<button type="button" onClick=${() => filter({ before: next })}>${more}</button>`}</div>`}`
     : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank" rel="noopener">${words.howTo}</a></${Empty}>`);
-  return html`<div class="stack">${sums.data && (sums.data.data.length > 0 || sums.data.weiPerDay != null) && html`<${Spending} name=${name} state=${sums.data} chains=${chains} again=${again} />`}
+  return html`<div class="stack"><${Failed} of=${sums} />${sums.data && (sums.data.data.length > 0 || sums.data.weiPerDay != null) && html`<${Spending} name=${name} state=${sums.data} chains=${chains} again=${again} />`}
     <${Card}><${Filters} given=${query.value} chains=${chains} /><${Show} of=${rows} rows=${6}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, query.value)} />
     ${tx && html`<${TransactionPanel} key=${tx} name=${name} id=${tx} again=${again} onClose=${() => filter({ tx: '' })} />`}</div>`;
 }

@@ -9,6 +9,7 @@ export const loading = 'Loading';
 export const failed = 'The node refused this';
 export const notAllowed = 'Not for this account';
 export const notFound = 'There is no such thing';
+export const notLoaded = 'This could not be loaded';
 export const tryAgain = 'Try again';
 export const unreachable = 'The node does not answer.';
 export const closeLabel = 'Close';

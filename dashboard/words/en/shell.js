@@ -21,6 +21,8 @@ export const signOut = 'Sign out';
 export const offline = 'The node does not answer. What you see is from before. Trying again…';
 export const slow = 'The node takes long to answer.';
 export const upgraded = 'The node runs a new version.';
+/** @param {string} reason */
+export const noStream = (reason) => `Figures and lists stand still in this tab: ${reason}`;
 export const reload = 'Reload this page';
 export const noPage = 'This page does not exist';
 export const toOverview = 'Go to the overview';

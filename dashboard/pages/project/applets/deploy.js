@@ -3,7 +3,7 @@
 import { html, useState } from '../../../vendor/preact.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Badge, Icon, Mark, Problem, Waiting, say, typed } from '../../../parts/basics.js';
+import { Badge, Icon, Mark, Show, say, typed } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
@@ -72,5 +72,5 @@ export function Deploy({ project, file, applets, into, onClose, onDone }) {
       <${Rules} handlers=${report.handlers} /><${Isolation} />`}</${Form}>
     <${AsCommand} text=${`fieldbrook applet deploy ${quoted(project)} ${quoted(file.name)}${applet ? ` --name ${quoted(applet.name)}` : ''}`} />`;
   return html`<${Dialog} title=${words.deployTitle(file.name)} onClose=${onClose} kind="roomy">
-    ${checked.data ? fields(checked.data) : checked.error ? html`<${Problem} error=${checked.error} again=${checked.again} />` : html`<${Waiting} rows=${3} />`}</${Dialog}>`;
+    <${Show} of=${checked} rows=${3}>${fields}</${Show}></${Dialog}>`;
 }

@@ -5,7 +5,7 @@ import { get, post, put, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
-import { Badge, Icon, Mark, Table, say } from '../../../parts/basics.js';
+import { Badge, Failed, Icon, Mark, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Confirm, Field, Form, Text } from '../../../parts/form.js';
@@ -28,7 +28,7 @@ function StrategyDialog({ project, applet, rule, onClose, onDone }) {
   const command = rule ? `fieldbrook strategy update ${quoted(project)} ${rule.strategyID} --type TYPE --handler HANDLER` : `fieldbrook strategy add ${quoted(project)} --applet ${quoted(applet.name)} --type TYPE --handler HANDLER`;
   return html`<${Dialog} title=${rule ? words.editStrategy(rule.eventType) : words.addStrategy} onClose=${onClose}><${Form} submit=${save} work=${work}>
     <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" required autofocus defaultValue=${rule?.eventType ?? ''} autocapitalize="none" /></${Field}>
-    <${Field} label=${words.handler} hint=${words.handlerHint}><${Text} name="handler" required list=${list} defaultValue=${rule?.handler ?? 'start'} autocapitalize="none" /></${Field}><datalist id=${list}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
+    <${Field} label=${words.handler} hint=${words.handlerHint}><${Text} name="handler" required list=${list} defaultValue=${rule?.handler ?? 'start'} autocapitalize="none" /></${Field}><datalist id=${list}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist><${Failed} of=${versions} />
     <label class="check"><input name="collect" type="checkbox" defaultChecked=${rule?.autoCollectMetric ?? false} />${words.collect}</label></${Form}><${AsCommand} text=${command} /></${Dialog}>`;
 }
 

@@ -4,7 +4,7 @@ import { html, useEffect } from '../../../vendor/preact.js';
 import { get } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
-import { Icon, typed } from '../../../parts/basics.js';
+import { Failed, Icon, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Field } from '../../../parts/form.js';
 import { addresses, curl, mosquitto } from '../publishers/snippets.js';
@@ -28,7 +28,7 @@ export function DryRun({ applets, type, what, choose }) {
   return html`<p class="hint">${words.dryText}</p><div class="fields">
     <${Field} label=${words.applet}><select onChange=${typed((v) => pick({ appletID: v, version: 0 }))}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select></${Field}>
     <${Field} label=${words.version}><select onChange=${typed((v) => pick({ version: Number(v) }))}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
-    <${Field} label=${words.handler}><select onChange=${typed((v) => pick({ handler: v }))}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div>
+    <${Field} label=${words.handler}><select onChange=${typed((v) => pick({ handler: v }))}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div><${Failed} of=${versions} />
     <label class="check"><input type="checkbox" checked=${what?.withState ?? true} onChange=${(/** @type {any} */ e) => pick({ withState: e.target.checked })} />${words.withState}</label>`;
 }
 
@@ -42,7 +42,7 @@ export function DryCommand({ project, applets, what, draft }) {
 /** @param {{project: string, publisher: Api.PublisherReply, draft: import('./kept.js').Draft}} p */
 export function Commands({ project, publisher, draft }) {
   const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal }), []);
-  if (!boot.data || !publisher) return null;
+  if (!boot.data || !publisher) return html`<${Failed} of=${boot} />`;
   const to = { ...addresses(boot.data, location.hostname), project, token: publisher.token, type: draft.type || 'DEFAULT', payload: draft.text };
   if (draft.way === 'mqtt') return html`<p class="hint">${words.mqttText}</p><${Code} label=${words.ways.mqtt} text=${mosquitto(to)} plain />${!to.mqtt && html`<p class="hint">${words.noMqtt}</p>`}`;
   return html`<details class="command"><summary><${Icon} name="terminal" />${words.asCurl}</summary><${Code} label=${words.curlLabel} text=${curl(to)} plain /></details>

@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from '../../../vendor/preact.js';
 import { get } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
-import { Copy, Icon, Problem, Show, typed } from '../../../parts/basics.js';
+import { Copy, Icon, Show, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field } from '../../../parts/form.js';
@@ -56,7 +56,7 @@ export function Connect({ project, publisherID, types, onClose }) {
   const [type, of] = useState('');
   useEffect(() => of(allowed[0] ?? 'DEFAULT'), [loaded.data?.publisher.publisherID]);
   return html`<${Dialog} side title=${words.connectTitle(loaded.data?.publisher.key ?? '')} onClose=${onClose}>
-    ${loaded.error && !loaded.data ? html`<${Problem} error=${loaded.error} again=${loaded.again} />` : html`<${Show} of=${loaded}>${(/** @type {any} */ { publisher, boot }) => html`<p class="hint">${words.connectText}</p>
+    <${Show} of=${loaded}>${(/** @type {any} */ { publisher, boot }) => html`<p class="hint">${words.connectText}</p>
       <${Field} label=${words.eventType}><input list="connect-types" value=${type} spellcheck=${false} onInput=${typed(of)} /><datalist id="connect-types">${allowed.map((/** @type {string} */ one) => html`<option value=${one} />`)}</datalist></${Field}>
-      <${Ways} publisher=${publisher} to=${{ ...addresses(boot, location.hostname), project, token: publisher.token, type: type || 'DEFAULT', payload: SAMPLE }} />`}</${Show}>`}</${Dialog}>`;
+      <${Ways} publisher=${publisher} to=${{ ...addresses(boot, location.hostname), project, token: publisher.token, type: type || 'DEFAULT', payload: SAMPLE }} />`}</${Show}></${Dialog}>`;
 }

@@ -4,7 +4,7 @@ import { html, useRef, useState } from '../../../vendor/preact.js';
 import { get, post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Ago, Card, Empty, Icon, Mark, Problem, Show, Table, say } from '../../../parts/basics.js';
+import { Ago, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
@@ -50,7 +50,7 @@ function AddAbi({ path, project, onClose, onDone }) {
 /** @param {{path: `/contract_abi/${string}`, name: string, onClose: () => void}} p */
 function ShowAbi({ path, name, onClose }) {
   const loaded = useLoad((signal) => get(`${path}/${encodeURIComponent(name)}`, {}, { signal }), [name]);
-  return html`<${Dialog} side title=${name} onClose=${onClose}>${loaded.error ? html`<${Problem} error=${loaded.error} again=${loaded.again} />` : html`<${Show} of=${loaded}>${(/** @type {Api.WholeContractAbiReply} */ { abi }) => html`<${Code} label=${words.abi} text=${JSON.stringify(abi, null, 2)} />`}</${Show}>`}</${Dialog}>`;
+  return html`<${Dialog} side title=${name} onClose=${onClose}><${Show} of=${loaded}>${(/** @type {Api.WholeContractAbiReply} */ { abi }) => html`<${Code} label=${words.abi} text=${JSON.stringify(abi, null, 2)} />`}</${Show}></${Dialog}>`;
 }
 
 /** @param {{project: string}} p */

@@ -7,7 +7,7 @@ import { quoted } from '../../../core/format.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
-import { say } from '../../../parts/basics.js';
+import { Failed, say } from '../../../parts/basics.js';
 import { pathOf } from './monitors.js';
 import * as words from '../../../words/en/triggers.js';
 
@@ -54,7 +54,7 @@ export function AddMonitor({ project, chains, onClose, onDone }) {
   return html`<${Dialog} title=${words.addMonitor} onClose=${onClose}><div class="segments" role="group" aria-label=${words.kind}>${Object.entries(words.kinds).map(([name, title]) => html`<button type="button" aria-pressed=${name === kind} onClick=${() => choose(/** @type {Kind} */ (name))}>${title}</button>`)}</div>
     <p class="hint">${words.kindHints[kind]}</p><${Form} key=${kind} submit=${words.addMonitor} work=${work}>
     <${Field} label=${words.chain}><select name="chain">${chains.map(({ id, name }) => html`<option value=${id}>${name} (${id})</option>`)}</select></${Field}>
-    <${Fields} kind=${kind} abis=${abis.data?.data ?? []} />
+    <${Fields} kind=${kind} abis=${abis.data?.data ?? []} />${kind === 'contract_log' && html`<${Failed} of=${abis} />`}
     <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /></${Field}>
     <label class="check"><input name="paused" type="checkbox" />${words.startPaused}</label></${Form}><${AsCommand} text=${`fieldbrook monitor ${COMMANDS[kind].replace('PROJECT', quoted(project))} --chain CHAIN`} /></${Dialog}>`;
 }

@@ -247,7 +247,7 @@ export type DryRunEvent = { handler: string; eventType?: string; payload?: strin
 /** A line of the applet log. */
 export type DryRunLog = { level: string; source: string; text: string };
 
-/** What the handler did. `error` is empty if it returned `code`. `elapsedUs` includes the making of the instance; `memoryBytes` is what the run added to the memory of its process. `notes` say how the run differed from one on the node. */
+/** What the handler did. `error` is empty if it returned `code`. `elapsedUs` includes the making of the instance; `memoryBytes` is the linear memory of the handler after the run. `notes` say how the run differed from one on the node. */
 export type DryRunReport = { code: number; error: string; logs: DryRunLog[]; writes: DryRunWrite[]; statements: DryRunStatement[]; effects: DryRunEffect[]; elapsedUs: number; memoryBytes: number; notes: string[] };
 
 /** A SQL statement as the handler sent it, with its rows or the error. */
@@ -644,8 +644,8 @@ export type TraceState = { remaining: number; until?: string; filter: TraceFilte
 /** A call of a host function by a handler. `subject` is a key, a statement, a topic, a variable, the level of a log record, or a request. `result` is what the handler got, wrote, logged or sent; it is absent when there was none, such as for an unknown key. `before` is the value of a key before it was written. `error` is why the call was refused. `atUs` is the time from the start of the run to the call, and `us` the time that the host worked for it; both in microseconds. */
 export type TracedCall = { function: string; subject: Bytes; before?: Bytes; result?: Bytes; error?: string; atUs: number; us: number; strategyID: string };
 
-/** A run of a handler: its microseconds, with host calls and the recording of them. */
-export type TracedRun = { strategyID: string; us: number };
+/** A run of a handler: its microseconds, with host calls and the recording of them, and the linear memory of its instance after it. Traces of early versions of the node lack the latter. */
+export type TracedRun = { strategyID: string; us: number; memoryBytes?: number };
 
 /** A page of traffic limits; `total` counts all matching ones. */
 export type TrafficLimitPage = { data: TrafficLimitReply[]; total: number };

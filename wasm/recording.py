@@ -40,12 +40,13 @@ class RecordLimits(NamedTuple):
 class Recorder:
     """Keeps host calls in order, the first ones up to the limits; `omitted` counts the others.
 
-    `runs` has the strategy of each run that has ended, and its microseconds.
+    `runs` has the strategy of each run that has ended, its microseconds and the bytes of its
+    linear memory.
     """
 
     def __init__(self, limits: RecordLimits) -> None:
         self.calls: list[HostCall] = []
-        self.runs: list[tuple[int, int]] = []
+        self.runs: list[tuple[int, int, int]] = []
         self.omitted = 0
         self.size = 0
         self._limits = limits
@@ -56,6 +57,7 @@ class Recorder:
     def begin(self, run: Run, strategy_id: int) -> None:
         """Record the calls of another run; its SQL session is `session(...)`."""
         self._strategy_id, self._began, self._refused = strategy_id, time.perf_counter(), False
+        run.memory_bytes = 0
         unrecorded = run.read
         run.read = self._reader(unrecorded)
         run.writes = _Writes(self, unrecorded)
@@ -64,9 +66,9 @@ class Recorder:
         run.logs = _Logs(self)
         run.capabilities = _Capabilities(self, run.capabilities)
 
-    def end(self) -> None:
-        """Keep how long the run has taken, host calls and recording included."""
-        self.runs.append((self._strategy_id, _since(self._began)))
+    def end(self, run: Run) -> None:
+        """Keep how long the run has taken, host calls and recording included, and its memory."""
+        self.runs.append((self._strategy_id, _since(self._began), run.memory_bytes or 0))
 
     def session(self, session: SqlSession) -> SqlSession:
         """Return a session that records the statements of another one."""

@@ -160,6 +160,9 @@ class Run:
             `capabilities` interprets.
         ends_at: the run's deadline, in seconds of the monotonic clock; 0 in a batch, where
             nothing may wait (see `NotInBatchError`). The host sets it.
+        memory_bytes: None, unless the caller wants to know the linear memory of the handler:
+            then `Host.run` puts its size after the run here, which is its largest, because a
+            linear memory never shrinks. 0 if there was no instance.
     """
 
     __slots__ = (
@@ -169,6 +172,7 @@ class Run:
         "env",
         "event_type",
         "logs",
+        "memory_bytes",
         "origin",
         "payload",
         "read",
@@ -197,6 +201,7 @@ class Run:
         self.writes: dict[bytes, bytes] = {}
         self.effects: list[Effect] = []
         self.logs: list[tuple[int, str, str]] = []
+        self.memory_bytes: int | None = None
 
     def forget(self) -> None:
         """Drop all outputs, so that the object can be run again."""

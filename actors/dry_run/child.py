@@ -140,11 +140,10 @@ class DryRun:
         capabilities = DryCapabilities(RegistryReader(Path(node.registry)), node)
         run = Run(trial.payload, trial.event_type, trial.env, read, capabilities)
         session = self._session(host)
-        before_bytes = _reset_peak()
+        run.memory_bytes = 0
         began = time.perf_counter()
         code, error = host.run(trial.handler, _with_sql(run, session))
         elapsed_us = round((time.perf_counter() - began) * 1e6)
-        memory_bytes = max(0, _peak_bytes() - before_bytes)
         if capabilities.sent:
             self._notes.append("transactions are not signed: their hashes are made up")
         return Report(
@@ -155,7 +154,7 @@ class DryRun:
             statements=self._sql_statements(error),
             effects=[] if error else self._effects(run.effects),
             elapsed_us=elapsed_us,
-            memory_bytes=memory_bytes,
+            memory_bytes=run.memory_bytes,
             notes=self._notes,
         )
 
@@ -250,28 +249,6 @@ def _sent(effect: Effect) -> SentEffect:
             return SentEffect("metric", "", _shown(value.encode("utf-8", "replace")))
         case Transaction(chain=chain, body=body):
             return SentEffect("transaction", chain, _shown(body))
-
-
-def _reset_peak() -> int:
-    """Forget the peak of this process's resident memory; return its present size in bytes."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5", "ascii")
-    except OSError:  # not Linux: the peak then includes what was before
-        return _resident().get("HWM", 0)
-    return _resident().get("RSS", 0)
-
-
-def _peak_bytes() -> int:
-    return _resident().get("HWM", 0)
-
-
-def _resident() -> dict[str, int]:
-    try:
-        text = Path("/proc/self/status").read_text("ascii")
-    except OSError:
-        return {}
-    fields = (line.split() for line in text.splitlines() if line.startswith(("VmHWM:", "VmRSS:")))
-    return {name[2:-1]: int(kib) << 10 for name, kib, _unit in fields}
 
 
 def main(_arguments: Sequence[str]) -> int:

@@ -92,7 +92,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a dry run did.
 
     `error` is "" when the handler returned `code`, else the reason why it did not. `logs` are
-    (level, source, text). `memory_bytes` is the resident memory that the run added to its process.
+    (level, source, text). `memory_bytes` is the linear memory of the handler after the run.
     `notes` say how the run differed from one on the node, and what the report leaves out.
     """
 

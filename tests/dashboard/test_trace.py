@@ -44,5 +44,5 @@ def test_a_story_starts_a_trace_and_the_next_one_shows_host_calls(
     ]
     calls.get_by_role("row").filter(has_text="count=2 payload=21.5").wait_for()
     page.get_by_role("listitem").filter(
-        has_text=re.compile(r"returned 0 after [\d.]+ (µs|ms)")
+        has_text=re.compile(r"returned 0 after [\d.]+ (µs|ms), with 64\.0 KiB of memory")
     ).wait_for()

@@ -150,6 +150,7 @@ def test_a_traced_event_tells_keys_with_their_values_before_and_after_variables_
     (ran,) = details["trace"]["runs"]
     assert ran["strategyID"] == result["strategyID"]
     assert ran["us"] >= times[-1]
+    assert ran["memoryBytes"] == 65_536
     assert tracing.row(traced)["traced"] is True
 
 

@@ -164,8 +164,17 @@ class RawGuest(Guest):
             code: int = arguments[0]
             return (code if code < _NEGATIVE else code - _MODULUS), ""
         finally:
+            if run.memory_bytes is not None:
+                run.memory_bytes = self.memory_size()
             self._size, self._can_alloc = 0, False
             raw.store_delete(store)
+
+    def memory_size(self) -> int:
+        """The size of the instance's memory; 0 without an instance."""
+        if not self._bound:
+            return 0
+        size: int = raw.memory_data_size(self._context, self._memory_export)
+        return size
 
     def reset(self) -> None:
         """Forget the last instance before the next one is made."""

@@ -98,6 +98,8 @@ class _ReferenceGuest(Guest):
             self.raise_pending()
             return abi.FAILED, self.ended or str(ended)
         finally:
+            if run.memory_bytes is not None and self._memory is not None:
+                run.memory_bytes = self._memory.data_len(store)
             self._store = None
             store.close()
 

@@ -61,6 +61,8 @@ class ReusedGuest(RawGuest):
             self._left -= 1
             return signed(arguments[0]), ""
         finally:
+            if run.memory_bytes is not None:
+                run.memory_bytes = self.memory_size()
             if not well or self._left <= 0 or self._is_large() or self._is_crowded():
                 self._end()
 
@@ -83,9 +85,8 @@ class ReusedGuest(RawGuest):
         return self._engine.kept > self._engine.slots // 2
 
     def _is_large(self) -> bool:
-        size: int = raw.memory_data_size(self._context, self._memory_export)
-        self.kept_bytes = size
-        return size > self._recycle_bytes
+        self.kept_bytes = self.memory_size()
+        return self.kept_bytes > self._recycle_bytes
 
     def _end(self) -> None:
         store, self._store = self._store, 0

@@ -146,7 +146,7 @@ class HandlerRunner:
         if tracing is not None and tracing.begin(event, target.strategy_id, run, self.database):
             # A speculative run has no host calls to record.
             code, error = self._execute(target, run)
-            tracing.end(event)
+            tracing.end(event, run)
         elif speculation is None:
             code, error = self._execute(target, run)
         else:

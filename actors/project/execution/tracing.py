@@ -102,9 +102,9 @@ class Tracing:
             run.sql = recorder.session(database)
         return True
 
-    def end(self, event: WireEvent) -> None:
+    def end(self, event: WireEvent, run: Run) -> None:
         """Note that the run which `begin` records has ended."""
-        self._kept[id(event)][1].end()
+        self._kept[id(event)][1].end(run)
 
     def take(self, event: WireEvent, index: int) -> EventTrace | None:
         """Remove and return the trace of an event, which has this index among its records."""
@@ -112,7 +112,13 @@ class Tracing:
         if kept is None:
             return None
         recorder = kept[1]
-        return EventTrace(index, recorder.calls, recorder.omitted, recorder.runs)
+        return EventTrace(
+            index,
+            recorder.calls,
+            recorder.omitted,
+            [(strategy_id, us) for strategy_id, us, _ in recorder.runs],
+            [memory_bytes for _, _, memory_bytes in recorder.runs],
+        )
 
     def settle(self) -> None:
         """Begin another batch."""

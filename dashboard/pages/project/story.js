@@ -5,7 +5,7 @@ import { get, post } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { clock, duration, moment, quoted, readable, size } from '../../core/format.js';
 import { to } from '../../core/route.js';
-import { Ago, Badge, Card, Copy, Empty, Icon, Show, Waiting, say } from '../../parts/basics.js';
+import { Ago, Badge, Card, Copy, Empty, Failed, Icon, Show, Waiting, say } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { HostCalls } from './host_calls.js';
@@ -28,9 +28,9 @@ function Payload({ base64, size: length }) {
 /** @typedef {Api.EventDetails} Details */
 /** @typedef {Api.EventRow & Partial<Details>} Row as a list has it, or with its details */
 
-/** @param {{result: Api.HandlerResult, us?: number}} p us: how long the run took, if it was traced */
-const Run = ({ result, us }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
-    <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>${us != null && html` <span class="dim">${words.afterTime(microseconds(us))}</span>`}`}>
+/** @param {{result: Api.HandlerResult, traced?: Api.TracedRun}} p */
+const Run = ({ result, traced }) => html`<${Step} kind=${result.errMsg ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
+    <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>${traced && html` <span class="dim">${words.afterTime(microseconds(traced.us))}${traced.memoryBytes ? `, ${words.withMemory(size(traced.memoryBytes))}` : ''}</span>`}`}>
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
 
 /** @param {{rows: Api.LogLine[]}} p */
@@ -55,7 +55,7 @@ function Steps({ project, row, publisher, details }) {
     ${refusals.map((refusal) => html`<${Step} kind="bad" at=${refusal.refusedAt} title=${html`<strong>${words.refused}</strong> ${refusal.error}`}><p>${refusal.reason}</p></${Step}>`)}
     ${row.error && html`<${Step} kind="bad" title=${html`<strong>${words.refused}</strong> ${row.error}`} />`}
     ${row.again ? html`<${Step} title=${words.again} />` : html`<${Step} kind=${row.results.length ? '' : 'warn'} title=${html`<strong>${words.matched}</strong> ${row.results.length ? words.strategies(row.results.length) : words.nothingHandles(row.eventType)}`}>${!row.results.length && html`<p><a href=${to('projects', project, 'applets')}>${words.addStrategy}</a></p>`}</${Step}>`}
-    ${!row.again && row.results.map((result) => html`<${Run} result=${result} us=${details?.trace?.runs.find((run) => run.strategyID === result.strategyID)?.us} />`)}
+    ${!row.again && row.results.map((result) => html`<${Run} result=${result} traced=${details?.trace?.runs.find((run) => run.strategyID === result.strategyID)} />`)}
     ${logs.length > 0 && html`<${Logged} rows=${logs} />`}
     ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} row=${row} traced=${details.trace} />`}
     <${Step} at=${row.handledAt} title=${html`<strong>${words.answered}</strong> ${words.afterTime(duration(time))}`} />
@@ -82,15 +82,19 @@ function Actions({ project, row, details }) {
     <${AsCommand} text=${`fieldbrook event show ${quoted(project)} ${quoted(row.eventID)}`} />`;
 }
 
+/** Whether the history has moved on. @param {any} error */
+const isGone = (error) => error?.status === 404;
+
 /** @param {Api.PublisherReply[]} publishers @param {Row} row */
 const publisherOf = (publishers, row) => publishers.find((one) => one.publisherID === row.publisherID)?.name ?? (row.publisherID === '0' ? row.source : row.publisherID);
 
 /** @param {{project: string, place: string, row?: Row, publishers: Api.PublisherReply[], onClose: () => void}} p row: as the list has it */
 export function StoryPanel({ project, place, row: known, publishers, onClose }) {
-  const { data, error } = useLoad((signal) => get(`/event_log/${segment(project)}/at/${place}`, {}, { signal }), [project, place]);
+  const loaded = useLoad((signal) => get(`/event_log/${segment(project)}/at/${place}`, {}, { signal }), [project, place]);
+  const { data } = loaded;
   const row = data ?? known;
   return html`<${Dialog} side title=${words.story} onClose=${onClose}>
-    ${error && html`<${Empty} title=${words.gone}>${words.goneHint}</${Empty}>`}
+    ${isGone(loaded.error) ? html`<${Empty} title=${words.gone}>${words.goneHint}</${Empty}>` : html`<${Failed} of=${loaded} />`}
     ${row && html`<div class="line"><code>${row.eventID}</code><${Copy} text=${row.eventID} /><span class="dim">${moment(row.handledAt)}</span><a href=${to('projects', project, 'events', row.eventID)}>${words.openPage}</a></div>
       <${Steps} project=${project} row=${row} publisher=${publisherOf(publishers, row)} details=${data} />
       ${data && html`<${Actions} project=${project} row=${row} details=${data} />`}`}</${Dialog}>`;
@@ -107,5 +111,5 @@ export function StoryPage({ project, eventID, publishers }) {
 /** All that happened under an id: the event, its duplicates, its replays. @param {string} project @param {string} eventID @param {AbortSignal} signal */
 async function load(project, eventID, signal) {
   const { data } = await get(`/event_log/${segment(project)}`, { eventID, limit: 20 }, { signal });
-  return Promise.all(data.map((row) => get(`/event_log/${segment(project)}/at/${row.place}`, {}, { signal }).catch(() => /** @type {Row} */ (row))));
+  return Promise.all(data.map((row) => get(`/event_log/${segment(project)}/at/${row.place}`, {}, { signal }).catch((error) => (isGone(error) ? /** @type {Row} */ (row) : Promise.reject(error)))));
 }

@@ -63,6 +63,8 @@ export const states = { delivered: 'delivered', refused: 'refused', waiting: 'wa
 export const answered = 'Committed and answered';
 /** @param {string} took */
 export const afterTime = (took) => `after ${took}`;
+/** @param {string} bytes */
+export const withMemory = (bytes) => `with ${bytes} of memory`;
 export const again = 'This is a duplicate: it was answered from the stored result, and no handler ran.';
 export const runAgain = 'Run again';
 export const ranAgain = 'The event ran again';

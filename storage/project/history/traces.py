@@ -24,14 +24,15 @@ class EventTrace(msgspec.Struct, array_like=True, frozen=True):
     """The host calls of one event in order; `omitted` calls after them were not kept.
 
     `place` is the event's place in the history; before it is written, it is the index
-    of the event among the events of its batch. `runs` has strategy and microseconds of each run;
-    traces of early versions of the node have none.
+    of the event among the events of its batch. `runs` has strategy and microseconds of each run,
+    `memory_bytes` its linear memory. Traces of early versions of the node lack both, or the latter.
     """
 
     place: int
     calls: list[HostCall]
     omitted: int = 0
     runs: list[tuple[int, int]] = []
+    memory_bytes: list[int] = []
 
 
 class Traces:

@@ -187,6 +187,20 @@ def test_memory_grows_to_the_limit_and_no_further(kind: str) -> None:
     assert h.run(kind, "guest", "grow").code == h.MEMORY_BYTES // PAGE_BYTES
 
 
+@pytest.mark.parametrize("kind", ["raw", "reference"])  # batches measure nothing
+def test_the_memory_of_a_run_is_measured_when_it_is_asked_for_and_when_it_failed(kind: str) -> None:
+    host, sizes = h.host(kind, "guest"), {}
+    for handler in ("echo", "trap", "grow"):
+        run = Run(b"x")
+        run.memory_bytes = 0
+        host.run(handler, run)
+        sizes[handler] = run.memory_bytes
+    assert sizes == {"echo": PAGE_BYTES, "trap": PAGE_BYTES, "grow": h.MEMORY_BYTES}
+    unmeasured = Run(b"x")
+    host.run("echo", unmeasured)
+    assert unmeasured.memory_bytes is None
+
+
 def test_a_host_runs_on_after_a_run_that_failed(kind: str) -> None:
     for handler in ("trap", "recurse", "abort", "grow"):
         h.run(kind, "guest", handler)

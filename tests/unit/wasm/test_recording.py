@@ -127,12 +127,14 @@ def test_what_exceeds_a_limit_is_counted_and_values_are_cut() -> None:
     assert 0 < small.size <= 200
 
 
-def test_each_run_has_its_strategy_and_took_longer_than_until_its_last_call() -> None:
+def test_each_run_has_its_strategy_its_memory_and_took_longer_than_until_its_last_call() -> None:
     run, recorder = begun()
     run.read(b"k")
-    recorder.end()
-    recorder.begin(Run(b""), 4)
-    recorder.end()
-    (first, us), (second, _) = recorder.runs
-    assert (first, second) == (3, 4)
+    run.memory_bytes = 65_536
+    recorder.end(run)
+    second = Run(b"")
+    recorder.begin(second, 4)
+    recorder.end(second)
+    (first, us, memory), (other, _, nothing) = recorder.runs
+    assert (first, memory, other, nothing) == (3, 65_536, 4, 0)
     assert us >= recorder.calls[0].at_us

@@ -73,10 +73,13 @@ def trace(
 
 
 def show_calls(event: Any) -> None:
-    """Print the host calls of an event that has a trace."""
+    """Print the runs and host calls of an event that has a trace."""
     traced = event.get("trace")
     if not traced:
         return
+    for run in traced["runs"]:
+        memory = f", {run['memoryBytes'] >> 10} KiB of memory" if "memoryBytes" in run else ""
+        click.echo(f"strategy {run['strategyID']} ran for {run['us']} us{memory}")
     show_rows([_row(each) for each in traced["calls"]], _COLUMNS, "no host calls")
     if traced["omitted"]:
         click.echo(f"{counted(traced['omitted'], 'more call')} not kept")

@@ -88,8 +88,8 @@ class DryRunEffect(msgspec.Struct, frozen=True, kw_only=True):
 class DryRunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the handler did. `error` is empty if it returned `code`.
 
-    `elapsedUs` includes the making of the instance; `memoryBytes` is what the run added to the
-    memory of its process. `notes` say how the run differed from one on the node.
+    `elapsedUs` includes the making of the instance; `memoryBytes` is the linear memory of the
+    handler after the run. `notes` say how the run differed from one on the node.
     """
 
     code: int

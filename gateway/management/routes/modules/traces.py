@@ -75,10 +75,12 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a handler: its microseconds, with host calls and the recording of them."""
+    """A run of a handler: its microseconds, with host calls and the recording of them, and the
+    linear memory of its instance after it. Traces of early versions of the node lack the latter."""
 
     strategy_id: str = msgspec.field(name="strategyID")
     us: int
+    memory_bytes: int | msgspec.UnsetType = msgspec.field(name="memoryBytes", default=msgspec.UNSET)
 
 
 class EventCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +154,14 @@ def event_calls(trace: EventTrace) -> EventCalls:
     return EventCalls(
         calls=[_call(each) for each in trace.calls],
         omitted=trace.omitted,
-        runs=[TracedRun(strategy_id=str(number), us=us) for number, us in trace.runs],
+        runs=[
+            TracedRun(
+                strategy_id=str(number),
+                us=us,
+                memory_bytes=trace.memory_bytes[at] if trace.memory_bytes else msgspec.UNSET,
+            )
+            for at, (number, us) in enumerate(trace.runs)
+        ],
     )
 
 

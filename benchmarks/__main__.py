@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import SkipTest
 
 from benchmarks import plot
 from benchmarks.baselines import http_peers, install
@@ -160,8 +161,12 @@ def main(words: Sequence[str]) -> int:
     try:
         for name in names:
             _run(name, context, out, command)
-    except BenchmarkError as error:
+    except (BenchmarkError, SkipTest) as error:  # SkipTest: a program is missing
         print(f"FAILED: {error}", flush=True)
+        return 1
+    except ModuleNotFoundError as error:
+        needs = f"FAILED: {error}; install what tests need: pip install -e '.[test]'"
+        print(needs, flush=True)
         return 1
     finally:
         print(f"results in {out}")

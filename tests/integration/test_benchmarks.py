@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,6 +24,7 @@ from fieldbrook.security import node_secrets
 from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter
 from tests.support.tools import require_tool
 
+ROOT = Path(__file__).parents[2]
 DEVICE = Device("load", "d0", "the token")
 
 
@@ -61,6 +64,27 @@ def test_the_suite_lists_its_scenarios_with_what_they_measure(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(SCENARIOS)
     assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_the_suite_runs_where_pytest_is_not_installed() -> None:
+    """As in the environment that `scripts/up` makes."""
+    code = (
+        "import runpy, sys; sys.modules['pytest'] = None; sys.argv[1:] = ['--list'];"
+        "runpy.run_module('benchmarks', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(done.stdout.splitlines()) == len(SCENARIOS)
+
+
+def test_a_program_that_a_scenario_needs_is_named_when_it_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setitem(SCENARIOS, "smallest", lambda *_: str(require_tool("chromium")))
+    assert main(["smallest", "--peers", "none", "--out", str(tmp_path)]) == 1
+    assert "FAILED: chromium is not installed" in capsys.readouterr().out
 
 
 def test_a_table_gives_medians_their_range_and_ratios_and_names_a_missing_baseline() -> None:

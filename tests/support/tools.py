@@ -9,8 +9,7 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 # Debian keeps servers where a user's PATH does not look.
 _SERVERS = (
@@ -26,14 +25,17 @@ LIMIT_S = 60.0
 
 
 def require_tool(name: str) -> str:
-    """The path of a program; the test is skipped without it, and fails when CI=true."""
+    """The path of a program; the test is skipped without it, and fails when CI=true.
+
+    Benchmarks use this, too, where there is no pytest.
+    """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SERVERS])
     found = shutil.which(name, path=path)
     if found is not None:
         return found
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{name} is not installed, and CI tests everything", pytrace=False)
-    pytest.skip(f"{name} is not installed")
+        raise AssertionError(f"{name} is not installed, and CI tests everything")
+    raise SkipTest(f"{name} is not installed")
 
 
 def free_port() -> int:

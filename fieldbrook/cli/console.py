@@ -13,6 +13,7 @@ from fieldbrook.cli.errors import ClientError, NotLoggedInError, RefusedError
 from fieldbrook.cli.session import Session, load_session, session_path
 from fieldbrook.cli.text import available
 
+_LOOK_S = 2.0  # for a hint
 _TOKEN_KEYS = frozenset(
     {
         "AccessKeyExpired",
@@ -113,7 +114,21 @@ class Console:
         if os.environ.get("FIELDBROOK_TOKEN"):
             return "the token came from FIELDBROOK_TOKEN: unset it or set a valid token"
         option = "" if self.server == DEFAULT_SERVER else f" --server {self.server}"
+        if self._needs_administrator():
+            create = f"fieldbrook admin create admin{option}"
+            return f"the node has no administrator yet: create one with `{create}`"
         return f"log in with `fieldbrook login{option}`"
+
+    def _needs_administrator(self) -> bool:
+        client = Client(
+            self.server, "", _LOOK_S, authorities=self.authorities, whole_answer_s=_LOOK_S
+        )
+        try:
+            return bool(client.call("GET", ["configuration", "dashboard"])["setup"])
+        except (ClientError, TypeError, LookupError):
+            return False  # an older node, or none: the request itself tells that
+        finally:
+            client.close()
 
     def _names_of_projects(self) -> str:
         # The hint is optional: leave it out when the projects cannot be listed.

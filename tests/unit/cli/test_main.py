@@ -12,6 +12,7 @@ import pytest
 
 from fieldbrook import __version__
 from fieldbrook.cli import main
+from fieldbrook.cli.console import Console
 from fieldbrook.cli.session import Session, save_session, session_path
 from fieldbrook.core import settings
 
@@ -57,8 +58,9 @@ def test_a_command_that_does_not_exist_is_wrong_usage(capsys: pytest.CaptureFixt
 
 
 def test_a_command_that_needs_a_login_says_how_to_log_in(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Console, "_needs_administrator", lambda _: False)
     code, out, err = run(capsys, "project", "list", "--server", "node.example:9000")
     assert (code, out) == (4, "")
     assert "not logged in to http://node.example:9000" in err

@@ -75,7 +75,7 @@ def test_an_upload_without_its_parts_says_which_are_missing(ada: User, server: S
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"\0asm\1\0\0\0rest", ""), (b"text", ""), (UNLINKABLE_WAT, "no_such_function")],
+    [(b"\0asm\1\0\0\0rest", ""), (b"(module", "expected"), (UNLINKABLE_WAT, "no_such_function")],
 )
 def test_a_module_that_cannot_run_is_refused_and_leaves_nothing(
     ada: User, server: Server, content: bytes | str, reason: str
@@ -88,6 +88,21 @@ def test_a_module_that_cannot_run_is_refused_and_leaves_nothing(
     assert ada("GET", "/applet/NftMinter").json["total"] == 0
     assert ada("GET", "/resource").json == {"data": [], "total": 0}
     assert list((server.folder / "uploads").iterdir()) == []
+
+
+def test_a_file_that_is_no_module_is_a_bad_request_which_says_what_it_is(
+    ada: User, server: Server
+) -> None:
+    ada.project()
+    for content, found in [
+        (b"# fieldbrook\n\nAn event node", "a text that begins with '# fieldbrook\\n\\nAn'"),
+        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\xff", "binary data that begins with '\\x7fELF"),
+    ]:
+        reply = ada.upload("POST", "/applet/NftMinter", content, {"appletName": "log"})
+        assert (reply.status, reply.key) == (400, "badRequest"), reply
+        assert found in reply.fields["file"]
+    assert not list(server.folder.glob("uploads/*"))
+    assert ada("GET", "/resource").json == {"data": [], "total": 0}
 
 
 def test_an_upload_beyond_the_limit_is_refused(ada: User, server: Server) -> None:
@@ -114,7 +129,7 @@ def test_an_applet_gets_another_module_and_another_name(ada: User) -> None:
     assert list(ada.upload("PUT", f"/applet/{applet_id}", None, None).fields) == ["info"]
     assert ada.upload("PUT", "/applet/5", None, {"appletName": "x"}).key == "AppletNotFound"
     refused = ada.upload("PUT", f"/applet/{applet_id}", b"nonsense", None)
-    assert refused.key == "CreateInstanceFailed"
+    assert refused.fields.keys() == {"file"}
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine.engine import Engine, make_compiler
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.sections import read_sections
+from fieldbrook.wasm.module.sections import MAGIC, not_wasm, read_sections
 
-_MAGIC = b"\0asm"
 _CORE_VERSION = b"\x01\0\0\0"
 _LETTERS = {"i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 _TYPES = {letter: name for name, letter in _LETTERS.items()}
@@ -55,23 +54,14 @@ def to_binary(data: bytes) -> bytes:
     Raises:
         ModuleRefusedError: the data is neither, or the text does not parse.
     """
-    if data.startswith(_MAGIC):
+    if data.startswith(MAGIC):
         return data
+    if reason := not_wasm(data):
+        raise ModuleRefusedError(reason=reason)
     try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise ModuleRefusedError(reason=_not_wasm(data)) from None
-    if not text.lstrip().startswith(("(", ";")):
-        raise ModuleRefusedError(reason=_not_wasm(data))
-    try:
-        return bytes(wasmtime.wat2wasm(text))
+        return bytes(wasmtime.wat2wasm(data.decode()))
     except wasmtime.WasmtimeError as error:
         raise ModuleRefusedError(reason=f"not a WebAssembly text: {_brief(error)}") from error
-
-
-def _not_wasm(data: bytes) -> str:
-    start = repr(data[: len(_MAGIC)]).removeprefix("b")
-    return f"not a WebAssembly module: it starts with {start} instead of '\\0asm'"
 
 
 def check(wasm: bytes, limits: Limits) -> ModuleReport:

@@ -1,6 +1,7 @@
-"""Section reader: properties of a module that wasmtime's interface hides, or crashes on.
+"""What a file is by its first bytes, and a section reader: properties of a module that wasmtime's
+interface hides, or crashes on.
 
-Only pass modules that wasmtime has validated, because the reader checks no bounds.
+Only pass modules to `read_sections` that wasmtime has validated, because it checks no bounds.
 
 Source: WebAssembly core specification 2.0, 5.5.
 """
@@ -8,8 +9,13 @@ Source: WebAssembly core specification 2.0, 5.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
+MAGIC = b"\0asm"
+"""The first bytes of a module in binary form."""
+
+_SHOWN_BYTES = 16  # of a file that is no module
 _HEADER_BYTES = 8
 _TYPE, _IMPORT, _FUNCTION, _MEMORY, _EXPORT = 1, 2, 3, 5, 7
 _FUNC, _TABLE, _MEM, _GLOBAL = range(4)
@@ -31,6 +37,22 @@ class Sections(NamedTuple):
     imports: int
     exports: int
     vector_functions: tuple[str, ...]
+
+
+def not_wasm(data: bytes) -> str:
+    """Why data cannot be a module, by its first bytes; "" if it may be one."""
+    if data.startswith(MAGIC):
+        return ""
+    if not data:
+        return "not a WebAssembly module: it is empty"
+    kind, start = "binary data", repr(data[:_SHOWN_BYTES]).removeprefix("b")
+    with suppress(UnicodeDecodeError):
+        text = data.decode()
+        if text.lstrip().startswith(("(", ";")):
+            return ""
+        kind, start = "a text", repr(text[:_SHOWN_BYTES])
+    begins = f"it is {kind} that begins with {start}"
+    return f"not a WebAssembly module: {begins}, and not with '\\0asm' or '('"
 
 
 def read_sections(wasm: bytes) -> Sections:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.core.errors import (
+    BadRequestError,
+    FieldError,
     UploadFileDiskLimitError,
     UploadFileFailedError,
     UploadFileMd5UnmatchedError,
@@ -27,6 +29,7 @@ from fieldbrook.gateway.management.framework.temporary_files import new_path, wr
 from fieldbrook.storage.registry.service import Module
 from fieldbrook.storage.registry.usage import stored_bytes_in
 from fieldbrook.wasm.engine.compile import compile_in_child
+from fieldbrook.wasm.module.sections import not_wasm
 
 _COMPILE_LIMIT_S = 60.0
 
@@ -51,10 +54,11 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     """Check and compile an uploaded file; runs in a thread.
 
     Raises:
+        BadRequestError: the file is no module.
         UploadFileSizeLimitError: the file is larger than a module may be.
         UploadFileMd5UnmatchedError: the MD5 sum of the file is not the stated one.
         UploadFileDiskLimitError: the disk has too little free space.
-        ModuleRefusedError: the file is no module, or the module cannot run here.
+        ModuleRefusedError: the module cannot run here.
         UploadFileFailedError: the file could not be written.
     """
     content = form.file or b""
@@ -62,6 +66,8 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if stated_md5 and not hmac.compare_digest(stated_md5.lower().encode(), md5.encode()):
         raise UploadFileMd5UnmatchedError(actual=md5, stated=stated_md5)
+    if reason := not_wasm(content):
+        raise BadRequestError(FieldError("file", f"{form.filename[:128]} is {reason}", "body"))
     try:
         upload = new_path(context.uploads_dir, context.part, ".wasm")
         try:

@@ -298,6 +298,9 @@ class Client:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             reason = f"its certificate is not trusted: {getattr(error, 'verify_message', '')}"
             hint = "name its certificate authority with --ca FILE or FIELDBROOK_CA"
+        elif "WRONG_VERSION_NUMBER" in str(error):
+            reason = "the port speaks http, and not https"
+            hint = f"use --server {self.server.replace('https', 'http', 1)}"
         return UnreachableError(f"cannot reach {self.server}: {reason}", hint)
 
 

@@ -3,7 +3,8 @@
 Tornado 6.6 closes a connection without an answer when a head is too long, and accepts a bare line
 feed as the end of a line. This stream answers 431 to the first and 400 to the second. The second
 prevents request smuggling: a server and a proxy that disagree on where a line ends can be made to
-disagree on where a request ends.
+disagree on where a request ends. A client that begins with TLS gets an answer at once, from which
+it sees that the port speaks HTTP; it would wait for a minute otherwise.
 
 Source: RFC 9112, 2.2 and 11.2; RFC 6585, 5.
 """
@@ -26,9 +27,10 @@ _LINGER_S = 1.0
 _LINGERING_LIMIT = 64
 _READ_BYTES = 64 << 10
 _UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
-# A complete head, or as many bytes as the limit allows. Bytes beyond the limit are not examined.
+_HANDSHAKE = b"\x16"  # the first byte of TLS (RFC 8446, 5.1)
+# TLS, a complete head, or as many bytes as the limit allows. Bytes beyond it are not examined.
 _HEAD = re.compile(
-    rb"\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
+    rb"\A\x16|\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
 )
 
 
@@ -49,6 +51,7 @@ _TOO_LARGE = _refusal(
     "431 Request Header Fields Too Large",
     f"the request line and the header fields have more than {HEAD_LIMIT} bytes",
 )
+_NO_TLS = _refusal("400 Bad Request", "this port speaks HTTP, and not HTTPS")
 _BARE_LINE_FEED = _refusal(
     "400 Bad Request", "a line of the request head ends with a bare line feed instead of CR LF"
 )
@@ -77,6 +80,8 @@ class RequestStream(iostream.IOStream):
         """
         self.waiting_since = self._began = time.monotonic()
         head = await super().read_until_regex(_HEAD.pattern, HEAD_LIMIT)
+        if head == _HANDSHAKE:
+            await self._refuse(_NO_TLS)
         if not head.endswith((b"\n\r\n", b"\n\n")):
             await self._refuse(_TOO_LARGE)
         if has_bare_line_feed(head):

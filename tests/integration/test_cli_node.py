@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -55,6 +56,8 @@ def test_from_nothing_to_a_counted_event_with_six_commands(
 ) -> None:
     running = start_node(logged_in=False)
     shell = Shell(tmp_path / "config", running, logged_in=False)
+    said = shell.fails("project", "list", code=4)
+    assert "has no administrator yet: create one with `fieldbrook admin create admin" in said
     created = shell.json("admin", "create", "--data", str(running.data))
     assert len(created["password"]) >= 8
     assert shell.json("whoami")["username"] == "admin"
@@ -117,6 +120,15 @@ def test_a_node_that_is_not_there_is_exit_code_3_and_says_where_it_was_looked_fo
     said = shell.fails("status", code=3)
     assert "http://127.0.0.1:1" in said
     assert "fieldbrook up" in said
+
+
+def test_https_at_a_port_of_http_is_named_at_once(node: RunningNode, shell: Shell) -> None:
+    began = time.monotonic()
+    server = f"https://localhost:{node.http_port}"
+    said = shell.fails("--server", server, "status", code=3)
+    assert time.monotonic() - began < 15, "the port answers, nobody waits for a time limit"
+    assert "the port speaks http, and not https" in said
+    assert f"--server http://localhost:{node.http_port}" in said
 
 
 def test_status_says_that_the_parts_are_well(shell: Shell) -> None:

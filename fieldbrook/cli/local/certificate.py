@@ -20,8 +20,7 @@ from fieldbrook.cli.text import printable
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("tls"),
-    help="The folder of the three files [default: ./tls].",
+    help="The folder of the three files [default: `tls` in the data folder].",
 )
 @click.option(
     "--days",
@@ -30,7 +29,7 @@ from fieldbrook.cli.text import printable
     show_default=True,
     help="Days until it expires.",
 )
-def cert(names: tuple[str, ...], folder: Path, days: int) -> None:
+def cert(names: tuple[str, ...], folder: Path | None, days: int) -> None:
     """Create a certificate, and its authority, for trying out TLS.
 
     NAMES are the host names and addresses that clients use for the node; the default is those
@@ -44,6 +43,7 @@ def cert(names: tuple[str, ...], folder: Path, days: int) -> None:
         return
     from fieldbrook.security.certificates import write
 
+    folder = folder or current().data / "tls"
     known = names or tuple(dict.fromkeys([socket.gethostname(), "localhost", "127.0.0.1", "::1"]))
     try:
         authorities, certificate, key = write(folder, known, days)

@@ -291,3 +291,13 @@ def test_a_wheel_has_the_version_of_the_source_and_the_command(built: tuple[Path
     assert f"\nVersion: {fieldbrook.__version__}\n" in description
     assert "\nLicense-Expression: Apache-2.0\n" in description
     assert "fieldbrook = fieldbrook.cli.main:main" in commands
+
+
+def test_supervisorctl_finds_the_socket_without_a_variable() -> None:
+    supervised = configparser.RawConfigParser()
+    supervised.read(ROOT / "supervisor.conf", "utf-8")
+    address = supervised["supervisorctl"]["serverurl"]
+    assert address.startswith("unix://%(here)s/data/")
+    served = supervised["unix_http_server"]["file"]
+    assert served.rpartition("/")[2] == address.rpartition("/")[2]
+    assert '"$here/data"' in (ROOT / "docker" / "start").read_text("utf-8")

@@ -24,6 +24,16 @@ def test_trust_names_the_file_of_the_node_and_makes_none(
     assert not (tmp_path / "tls").exists()
 
 
+def test_files_are_written_into_the_data_folder_unless_another_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["--data", "there", "cert", "localhost", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ca"] == "there/tls/ca.pem"
+    assert run(["cert", "localhost", "--folder", "here"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"there", "here"}
+
+
 def test_trust_without_a_nodes_certificate_says_who_makes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

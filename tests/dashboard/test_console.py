@@ -46,12 +46,14 @@ def test_an_event_is_sent_and_its_story_shown(node: RunningNode, signed_in: Open
     history = page.get_by_role("region", name="Last events")
     assert history.get_by_role("row").count() == 3
     history.get_by_role("button").last.click()
-    assert payload.input_value() == '{\n  "celsius": 21.5\n}'
+    first = '{\n  "celsius": 21.5\n}'
+    until(lambda: payload.input_value() == first, "the first payload is in the editor")
     page.get_by_text("count=1 payload=").wait_for()
 
     page.get_by_role("link", name="Publishers").click()
     page.get_by_text("1 publisher").wait_for()
     page.get_by_role("link", name="Console").click()
+    history.wait_for()
     assert history.get_by_role("row").count() == 3
 
     page.get_by_text("As curl").first.click()

@@ -98,10 +98,13 @@ class _ReferenceGuest(Guest):
             self.raise_pending()
             return abi.FAILED, self.ended or str(ended)
         finally:
-            if run.memory_bytes is not None and self._memory is not None:
-                run.memory_bytes = self._memory.data_len(store)
+            if run.memory_bytes is not None:
+                run.memory_bytes = self._memory_size(store)
             self._store = None
             store.close()
+
+    def _memory_size(self, store: wasmtime.Store) -> int:
+        return 0 if self._memory is None else self._memory.data_len(store)
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:

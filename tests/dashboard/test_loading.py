@@ -14,8 +14,11 @@ from tests.support.nodes import RunningNode, until
 
 pytestmark = pytest.mark.timeout(300)
 LATE = "This could not be loaded"
-BUSY = {"status": 503, "json": {"key": "ServiceUnavailable", "desc": "too much to do"}}
-DENIED = {"status": 403, "json": {"key": "NoPermission", "desc": "not for you"}}
+BUSY: dict[str, Any] = {
+    "status": 503,
+    "json": {"key": "ServiceUnavailable", "desc": "too much to do"},
+}
+DENIED: dict[str, Any] = {"status": 403, "json": {"key": "NoPermission", "desc": "not for you"}}
 NOTICED = ["status of 503", "status of 403", "ERR_"]  # what Chromium writes to its console
 
 
@@ -24,8 +27,8 @@ def project(node: RunningNode) -> Project:
     return Project(node)
 
 
-def failing(page: Any, pattern: str, times: int = 1, **answer: Any) -> Callable[[], int]:
-    """Make the next requests for a path fail: with an answer, else without one.
+def failing(page: Any, pattern: str, **answer: Any) -> Callable[[], int]:
+    """Make the next request for a path fail: with an answer, else without one.
 
     Returns how many have failed.
     """
@@ -33,7 +36,7 @@ def failing(page: Any, pattern: str, times: int = 1, **answer: Any) -> Callable[
 
     def handle(route: Any) -> None:
         nonlocal failed
-        if failed >= times:
+        if failed:
             route.fallback()
             return
         failed += 1

@@ -23,6 +23,8 @@ from route_calls import calls_by_test_file
 
 from fieldbrook.cli import main as cli
 from fieldbrook.core import errors
+from fieldbrook.core.networks import NETWORKS
+from fieldbrook.core.providers import PROVIDERS
 from fieldbrook.core.settings import (
     REMOVED,
     RENAMED,
@@ -296,6 +298,51 @@ def missing_routes() -> str:
     return f"Not served: {', '.join(f'`{name}`' for name in missing) or 'none'}."
 
 
+def networks_table() -> str:
+    """Every known chain, and where its figures come from."""
+    rows = [
+        (
+            f"`{network.name}`{' (test)' if network.test else ''}",
+            str(network.chain_id),
+            str(network.confirmations),
+            "" if network.finality is None else f"{network.finality:,}",
+            "yes" if network.final_tag else "",
+            f"{network.poll_ms:,}",
+            "" if network.priority_fee is None else _gwei(network.priority_fee),
+            _gwei(network.max_fee_per_gas),
+            _links(network.sources),
+        )
+        for network in NETWORKS
+    ]
+    head = (
+        *("name", "id", "confirmations", "final after", "`finalized`", "poll_ms"),
+        *("priority fee", "highest fee", "sources"),
+    )
+    return table(head, rows)
+
+
+def providers_table() -> str:
+    """The ranges of known providers, and where the figures come from."""
+    rows = [
+        (
+            provider.name,
+            ", ".join(f"`{host}`" for host in provider.hosts),
+            f"{provider.log_range:,}",
+            _links([provider.source]),
+        )
+        for provider in PROVIDERS
+    ]
+    return table(("provider", "hosts", "blocks", "source"), rows)
+
+
+def _gwei(wei: int) -> str:
+    return f"{wei / 10**9:,g} gwei"
+
+
+def _links(urls: Iterable[str]) -> str:
+    return " ".join(f"[{number}]({url})" for number, url in enumerate(urls, 1))
+
+
 def metrics_table() -> str:
     """Every metric."""
     return table(("name", "type", "labels", "what"), metric_table())
@@ -339,6 +386,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "cli.md": {"options": program_options_table, "commands": commands_text},
     "http.md": {"routes": routes_table},
+    "chains.md": {"networks": networks_table, "providers": providers_table},
     "routes.md": {"missing": missing_routes, "generations": generations_table},
     "metrics.md": {"metrics": metrics_table},
     "errors.md": {"errors": errors_table},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import Log, read_logs, read_receipts
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
-from fieldbrook.chain.blocks.ranges import BlockRange
+from fieldbrook.chain.blocks.ranges import FIRST, BlockRange
 from fieldbrook.chain.errors import (
     ChainError,
     IncompleteAnswerError,
@@ -26,6 +25,8 @@ from fieldbrook.chain.errors import (
 )
 from fieldbrook.chain.rpc.request import Request
 from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.core.providers import provider_of
+from fieldbrook.core.settings import Chain
 
 if TYPE_CHECKING:
     from fieldbrook.chain.rpc.client import ChainClient
@@ -63,16 +64,16 @@ class _Span(NamedTuple):
 
 
 class LogFetcher:
-    """Reads the logs of the chain `name`; `follower` knows the chain's newest blocks."""
+    """Reads the logs of a chain; `follower` knows the chain's newest blocks."""
 
-    def __init__(self, name: str, client: ChainClient, follower: Follower) -> None:
-        self._name = name
+    def __init__(self, chain: Chain, client: ChainClient, follower: Follower) -> None:
+        self._chain = chain
         self._client = client
         self._follower = follower
-        self._ranges: defaultdict[Endpoint, BlockRange] = defaultdict(BlockRange)
-        self._range_size = BlockRange().size  # of the endpoint that answered last
+        self._ranges: dict[Endpoint, BlockRange] = {}
+        self._range_size = min(FIRST, chain.log_range)  # of the endpoint that answered last
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
-        self._omissions = OmissionDetector(name)
+        self._omissions = OmissionDetector(chain.name)
         self._read: dict[str, _Read] = {}  # recent blocks by their hashes
 
     async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> list[Log]:
@@ -139,8 +140,9 @@ class LogFetcher:
             except (ChainError, ChainUnavailableError) as failure:
                 return _Span(logs, first - 1, endpoints, failure)
             end = int(answer.request.params[0]["toBlock"], 16)
-            self._ranges[answer.endpoint].record_success(end - first + 1, len(answer.result))
-            self._range_size = self._ranges[answer.endpoint].size
+            range_ = self._range_of(answer.endpoint)
+            range_.record_success(end - first + 1, len(answer.result))
+            self._range_size = range_.size
             logs += answer.result
             endpoints.add(answer.endpoint)
             first = end + 1
@@ -150,7 +152,7 @@ class LogFetcher:
         self, filter_: Mapping[str, Any], first: int, last: int, endpoint: Endpoint
     ) -> Request:
         """Make the request for as many blocks as an endpoint seems to allow."""
-        range_ = self._ranges[endpoint]
+        range_ = self._range_of(endpoint)
         last = min(last, first + range_.size - 1)
         size = last - first + 1
 
@@ -163,6 +165,14 @@ class LogFetcher:
             read=_only_requested(read_logs, is_in_range),
             shrink=(lambda text: range_.record_refusal(size, text)) if size > 1 else None,
         )
+
+    def _range_of(self, endpoint: Endpoint) -> BlockRange:
+        """Return the range of an endpoint; at first that of its provider, if it is a known one."""
+        if endpoint not in self._ranges:
+            provider = provider_of(endpoint.name)
+            first = FIRST if provider is None else provider.log_range
+            self._ranges[endpoint] = BlockRange(first, self._chain.log_range)
+        return self._ranges[endpoint]
 
     def _forget_old_blocks(self) -> None:
         """Forget the logs of blocks that are not followed any more, and of the oldest ones."""
@@ -237,7 +247,7 @@ class LogFetcher:
                     raise
             log.info(
                 "chain %s: an endpoint cannot query logs by block hash; block numbers are used",
-                self._name,
+                self._chain.name,
             )
             self._by_hash = False
         params = [{"fromBlock": hex(number), "toBlock": hex(number), **filter_}]

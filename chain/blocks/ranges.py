@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 
-_LEAST, _MOST, _FIRST = 1, 20_000, 1_000
+from fieldbrook.core.networks import DEFAULT_LOG_RANGE
+
+FIRST = 1_000  # blocks in the first request
+_LEAST = 1
 _FEW_LOGS, _MANY_LOGS = 2_000, 8_000
 _STEPS_UNTIL_TRIED_AGAIN, _STEPS_MOST = 16, 1_024
 # Consecutive queries without an answer that make the range smaller; a small range is seldom why.
@@ -29,8 +32,9 @@ class BlockRange:
     refusal.
     """
 
-    def __init__(self, first: int = _FIRST, most: int = _MOST) -> None:
-        self.size = first
+    def __init__(self, first: int = FIRST, most: int = DEFAULT_LOG_RANGE) -> None:
+        """`first` is the size that is tried first, and `most` the largest one."""
+        self.size = min(first, most)
         self._most = self._ceiling = most
         self._went_well = self._unanswered = 0
         self._until_tried_again = _STEPS_UNTIL_TRIED_AGAIN

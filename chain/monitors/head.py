@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from fieldbrook.chain.blocks.follower import Follower, Step, hashes_to_bytes
-from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
+from fieldbrook.chain.rpc.answers import read_header
 from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
+from fieldbrook.core.settings.chain import FINALIZED, LATEST
 from fieldbrook.observability.health import NO_CHAIN
 from fieldbrook.storage.chain.store import Cursor, EndpointState
 
@@ -51,11 +53,13 @@ class HeadTracker:
         self._looked_at = 0.0
         self._failing_since: float | None = None  # start of the current row of failed looks
         self._contradictions = 0  # looks with contradictory answers since the last success
+        self._tagged = -1  # the newest block that has the chain's `block_tag`
 
     @property
     def confirmed(self) -> int:
-        """The newest block with enough confirmations."""
-        return self._follower.newest - self._chain.confirmations
+        """The newest block that counts: it has enough confirmations, and the `block_tag`."""
+        counted = self._follower.newest - self._chain.confirmations
+        return counted if self._chain.block_tag == LATEST else min(counted, self._tagged)
 
     @property
     def poll_s(self) -> float:
@@ -89,9 +93,11 @@ class HeadTracker:
         active = any(not watch.monitor.paused for watch in self._progress.watches.values())
         self._looked_at = time.monotonic()
         self._due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
+        error = ""
         try:
-            step = await self._follower.poll(self._client)
-            error = ""
+            self._apply(await self._follower.poll(self._client))
+            if self._chain.block_tag != LATEST:
+                await self._update_tagged()
         except CHAIN_FAILURES as failure:
             error = describe(failure)
             self._failed(failure, error)
@@ -101,11 +107,28 @@ class HeadTracker:
                     watch.paused_until = 0.0
             self._failing_since, self._contradictions = None, 0
             self._host.health.clear(NO_CHAIN)
-            self._apply(step)
         endpoints = [
             EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()
         ]
-        self._progress.update_state(error=error, endpoints=endpoints)
+        self._progress.update_state(error=error, endpoints=endpoints, confirmed=self.confirmed)
+
+    async def _update_tagged(self) -> None:
+        """Ask for the block that has the `block_tag`.
+
+        Raises:
+            ChainUnavailableError, RpcError: see `ChainClient.call`.
+            IncompleteAnswerError: no endpoint has such a block.
+        """
+        tag = self._chain.block_tag
+
+        def read(raw: Any) -> int:
+            if raw is None:
+                raise IncompleteAnswerError(f"it has no block `{tag}`")
+            return read_header(raw).number
+
+        number: int = await self._client.call("eth_getBlockByNumber", [tag, False], read=read)
+        # A final block stays final, even if the endpoint that answers now lags behind.
+        self._tagged = max(self._tagged, number) if tag == FINALIZED else number
 
     async def subscribe(self, url: str) -> None:
         """Look at the chain as soon as the endpoint announces a new block; runs until cancelled."""

@@ -53,7 +53,7 @@ class MonitorService:
         progress = self._progress
         self._head = HeadTracker(host, follower, progress)
         self._deliveries = deliveries = Deliveries(host, follower, progress, self._wake.set)
-        fetcher = LogFetcher(self._chain.name, host.client, follower)
+        fetcher = LogFetcher(self._chain, host.client, follower)
         self._logs = LogMonitors(fetcher, follower, store, progress, deliveries, self._wake.set)
         self._transactions = TransactionMonitors(host.client, follower, store, progress, deliveries)
         self._tasks = [essential(asyncio.create_task(self._run()))]

@@ -10,6 +10,7 @@ from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.transaction import ContractCall, Market, gas_limit, revert_reason
 from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.core.settings import Chain
 
 RESULT_LIMIT_BYTES = 4 << 20
 """Limit of the data that a contract call returns to a guest."""
@@ -33,10 +34,11 @@ class ChainState:
     refuses.
     """
 
-    def __init__(self, rpc: Rpc) -> None:
+    def __init__(self, chain: Chain, rpc: Rpc) -> None:
+        self._chain = chain
         self._rpc = rpc
         self._market: tuple[float, Market, int] | None = None
-        self._has_base_fee = True  # as far as is known
+        self._has_base_fee = chain.fees != "legacy"  # as far as is known
 
     async def nonce_count(self, address: str, within_s: float | None = None) -> int:
         """Return how many nonces of an account are used, pending transactions included."""
@@ -66,21 +68,24 @@ class ChainState:
         asking = self._rpc.call("eth_getBlockByNumber", ["latest", False], within_s=within_s)
         block, fee = await asyncio.gather(asking, self._fee(within_s))
         base = block.get("baseFeePerGas")
-        if (base is not None) is not self._has_base_fee:
-            self._has_base_fee = base is not None
+        has_base_fee = base is not None and self._chain.fees != "legacy"
+        if has_base_fee is not self._has_base_fee:
+            self._has_base_fee = has_base_fee
             fee = await self._fee(within_s)
-        market = Market(None, 0, fee) if base is None else Market(number(base), fee, 0)
+        market = Market(number(base), fee, 0) if has_base_fee else Market(None, 0, fee)
         self._market = now, market, number(block["gasLimit"])
         return market, self._market[2]
 
     async def _fee(self, within_s: float | None) -> int:
-        """Return the priority fee that the endpoint suggests; its gas price without base fees."""
+        """Return the priority fee to offer; the endpoint's gas price without base fees."""
         if not self._has_base_fee:
             return number(await self._rpc.call("eth_gasPrice", [], within_s=within_s))
+        least = self._chain.priority_fee
         try:
-            return number(await self._rpc.call("eth_maxPriorityFeePerGas", [], within_s=within_s))
+            suggested = await self._rpc.call("eth_maxPriorityFeePerGas", [], within_s=within_s)
+            return max(least or 0, number(suggested))
         except RpcError:  # not every node supports the method
-            return _PRIORITY_WEI
+            return _PRIORITY_WEI if least is None else least
 
 
 def number(value: Any) -> int:

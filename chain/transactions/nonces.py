@@ -118,7 +118,7 @@ class Leases:
     ) -> None:
         self._chain = chain
         self._rpc = rpc
-        self.chain_state = ChainState(rpc)
+        self.chain_state = ChainState(chain, rpc)
         self._rows = rows
         self._reader = reader
         self._vault = vault

@@ -23,6 +23,7 @@ import click
 import fieldbrook.cli.local.applets.folders
 import fieldbrook.cli.local.applets.run
 import fieldbrook.cli.local.applets.test
+import fieldbrook.cli.local.chains
 import fieldbrook.cli.local.old_broker
 import fieldbrook.cli.remote.modules.dry_runs
 import fieldbrook.cli.remote.modules.inspection  # noqa: F401

@@ -81,14 +81,14 @@ class Collector:
                 state.deepest,
             ),
             ("poll_failures", "Failed polls of the chain.", COUNTER, state.failures),
-            *self._monitors(chain, store, state.head),
+            *self._monitors(chain, store, state.confirmed),
         ):
             yield Collected(f"fieldbrook_chain_{name}", text, kind, ("chain",), [((label,), value)])
         yield from _endpoints(label, store)
         yield from _transactions(label, store)
 
     def _monitors(
-        self, chain: Chain, store: ChainStoreReader, head: int
+        self, chain: Chain, store: ChainStoreReader, confirmed: int
     ) -> Iterator[tuple[str, str, str, float]]:
         cursors = store.cursors()
         running = [
@@ -98,7 +98,6 @@ class Collector:
         ]
         known = [(m, cursors[m.monitor_id]) for m in running if m.monitor_id in cursors]
         failing = sum(bool(cursor.error) for _, cursor in known)
-        confirmed = head - chain.confirmations
         lags = [confirmed - cursor.block for m, cursor in known if m.kind == CONTRACT_LOG]
         yield "monitors", "Active monitors.", GAUGE, len(running)
         yield "monitors_failing", "Active monitors that cannot continue.", GAUGE, failing

@@ -84,8 +84,8 @@ class EndpointState(msgspec.Struct, frozen=True):
 class ChainState(msgspec.Struct, frozen=True):
     """The last published state of the chain's process, for monitoring.
 
-    `head` is the newest block, seen at `head_ms` (Unix ms). The counters start when the store
-    is created.
+    `head` is the newest block, seen at `head_ms` (Unix ms), and `confirmed` the newest one whose
+    contents may become events. The counters start when the store is created.
     """
 
     head: int = 0
@@ -96,6 +96,7 @@ class ChainState(msgspec.Struct, frozen=True):
     events: int = 0
     error: str = ""  # why the last poll failed; empty when it succeeded
     endpoints: list[EndpointState] = []
+    confirmed: int = -1
 
 
 _encode = msgspec.msgpack.Encoder().encode

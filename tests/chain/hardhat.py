@@ -22,18 +22,23 @@ _NEWEST = 40
 
 
 class Hardhat(Evm):
-    """Hardhat's node on a port of its own."""
+    """Hardhat's node on a port of its own, with the rules of `hardfork`."""
+
+    def __init__(self, *flags: str, hardfork: str = "cancun") -> None:
+        self._hardfork = hardfork
+        super().__init__(*flags)
 
     def _begin(self, flags: Sequence[str]) -> subprocess.Popen[bytes]:
         self._home = tempfile.TemporaryDirectory(prefix="fieldbrook-hardhat-")
         # It keeps a note of having asked about statistics.
         quiet = {"HARDHAT_DISABLE_TELEMETRY_PROMPT": "true", "HOME": self._home.name}
+        rules = {"HARDFORK": self._hardfork}
         cli = npm_installed(FOLDER) / "hardhat" / "internal" / "cli" / "cli.js"
         where = ["--hostname", "127.0.0.1", "--port", str(self.port)]
         return started(
             [require_tool("node"), str(cli), "node", *where, *flags],
             cwd=FOLDER,
-            env={**os.environ, **quiet},
+            env={**os.environ, **quiet, **rules},
         )
 
     def mine(self, blocks: int = 1) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fieldbrook.core import networks
 
 HttpOrWebSocket = Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s]+$")]
+LATEST, FINALIZED = "latest", "finalized"
 
 
 class Chain(BaseModel):
     """A chain that the node uses. Its endpoint URLs may hold keys and are never shown.
 
-    When the name or the id is one of `networks`, the other one and the defaults of
-    `confirmations` and `poll_ms` come from there. `endpoints` are tried in this order;
-    `endpoint` is another way to write a single one. `websocket` only announces new blocks, so
-    that the node sees them before the next poll. Transactions pay at most `max_fee_per_gas`
-    wei per gas. A transaction that no block has included for `reprice_s` seconds is signed
-    again with higher fees.
+    When the name or the id is one of `networks`, the other one and the defaults of some other
+    keys come from there. `endpoints` are tried in this order; `endpoint` is another way to write
+    a single one. `websocket` only announces new blocks, so that the node sees them before the
+    next poll.
+
+    A block counts when it has `confirmations` blocks on top of it and is not newer than the
+    endpoint's block `block_tag`. One request for logs covers at most `log_range` blocks.
+
+    Transactions pay at most `max_fee_per_gas` wei per gas, and offer `priority_fee` at least.
+    With the fees `legacy` they have a gas price, although blocks have a base fee. A transaction
+    that no block has included for `reprice_s` seconds is signed again with higher fees.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -30,8 +36,12 @@ class Chain(BaseModel):
     endpoints: tuple[HttpOrWebSocket, ...] = Field(min_length=1, max_length=16, repr=False)
     websocket: str | None = Field(None, pattern=r"^wss?://[^\s]+$", repr=False)
     confirmations: int = Field(0, ge=0, le=10_000)
+    block_tag: Literal["latest", "safe", "finalized"] = "latest"
     poll_ms: int = Field(networks.DEFAULT_POLL_MS, ge=50, le=3_600_000)
-    max_fee_per_gas: int = Field(500_000_000_000, ge=1, lt=1 << 63)
+    log_range: int = Field(networks.DEFAULT_LOG_RANGE, ge=1, le=1_000_000)
+    fees: Literal["auto", "legacy"] = "auto"
+    priority_fee: int | None = Field(None, ge=0, lt=1 << 63)
+    max_fee_per_gas: int = Field(networks.DEFAULT_MAX_FEE, ge=1, lt=1 << 63)
     reprice_s: int = Field(90, ge=1, le=86_400)
 
     @model_validator(mode="before")
@@ -54,10 +64,4 @@ class Chain(BaseModel):
             return given
         if given.get("id", network.chain_id) != network.chain_id:
             raise ValueError(f"the chain {network.name} has the id {network.chain_id}")
-        return {
-            "id": network.chain_id,
-            "name": network.name,
-            "confirmations": network.confirmations,
-            "poll_ms": network.poll_ms,
-            **given,
-        }
+        return {**network.defaults(), **given}

@@ -3,7 +3,7 @@ module.exports = {
   networks: {
     hardhat: {
       chainId: 31337,
-      hardfork: "cancun", // later ones allow no transaction as large as those that tests send
+      hardfork: process.env.HARDFORK || "cancun", // later ones allow no transaction as large as those that tests send
       blockGasLimit: 60_000_000,
     },
   },

@@ -20,6 +20,7 @@ _COLUMNS = {
     "greatestLag": "LAG",
     "failures": "FAILURES",
 }
+_GROUPS = ("fees", "transactions", "monitors")
 _ENDPOINT_COLUMNS = {
     "endpoint": "ENDPOINT",
     "head": "HEAD",
@@ -55,7 +56,9 @@ def chain_show(chain_: str) -> None:
     if current().json:
         show_json(row)
         return
-    fields = {key: key for key in row if key not in ("monitors", "endpoints")}
-    show_fields({**row, **row["monitors"]}, {**fields, **{key: key for key in row["monitors"]}})
+    flat = {key: value for key, value in row.items() if key not in (*_GROUPS, "endpoints")}
+    for group in _GROUPS:
+        flat |= {f"{group} {key}": value for key, value in row.get(group, {}).items()}
+    show_fields(flat, {key: key for key in flat})
     if "endpoints" in row:
         show_rows(row["endpoints"], _ENDPOINT_COLUMNS, "")

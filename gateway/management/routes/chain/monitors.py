@@ -303,8 +303,7 @@ def _reply(call: Call[Any, Any], monitor: Monitor, project: Project) -> MonitorR
         return monitor_reply(monitor, project, known=chain is not None)
     cursor = store.cursor(monitor.monitor_id)
     state = store.state()
-    newest = state.head - chain.confirmations
-    return monitor_reply(monitor, project, cursor, newest, reachable=not state.error)
+    return monitor_reply(monitor, project, cursor, state.confirmed, reachable=not state.error)
 
 
 def _chain_id(call: Call[Any, None]) -> int:

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import BlockchainNotFoundError
 from fieldbrook.core.model import ADMIN
+from fieldbrook.core.networks import BY_ID
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.management.framework.answers import Page
 from fieldbrook.gateway.management.framework.binding import json_key
@@ -46,16 +47,34 @@ class MonitorTotals(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     greatest_lag: int
 
 
+class FeesReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """The rules for the fees of transactions, in wei per gas. Without `priorityFee` the node offers
+    what endpoints suggest."""
+
+    rule: str
+    priority_fee: str | UnsetType = UNSET
+    max_fee_per_gas: str
+    reprice_s: int
+
+
 class ChainReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first
-    answer of an endpoint. Only administrators see `lastError` and `endpoints`."""
+    answer of an endpoint. `network` is the name of the known chain with this id, and `finality` the
+    number of blocks after which its blocks are final. Contents of blocks up to `confirmedHead`
+    become events. Only administrators see `lastError` and `endpoints`."""
 
     chain_id: int
     name: str
+    network: str | UnsetType = UNSET
+    finality: int | UnsetType = UNSET
     confirmations: int
+    block_tag: str
     poll_ms: int
+    log_range: int
+    fees: FeesReply
     state: str
     head: int
+    confirmed_head: int | UnsetType = UNSET
     head_at: str | UnsetType = UNSET
     reorganisations: int
     deepest_reorganisation: int
@@ -90,20 +109,32 @@ def _reply(call: Call[Any, Any], chain: Chain) -> ChainReply:
     store = call.context.chain_reader(chain.id)
     state = ChainState() if store is None else store.state()
     administrator = call.account.role == ADMIN
+    network = BY_ID.get(chain.id)
     return ChainReply(
         chain_id=chain.id,
         name=chain.name,
+        network=UNSET if network is None else network.name,
+        finality=UNSET if network is None or network.finality is None else network.finality,
         confirmations=chain.confirmations,
+        block_tag=chain.block_tag,
         poll_ms=chain.poll_ms,
+        log_range=chain.log_range,
+        fees=FeesReply(
+            rule=chain.fees,
+            priority_fee=UNSET if chain.priority_fee is None else str(chain.priority_fee),
+            max_fee_per_gas=str(chain.max_fee_per_gas),
+            reprice_s=chain.reprice_s,
+        ),
         state="UNREACHABLE" if state.error else "OK" if state.head_ms else "UNKNOWN",
         head=state.head,
+        confirmed_head=state.confirmed if state.confirmed >= 0 else UNSET,
         head_at=rfc3339(state.head_ms) if state.head_ms else UNSET,
         reorganisations=state.reorganisations,
         deepest_reorganisation=state.deepest,
         failures=state.failures,
         events=state.events,
         transactions=transaction_totals(store.transactions) if store else UNSET,
-        monitors=_monitors(call, chain, state.head - chain.confirmations),
+        monitors=_monitors(call, chain, state.confirmed),
         last_error=(administrator and state.error) or UNSET,
         endpoints=_endpoints(state) if administrator else UNSET,
     )

@@ -24,6 +24,14 @@ def test_a_range_finds_the_size_an_endpoint_takes_with_few_refusals(limit: int) 
     assert refused < 60
 
 
+def test_the_largest_size_is_never_exceeded() -> None:
+    window = BlockRange(most=300)
+    assert window.size == 300
+    for _ in range(100):
+        window.record_success(300, 0)
+    assert window.size == 300
+
+
 def test_one_block_is_the_least() -> None:
     window = BlockRange(first=2)
     window.record_refusal(2, REFUSED)

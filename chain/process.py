@@ -77,7 +77,7 @@ class ChainGateway(GatewayActor):
         self.registry = SocketRegistryClient(self.run_dir / "registry")
         self.store = ChainStore(chain_path(self.settings.data / "chains", chain_id))
         lag_blocks = max(_LAG_BLOCKS_LEAST, _LAG_S * 1_000 // self.chain.poll_ms)
-        self.client = ChainClient(chain_id, self.chain.endpoints, lag_blocks=lag_blocks)
+        self.client = ChainClient(chain_id, self.chain.urls, lag_blocks=lag_blocks)
         self.services = self.make_services()
         for service in self.services:
             await service.start()

@@ -112,8 +112,8 @@ export type ChainName = { id: number; name: string };
 /** All chains of the settings. */
 export type ChainPage = { data: ChainReply[]; total: number };
 
-/** A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first answer of an endpoint. Only administrators see `lastError` and `endpoints`. */
-export type ChainReply = { chainID: number; name: string; confirmations: number; pollMs: number; state: string; head: number; headAt?: string; reorganisations: number; deepestReorganisation: number; failures: number; events: number; transactions?: TransactionTotals; monitors: MonitorTotals; lastError?: string; endpoints?: EndpointReply[] };
+/** A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first answer of an endpoint. `network` is the name of the known chain with this id, and `finality` the number of blocks after which its blocks are final. Contents of blocks up to `confirmedHead` become events. `websocket` is `OK` while it announces blocks, else the reason. Only administrators see `lastError`, `websocket` and `endpoints`. */
+export type ChainReply = { chainID: number; name: string; network?: string; finality?: number; confirmations: number; blockTag: string; pollMs: number; logRange: number; fees: FeesReply; state: string; head: number; confirmedHead?: number; headAt?: string; reorganisations: number; deepestReorganisation: number; failures: number; events: number; transactions?: TransactionTotals; monitors: MonitorTotals; lastError?: string; websocket?: string; endpoints?: EndpointReply[] };
 
 /** A chain as the end of a flow. */
 export type ChainSink = { chainID?: number };
@@ -319,6 +319,9 @@ export type ExportProject = { data?: boolean; tokens?: boolean };
 
 /** An export. `handler` says that a strategy can name it. */
 export type ExportReply = { name: string; kind: string; type: string; handler: boolean };
+
+/** The rules for the fees of transactions, in wei per gas. Without `priorityFee` the node offers what endpoints suggest. */
+export type FeesReply = { rule: string; priorityFee?: string; maxFeePerGas: string; repriceS: number };
 
 /** Events that pass through operators into a sink. The node stores flows but runs none. */
 export type Flow = { source: Source; operators?: Operator[]; sink: Sink };

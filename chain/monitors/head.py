@@ -14,6 +14,7 @@ import msgspec
 from fieldbrook.chain.blocks.follower import Follower, Step, hashes_to_bytes
 from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
+from fieldbrook.chain.monitors.subscription import HeadSubscription
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
 from fieldbrook.chain.rpc.answers import read_header
 from fieldbrook.core import clock
@@ -21,14 +22,15 @@ from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
 from fieldbrook.core.settings.chain import FINALIZED, LATEST
 from fieldbrook.observability.health import NO_CHAIN
-from fieldbrook.storage.chain.store import Cursor, EndpointState
+from fieldbrook.storage.chain.store import OK, Cursor, EndpointState
 
 log = logging.getLogger(__name__)
 
 _CONTRADICTIONS = 3  # consecutive looks with contradictory answers before another endpoint is asked
 _LEAST_BETWEEN_LOOKS_S = 0.02
 _IDLE_LOOK_S = 30.0  # between looks while no monitor is active
-_SUBSCRIBE_AGAIN_S = 10.0
+_ANNOUNCED_POLLS = 2  # polling intervals between two looks while blocks are announced
+_ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # between looks for an announced block
 _STORE_FAILED_S = 0.5  # before the next look
 _NO_CHAIN_S = 10.0  # time of failed looks before the health condition is raised
 
@@ -37,6 +39,7 @@ class HeadTracker:
     """Looks at the chain in time, and updates blocks, cursors and the chain's state.
 
     Attributes:
+        subscription: announces new blocks; None without the setting `websocket`.
         transactions: hashes of the transactions in new blocks, until they are taken.
     """
 
@@ -54,6 +57,15 @@ class HeadTracker:
         self._failing_since: float | None = None  # start of the current row of failed looks
         self._contradictions = 0  # looks with contradictory answers since the last success
         self._tagged = -1  # the newest block that has the chain's `block_tag`
+        self._looks_for_announced = 0  # in a row, without success
+        self.subscription: HeadSubscription | None = None
+        if host.chain.websocket is not None:
+            # Announcements in quick succession cause one look together.
+            self.subscription = HeadSubscription(
+                host.chain,
+                host.client.redacted,
+                lambda: self.hurry(self._looked_at + _LEAST_BETWEEN_LOOKS_S - time.monotonic()),
+            )
 
     @property
     def confirmed(self) -> int:
@@ -96,6 +108,8 @@ class HeadTracker:
         error = ""
         try:
             self._apply(await self._follower.poll(self._client))
+            if self.subscription is not None:
+                self._compare(self.subscription)
             if self._chain.block_tag != LATEST:
                 await self._update_tagged()
         except CHAIN_FAILURES as failure:
@@ -110,7 +124,22 @@ class HeadTracker:
         endpoints = [
             EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()
         ]
-        self._progress.update_state(error=error, endpoints=endpoints, confirmed=self.confirmed)
+        websocket = "" if self.subscription is None else self.subscription.reason or OK
+        self._progress.update_state(
+            error=error, endpoints=endpoints, confirmed=self.confirmed, websocket=websocket
+        )
+
+    def _compare(self, subscription: HeadSubscription) -> None:
+        """Compare the newest block with the announcements, and look accordingly."""
+        newest = self._follower.newest
+        subscription.compare(newest)
+        if subscription.is_complete(newest):  # a longer interval finds what is not announced
+            self._due += (_ANNOUNCED_POLLS - 1) * (self._due - self._looked_at)
+        if subscription.newest <= newest:
+            self._looks_for_announced = 0
+        elif self._looks_for_announced < len(_ANNOUNCED_S):  # the endpoint may lag a little
+            self.hurry(_ANNOUNCED_S[self._looks_for_announced])
+            self._looks_for_announced += 1
 
     async def _update_tagged(self) -> None:
         """Ask for the block that has the `block_tag`.
@@ -129,27 +158,6 @@ class HeadTracker:
         number: int = await self._client.call("eth_getBlockByNumber", [tag, False], read=read)
         # A final block stays final, even if the endpoint that answers now lags behind.
         self._tagged = max(self._tagged, number) if tag == FINALIZED else number
-
-    async def subscribe(self, url: str) -> None:
-        """Look at the chain as soon as the endpoint announces a new block; runs until cancelled."""
-        from fieldbrook.chain.rpc.transport import TransportError, WebSocketTransport
-
-        def notified(_params: Any) -> None:
-            # Announcements in quick succession cause one look together.
-            self.hurry(self._looked_at + _LEAST_BETWEEN_LOOKS_S - time.monotonic())
-
-        while True:
-            transport = WebSocketTransport(url, notified)
-            try:
-                answer = await transport.request("eth_subscribe", ["newHeads"])
-                if "result" in answer:
-                    notified(None)  # blocks since the last look are not announced
-                    await transport.closed()
-            except TransportError as error:
-                log.info("chain %s: no subscription: %s", self._chain.name, error)
-            finally:
-                await transport.close()
-            await asyncio.sleep(_SUBSCRIBE_AGAIN_S)
 
     def _failed(self, failure: Exception, error: str) -> None:
         # After a failure look again soon, even while no monitor is active: the client

@@ -77,8 +77,8 @@ class MonitorService:
     def _follow(self) -> None:
         """Start to follow the chain; all monitors that a reorganisation concerns are known."""
         work = [self._head.run(self._wake.set)]
-        if self._chain.websocket is not None:
-            work.append(self._head.subscribe(self._chain.websocket))
+        if self._head.subscription is not None:
+            work.append(self._head.subscription.run())
         self._tasks += [essential(asyncio.create_task(task)) for task in work]
 
     async def _run(self) -> None:

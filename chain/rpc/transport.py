@@ -22,6 +22,7 @@ from fieldbrook.core.bounded_json import from_json
 
 ANSWER_LIMIT_BYTES = 128 << 20
 _CONNECT_LIMIT_S = 5.0
+_CLOSE_LIMIT_S = 1.0  # for the answer to the closing of a WebSocket
 _TOO_LARGE, _TOO_MANY_REQUESTS, _UNAVAILABLE = 413, 429, 503
 
 # These libraries write the addresses of endpoints, which may contain keys, into their logs.
@@ -112,9 +113,10 @@ class HttpTransport:
         if self._session is None:
             self._session = _session()
         try:
-            # A redirect could send the request, which may contain a key, to another host.
             async with self._session.post(self._url, json=body, allow_redirects=False) as answer:
                 status = answer.status
+                if 300 <= status < 400:
+                    raise TransportError(f"HTTP status {status}: it redirects to another address")
                 rest_s = retry_after_s(answer.headers, datetime.now(UTC))
                 if status == _TOO_MANY_REQUESTS or (status == _UNAVAILABLE and rest_s):
                     raise BusyError(f"HTTP status {status}: too many requests", rest_s)
@@ -140,12 +142,30 @@ class HttpTransport:
 
 
 class WebSocketTransport:
-    """JSON-RPC over a WebSocket. It connects at the first request and again after a failure."""
+    """JSON-RPC over a WebSocket. It connects at the first request and again after a failure.
 
-    def __init__(self, url: str, notified: Callable[[Any], None] = lambda _params: None) -> None:
-        """`notified` is called with the parameters of each notification."""
+    Args:
+        url: its address, with `ws` or `wss`.
+        notified: is called with the parameters of each notification. If it raises TransportError,
+            the connection ends.
+        limit_bytes: a larger message ends the connection.
+        ping_s: how often the endpoint is pinged; without a pong within half of it the connection
+            ends.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        notified: Callable[[Any], None] = lambda _params: None,
+        *,
+        limit_bytes: int = ANSWER_LIMIT_BYTES,
+        ping_s: float = 20.0,
+    ) -> None:
         self._url = url
         self._notified = notified
+        self._limit_bytes = limit_bytes
+        self._ping_s = ping_s
+        self._reason = ""
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -168,21 +188,11 @@ class WebSocketTransport:
         finally:
             self._pending.pop(number, None)
 
-    async def connected(self) -> None:
-        """Connect unless connected.
-
-        Raises:
-            TransportError: the connection failed.
-        """
-        try:
-            await self._connected()
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise TransportError(_reason(error)) from None
-
-    async def closed(self) -> None:
-        """Wait until the connection has ended."""
+    async def ended(self) -> str:
+        """Wait until the connection has ended; returns the reason."""
         if self._reader is not None:
             await asyncio.wait([self._reader])
+        return self._reason
 
     async def close(self) -> None:
         """See `Transport`."""
@@ -200,24 +210,40 @@ class WebSocketTransport:
                 self._session = _session()
             if self._socket is None or self._socket.closed:
                 self._socket = await self._session.ws_connect(
-                    self._url, max_msg_size=ANSWER_LIMIT_BYTES, heartbeat=20.0
+                    self._url,
+                    max_msg_size=self._limit_bytes,
+                    heartbeat=self._ping_s,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_LIMIT_S),
                 )
                 self._reader = asyncio.create_task(self._read(self._socket))
             return self._socket
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        reason = "the connection ended"
+        self._reason = "the connection ended"
         try:
             async for message in socket:
                 if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                     self._take(_answer(_json(message.data)))
+                elif message.type is aiohttp.WSMsgType.ERROR:
+                    raise TransportError(self._broken(message.data))
         except TransportError as error:
-            reason = str(error)
+            self._reason = str(error)
         finally:
             for waiting in self._pending.values():
                 if not waiting.done():
-                    waiting.set_exception(TransportError(reason))
+                    waiting.set_exception(TransportError(self._reason))
             await socket.close()
+
+    def _broken(self, error: Any) -> str:
+        """Describe an error of the protocol, or a pong that did not come."""
+        code = getattr(error, "code", None)
+        if code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
+            return f"it sent a message of more than {self._limit_bytes} bytes"
+        return (
+            "it does not answer pings"
+            if isinstance(error, TimeoutError)
+            else "the connection broke"
+        )
 
     def _take(self, message: dict[str, Any]) -> None:
         number = message.get("id")
@@ -231,7 +257,19 @@ class WebSocketTransport:
 
 def _session() -> aiohttp.ClientSession:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S)
-    return aiohttp.ClientSession(timeout=timeout)
+    # A redirect could send the request, which may contain a key, to another host.
+    redirects = aiohttp.TraceConfig()
+    redirects.on_request_redirect.append(_refuse_redirect)
+    return aiohttp.ClientSession(timeout=timeout, trace_configs=[redirects])
+
+
+async def _refuse_redirect(
+    _session: aiohttp.ClientSession,
+    _context: object,
+    params: aiohttp.TraceRequestRedirectParams,
+) -> None:
+    params.response.close()
+    raise TransportError(f"HTTP status {params.response.status}: it redirects to another address")
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:

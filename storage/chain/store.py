@@ -31,6 +31,8 @@ _CURSORS, _BLOCKS, _ANNOUNCED, _STATE = "cursors", "blocks", "told", "state"
 _STATE_CELL = b"state"
 _MONITORS = (_CURSORS, _BLOCKS, _ANNOUNCED, _STATE)
 SCHEMA = 1
+OK = "OK"
+"""The state of a subscription that announces blocks."""
 
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True):
@@ -97,6 +99,7 @@ class ChainState(msgspec.Struct, frozen=True):
     error: str = ""  # why the last poll failed; empty when it succeeded
     endpoints: list[EndpointState] = []
     confirmed: int = -1
+    websocket: str = ""  # `OK`, or why blocks are not announced; empty without the setting
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -74,7 +74,7 @@ class World:
     async def running(self, *, killed: bool = False) -> AsyncIterator[MonitorService]:
         """The service, as in a process of its own; one that is killed writes nothing more."""
         self.store = ChainStore(self.folder / "chain", 64 << 20)
-        self.client = ChainClient(CHAIN_ID, self.urls, **self.client_options)
+        self.client = ChainClient(CHAIN_ID, self.chain.urls, **self.client_options)
         service = MonitorService(self)
         await service.start()
         try:

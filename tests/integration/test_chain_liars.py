@@ -1,5 +1,4 @@
-"""Endpoints with impossible answers, and subscriptions that break: monitors go on without
-errors."""
+"""Endpoints with impossible answers: monitors go on without errors."""
 
 from __future__ import annotations
 
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.monitors import head, watch
+from fieldbrook.chain.monitors import watch
 from fieldbrook.chain.rpc import endpoint
-from tests.chain.cable import Cable
-from tests.chain.evm import Evm
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
 from tests.chain.liar import Liar
-from tests.chain.world import World, eventually, world_over
+from tests.chain.world import eventually, world_over
 
 
 @pytest.fixture
@@ -130,44 +127,3 @@ async def test_when_the_preferred_endpoint_says_what_cannot_be_the_next_one_is_a
     assert crooked.bent
     assert world.numbers() == chain.logs()
     assert reason in caplog.text, "who asks is told why it is not used"
-
-
-async def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
-    tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head, "_SUBSCRIBE_AGAIN_S", 0.1)
-    async with Cable(evm.port) as cable:
-        world = World(tmp_path, [evm.url], poll_ms=300, websocket=f"ws://{cable.address}")
-        contract = evm.deploy()
-        world.logs(contract.address, first=evm.height)
-        async with world.running():
-            await eventually(lambda: cable.connected)
-            contract.call("ping", 1, "")
-            await eventually(lambda: world.numbers() == [1])
-            cable.cut()
-            contract.call("ping", 2, "")
-            await eventually(lambda: world.numbers() == [1, 2])
-            assert cable.refused or not cable.connected
-            cable.mend()
-            await eventually(lambda: cable.connected)
-            contract.call("ping", 3, "")
-            await eventually(lambda: world.numbers() == [1, 2, 3])
-        assert max(world.ids().values()) == 1
-
-
-async def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_before_it(
-    tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head, "_SUBSCRIBE_AGAIN_S", 0.1)
-    async with Cable(evm.port) as cable:
-        cable.cut()
-        websocket = f"ws://{cable.address}"
-        world = World(tmp_path, [evm.url], poll_ms=3_600_000, websocket=websocket)
-        contract = evm.deploy()
-        world.logs(contract.address, first=evm.height)
-        async with world.running() as service:
-            await eventually(lambda: service._follower.blocks)
-            contract.call("ping", 1, "")
-            assert world.numbers() == []
-            cable.mend()
-            await eventually(lambda: world.numbers() == [1])

@@ -450,20 +450,6 @@ async def test_an_event_that_can_never_be_handled_is_logged_and_does_not_hold_th
         await eventually(lambda: "of a chain was not handled" in caplog.text)
 
 
-async def test_a_subscription_tells_of_a_block_before_the_next_look_is_due(
-    tmp_path: Path, evm: Evm
-) -> None:
-    websocket = evm.url.replace("http", "ws")
-    world = World(tmp_path, [evm.url], poll_ms=3_600_000, websocket=websocket)
-    contract = evm.deploy()
-    world.logs(contract.address, first=evm.height)
-    async with world.running() as service:
-        await eventually(lambda: service._follower.blocks)
-        for n in range(3):
-            contract.call("ping", n, "")
-            await eventually(lambda n=n: world.numbers() == [*range(n + 1)])  # type: ignore[misc]
-
-
 async def test_an_endpoint_may_be_a_websocket(tmp_path: Path, evm: Evm) -> None:
     world = World(tmp_path, [evm.url.replace("http", "ws")])
     contract = evm.deploy()

@@ -18,8 +18,8 @@ class Chain(BaseModel):
 
     When the name or the id is one of `networks`, the other one and the defaults of some other
     keys come from there. `endpoints` are tried in this order; `endpoint` is another way to write
-    a single one. `websocket` only announces new blocks, so that the node sees them before the
-    next poll.
+    a single one. `websocket` announces new blocks, so that the node sees them before the next
+    poll, and is the last endpoint.
 
     A block counts when it has `confirmations` blocks on top of it and is not newer than the
     endpoint's block `block_tag`. One request for logs covers at most `log_range` blocks.
@@ -43,6 +43,14 @@ class Chain(BaseModel):
     priority_fee: int | None = Field(None, ge=0, lt=1 << 63)
     max_fee_per_gas: int = Field(networks.DEFAULT_MAX_FEE, ge=1, lt=1 << 63)
     reprice_s: int = Field(90, ge=1, le=86_400)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses that requests may go to, the preferred one first."""
+        last = (
+            () if self.websocket is None or self.websocket in self.endpoints else (self.websocket,)
+        )
+        return (*self.endpoints, *last)
 
     @model_validator(mode="before")
     @classmethod

@@ -61,7 +61,8 @@ class ChainReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first
     answer of an endpoint. `network` is the name of the known chain with this id, and `finality` the
     number of blocks after which its blocks are final. Contents of blocks up to `confirmedHead`
-    become events. Only administrators see `lastError` and `endpoints`."""
+    become events. `websocket` is `OK` while it announces blocks, else the reason. Only
+    administrators see `lastError`, `websocket` and `endpoints`."""
 
     chain_id: int
     name: str
@@ -83,6 +84,7 @@ class ChainReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     transactions: TransactionTotals | UnsetType = UNSET
     monitors: MonitorTotals
     last_error: str | UnsetType = UNSET
+    websocket: str | UnsetType = UNSET
     endpoints: list[EndpointReply] | UnsetType = UNSET
 
 
@@ -136,6 +138,7 @@ def _reply(call: Call[Any, Any], chain: Chain) -> ChainReply:
         transactions=transaction_totals(store.transactions) if store else UNSET,
         monitors=_monitors(call, chain, state.confirmed),
         last_error=(administrator and state.error) or UNSET,
+        websocket=(administrator and state.websocket) or UNSET,
         endpoints=_endpoints(state) if administrator else UNSET,
     )
 

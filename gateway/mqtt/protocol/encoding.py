@@ -59,21 +59,6 @@ def puback(packet_id: int) -> bytes:
     return (0x4002_0000 | packet_id).to_bytes(4)
 
 
-def pubrec(packet_id: int) -> bytes:
-    """The PUBREC of a success, the same in both versions."""
-    return (0x5002_0000 | packet_id).to_bytes(4)
-
-
-def pubrel(packet_id: int) -> bytes:
-    """The PUBREL of a success, the same in both versions."""
-    return (0x6202_0000 | packet_id).to_bytes(4)
-
-
-def pubcomp(packet_id: int) -> bytes:
-    """The PUBCOMP of a success, the same in both versions."""
-    return (0x7002_0000 | packet_id).to_bytes(4)
-
-
 def publish_311(
     topic_utf8: bytes, payload: bytes, qos: int, packet_id: int, dup: bool, retain: bool
 ) -> bytes:
@@ -83,23 +68,6 @@ def publish_311(
         ValueError: the topic is longer than 65,535 bytes, or the packet than 256 MiB.
     """
     return _publish_bytes(topic_utf8, b"", payload, qos, packet_id, dup, retain)
-
-
-def publish_5(
-    topic_utf8: bytes,
-    payload: bytes,
-    qos: int,
-    packet_id: int,
-    dup: bool,
-    retain: bool,
-    properties: bytes = b"\0",
-) -> bytes:
-    """A PUBLISH of MQTT 5, whose properties were written with `write_properties`.
-
-    Raises:
-        ValueError: as for `publish_311`.
-    """
-    return _publish_bytes(topic_utf8, properties, payload, qos, packet_id, dup, retain)
 
 
 def _publish_bytes(

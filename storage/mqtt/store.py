@@ -176,32 +176,34 @@ class MqttStore:
                 found.append((sequence_of(key), decode_message(data) if data else None))
         return found
 
-    def queue_usage(self) -> dict[int, tuple[int, int]]:
-        """Return the number of rows and the bytes of their payloads for each queue, by uid.
+    def queue_usage(self) -> dict[int, tuple[int, int, int]]:
+        """Return the number of rows of each queue, the bytes of their payloads and the last
+        sequence number, by uid.
 
         It reads all of the queues: call it at the start.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[int, tuple[int, int, int]] = {}
         for uid in self._uids():
             if uid not in self._removed:
                 found[uid] = self._usage_of(uid)
         return found
 
-    def _usage_of(self, uid: int) -> tuple[int, int]:
-        rows = size = 0
+    def _usage_of(self, uid: int) -> tuple[int, int, int]:
+        rows = size = last = 0
         with (
             self._map_lock,
             store_errors(self._folder),
             # Buffers: the pages of a large payload are not read for its size.
             self._environment.begin(db=self._queue, buffers=True) as txn,
         ):
-            for _, data in self._rows_of(txn, uid, 0):
+            for key, data in self._rows_of(txn, uid, 0):
                 rows += 1
+                last = sequence_of(key)
                 size += payload_size(data)
-        return rows, size
+        return rows, size, last
 
     def _unknown_uids(self) -> set[int]:
         known = {session.uid for session in self.sessions()}

@@ -176,7 +176,11 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.queue(uid, -1, 1_000) == rows
             assert self.store.queue(uid, 7, 2) == [row for row in rows if row[0] > 7][:2]
         usage = {
-            uid: (len(rows), sum(len(row.payload) for row in rows.values() if row is not None))
+            uid: (
+                len(rows),
+                sum(len(row.payload) for row in rows.values() if row is not None),
+                max(rows),
+            )
             for uid, rows in expected.items()
         }
         assert self.store.queue_usage() == usage

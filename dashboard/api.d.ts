@@ -398,8 +398,29 @@ export type ModuleInspection = { filename: string; size: number; sha256: string;
 /** The number of a chain's monitors in each state, and their greatest lag in blocks. */
 export type MonitorTotals = { active: number; paused: number; failing: number; finished: number; greatestLag: number };
 
+/** A connected client, and what went over this connection. `principal` names the publisher or account with whose token it logged in. `keepAlive` and `sessionExpiry` are seconds; without `sessionExpiry` its session never expires. `unacknowledgedIn` counts messages that the node still handles, `unacknowledgedOut` those that the client has not acknowledged, `queued` those that wait for it. */
+export type MqttClient = { clientID: string; principal?: string; address: string; transport: "tcp" | "tls" | "websocket"; version: "3.1.1" | "5.0"; connectedAt: string; keepAlive: number; sessionExpiry?: number; subscriptions: number; messagesIn: number; messagesOut: number; bytesIn: number; bytesOut: number; unacknowledgedIn: number; unacknowledgedOut: number; queued: number };
+
+/** Connected clients; `next` is there if there may be more. */
+export type MqttClients = { data: MqttClient[]; next?: string };
+
+/** A session: what the node keeps for a client, also while it is away. `queued` counts messages that wait for the client. `endedAt` is there while it is away, and `expiresAt` then if its session expires; `will` tells whether a last will is set. */
+export type MqttSession = { clientID: string; principal?: string; connected: boolean; createdAt: string; endedAt?: string; expiresAt?: string; sessionExpiry?: number; subscriptions: number; queued: number; queuedBytes: number; unacknowledgedOut: number; will: boolean };
+
+/** A session with its subscriptions. */
+export type MqttSessionDetails = { clientID: string; principal?: string; connected: boolean; createdAt: string; endedAt?: string; expiresAt?: string; sessionExpiry?: number; subscriptions: number; queued: number; queuedBytes: number; unacknowledgedOut: number; will: boolean; filters: MqttSubscription[] };
+
+/** Sessions; `next` is there if there may be more. */
+export type MqttSessions = { data: MqttSession[]; next?: string };
+
+/** One subscription of a session. */
+export type MqttSubscription = { filter: string; qos: number; noLocal: boolean; retainAsPublished: boolean; identifier?: number };
+
 /** A publisher's name, its key (`pub_id` in its messages), and the event types it may send. An empty list allows all event types. */
 export type NamePublisher = { name: string; key: string; eventTypes?: string[] | null };
+
+/** A message; `encoding` is that of the payload, which may be empty. */
+export type NewMessage = { topic: string; payload?: string; encoding?: "base64" | "text"; qos?: number; retain?: boolean };
 
 /** The value of a key; the empty value is allowed. */
 export type NewValue = { value?: string | null; encoding?: "base64" | "text" };
@@ -464,6 +485,9 @@ export type ProjectRow = { projectID: string; projectName: string; accountID: st
 /** A page of projects with their applets; `total` counts all matching projects. */
 export type ProjectRows = { data: ProjectRow[]; total: number };
 
+/** A message that was published; `receivers` counts the sessions that get it. */
+export type PublishedMessage = { topic: string; size: number; receivers: number };
+
 /** A page of publishers; `total` counts all matching ones. */
 export type PublisherPage = { data: ActivePublisher[]; total: number };
 
@@ -526,6 +550,15 @@ export type ResourcePage = { data: ResourceReply[]; total: number };
 
 /** An uploaded module. `path` is its name in the node's store of modules; it never expires. */
 export type ResourceReply = { resourceID: string; path: string; md5: string; uploadedAt: string; expireAt: string; filename: string; comment: string; size: number; createdAt: string; updatedAt: string };
+
+/** A retained message; `size` is that of its payload in bytes. */
+export type RetainedMessage = { topic: string; qos: number; size: number; expiresAt?: string };
+
+/** Retained messages; `next` is there if there may be more. */
+export type RetainedMessages = { data: RetainedMessage[]; next?: string };
+
+/** A retained message with its payload, which is base64 if it is not UTF-8. */
+export type RetainedPayload = { topic: string; qos: number; size: number; expiresAt?: string; payload: string; encoding: "base64" | "text" };
 
 /** The block at which the monitor begins again. */
 export type RewindContractLog = { blockStart: number };
@@ -1386,6 +1419,66 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: BrokerReply;
+  };
+  /** The clients that are connected to the node's own MQTT server, in the order of their ids. */
+  "GET /mqtt/client": {
+    query: { after?: string; limit?: number };
+    body: undefined;
+    answer: MqttClients;
+  };
+  /** One connected client. */
+  "GET /mqtt/client/{clientID}": {
+    query: { principal?: string };
+    body: undefined;
+    answer: MqttClient;
+  };
+  /** End the connection of a client. Its session stays, and it may connect again. */
+  "DELETE /mqtt/client/{clientID}": {
+    query: { principal?: string };
+    body: undefined;
+    answer: null;
+  };
+  /** Publish a message to MQTT clients. On the topic of a project's events it is an event. */
+  "POST /mqtt/publish": {
+    query: undefined;
+    body: NewMessage;
+    answer: PublishedMessage;
+  };
+  /** The retained messages, in the order of their topics. */
+  "GET /mqtt/retained": {
+    query: { after?: string; limit?: number };
+    body: undefined;
+    answer: RetainedMessages;
+  };
+  /** The retained message of a topic. */
+  "GET /mqtt/retained/message": {
+    query: { topic: string; encoding?: "base64" | "text" };
+    body: undefined;
+    answer: RetainedPayload;
+  };
+  /** Remove the retained message of a topic. */
+  "DELETE /mqtt/retained/message": {
+    query: { topic: string };
+    body: undefined;
+    answer: null;
+  };
+  /** The sessions of all clients, connected or not, in the order of their ids. */
+  "GET /mqtt/session": {
+    query: { after?: string; limit?: number };
+    body: undefined;
+    answer: MqttSessions;
+  };
+  /** One session with its subscriptions. */
+  "GET /mqtt/session/{clientID}": {
+    query: { principal?: string };
+    body: undefined;
+    answer: MqttSessionDetails;
+  };
+  /** Remove a session with its subscriptions and all messages that wait for its client, and end its connection. */
+  "DELETE /mqtt/session/{clientID}": {
+    query: { principal?: string };
+    body: undefined;
+    answer: null;
   };
   /** Remove all retained messages, all unreleased QoS 2 messages, or all sessions. To remove sessions, the broker restarts and all devices reconnect. */
   "DELETE /mqtt/{kind}": {

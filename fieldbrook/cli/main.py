@@ -53,7 +53,7 @@ from fieldbrook.cli.remote.events.history import event, refused
 from fieldbrook.cli.remote.events.logs import logs
 from fieldbrook.cli.remote.events.send import send
 from fieldbrook.cli.remote.events.traffic_limits import limit
-from fieldbrook.cli.remote.node.broker import mqtt
+from fieldbrook.cli.remote.mqtt.group import mqtt
 from fieldbrook.cli.remote.node.health import health, status
 from fieldbrook.cli.remote.node.node_log import node_log
 from fieldbrook.cli.remote.node.search import search

@@ -57,6 +57,7 @@ from fieldbrook.gateway.metrics.publisher_activity import (
 from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
+from fieldbrook.gateway.mqtt.inspection import RemoteInspection
 from fieldbrook.gateway.peers import Answer, serve_peers
 from fieldbrook.gateway.pending_rows import PendingRows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
@@ -234,6 +235,7 @@ class HttpGateway(GatewayActor):
             cron_zone=zone_of(settings.cron_timezone),
             memory_budget=memory_budget,
             broker=_broker_state(settings),
+            mqtt=None if settings.mqtt_broker else RemoteInspection(self.run_dir),
             metrics=settings.metrics,
             collect_metrics=Collector(settings, self._reader, self._chain_reader),
             settings=settings,

@@ -13,7 +13,7 @@ from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import expected_errors
 from fieldbrook.cli.options import confirm, yes_option
 from fieldbrook.cli.output import show_done
-from fieldbrook.cli.remote.node.broker import mqtt
+from fieldbrook.cli.remote.mqtt.group import mqtt
 
 
 @mqtt.command("discard-old-broker")

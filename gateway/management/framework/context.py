@@ -25,6 +25,7 @@ from fieldbrook.gateway.metrics.prometheus import Collected
 from fieldbrook.gateway.metrics.publisher_activity import ReadActivity, nobody_seen
 from fieldbrook.gateway.metrics.series_client import NoSeries, SeriesAnswer, SeriesQuery
 from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
+from fieldbrook.gateway.mqtt.inspection import RemoteInspection
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader
@@ -211,6 +212,7 @@ class ManagementContext:
         is_own_host: whether a host name can be this node, by the names in its certificate.
         clock: the time in Unix milliseconds.
         broker: the embedded broker, if there is one.
+        mqtt: asks the node's own MQTT server, if there is one.
         metrics: who may read the metrics; the value of the setting `metrics`.
         collect_metrics: reads the metrics that no process counts.
         memory_budget: the memory budget for partially received requests.
@@ -256,6 +258,7 @@ class ManagementContext:
     is_own_host: Callable[[str], bool] = lambda _host: True
     clock: Clock = now_ms
     broker: BrokerState | None = None
+    mqtt: RemoteInspection | None = None
     metrics: str = "off"
     collect_metrics: Callable[[], Sequence[Collected]] = tuple
     memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))

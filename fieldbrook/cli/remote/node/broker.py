@@ -1,4 +1,4 @@
-"""Commands on the node's embedded MQTT broker: `mqtt`."""
+"""Commands on the node's embedded MQTT broker: `mqtt status`, `mqtt clear`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from fieldbrook.cli.client import items
 from fieldbrook.cli.console import current
-from fieldbrook.cli.options import CommandGroup
+from fieldbrook.cli.options import SharedCommand
 from fieldbrook.cli.output import show_done, show_rows
 
 KINDS = ("retained", "qos2", "sessions")
@@ -20,21 +20,16 @@ _COLUMNS = {
 }
 
 
-@click.group(cls=CommandGroup)
-def mqtt() -> None:
-    """Show or clear the state of the embedded MQTT broker."""
-
-
-@mqtt.command("status")
-def mqtt_status() -> None:
-    """Show how much state the broker keeps, and its limits."""
+@click.command("status", cls=SharedCommand)
+def status() -> None:
+    """Show how much state the embedded broker keeps, and its limits."""
     show_rows(items(current().client().call("GET", ["mqtt"])), _COLUMNS, "no state is kept")
 
 
-@mqtt.command("clear")
+@click.command("clear", cls=SharedCommand)
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
-def mqtt_clear(kind: str) -> None:
-    """Remove all state of one kind that the broker keeps for devices.
+def clear(kind: str) -> None:
+    """Remove all state of one kind that the embedded broker keeps for devices.
 
     KIND is `retained` (retained messages), `qos2` (QoS 2 messages that were never released and
     so have not become events) or `sessions` (sessions, their subscriptions and the messages

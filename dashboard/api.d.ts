@@ -113,7 +113,7 @@ export type ChainName = { id: number; name: string };
 export type ChainPage = { data: ChainReply[]; total: number };
 
 /** A chain of the settings. `state` is `OK`, `UNREACHABLE`, or `UNKNOWN` before the first answer of an endpoint. `network` is the name of the known chain with this id, and `finality` the number of blocks after which its blocks are final. Contents of blocks up to `confirmedHead` become events. `websocket` is `OK` while it announces blocks, else the reason. Only administrators see `lastError`, `websocket` and `endpoints`. */
-export type ChainReply = { chainID: number; name: string; network?: string; finality?: number; confirmations: number; blockTag: string; pollMs: number; logRange: number; fees: FeesReply; state: string; head: number; confirmedHead?: number; headAt?: string; reorganisations: number; deepestReorganisation: number; failures: number; events: number; transactions?: TransactionTotals; monitors: MonitorTotals; lastError?: string; websocket?: string; endpoints?: EndpointReply[] };
+export type ChainReply = { chainID: number; name: string; network?: string; finality: number; confirmations: number; blockTag: string; pollMs: number; logRange: number; fees: FeesReply; state: string; head: number; confirmedHead?: number; headAt?: string; reorganisations: number; deepestReorganisation: number; failures: number; events: number; transactions?: TransactionTotals; monitors: MonitorTotals; lastError?: string; websocket?: string; endpoints?: EndpointReply[] };
 
 /** A chain as the end of a flow. */
 export type ChainSink = { chainID?: number };

@@ -1,4 +1,4 @@
-"""Broadcaster: sends committed transactions and watches them until they have enough confirmations.
+"""Broadcaster: sends committed transactions and watches them until their blocks are final.
 
 Every signature is stored before it is sent, so that the same bytes are sent again after a
 crash. A transaction is signed again in three cases only: with higher fees and the same nonce
@@ -7,6 +7,10 @@ foreign transaction has used its nonce for good.
 
 A refused transaction blocks only the later ones of its account. It is retried with growing
 pauses, and cancelled if the chain can never include it.
+
+A transaction that has its confirmations is reported to its project, but watched further. If a
+reorganisation removes its block, the same bytes are sent again. Each round also compares how many
+nonces of each account the chain counts with how many were used.
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.refusals import classify_rejection
 from fieldbrook.chain.transaction import TransactionRefusedError, fees_for
 from fieldbrook.chain.transactions.chain_state import Rpc, number
+from fieldbrook.chain.transactions.finality import LAGS_MS, Blocks, Counts
 from fieldbrook.chain.transactions.nonces import Leases
 from fieldbrook.chain.transactions.outcomes import Outcomes
 from fieldbrook.chain.transactions.refusals import Refusals
@@ -28,8 +35,8 @@ from fieldbrook.chain.transactions.rows import Rows
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.settings import Chain
-from fieldbrook.observability import fault_points
-from fieldbrook.observability.health import STUCK_TRANSACTIONS, ProcessHealth
+from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability.health import NONCES_DIFFER, STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     FAILED,
     IN_BLOCK,
@@ -44,6 +51,9 @@ log = logging.getLogger(__name__)
 CANCELLED = "cancelled by an administrator"
 _AGAIN_MS = 15_000  # interval of looking up a pending transaction, to resend one that was lost
 _GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
+_LEAST_WATCH_S = 1.0  # between rounds while nothing is under way
+_STATES = 120  # blocks; endpoints keep the state of so many
+_SEARCHED_ROWS = 20_000
 
 
 class EachRpc(Rpc, Protocol):
@@ -83,6 +93,10 @@ class Broadcaster:
         self._refusals = Refusals(clock)
         self._replacements = Replacements(chain, self._rows, leases, clock)
         self._outcomes = Outcomes(chain, rpc, self._rows, self._refusals, self._on_final, clock)
+        self._blocks, self._counts = Blocks(rpc, clock), Counts(clock)
+        self._differing: set[str] = set()  # accounts whose count of nonces is reported to health
+        self._searched: dict[str, int] = {}  # account: last search for lost transactions, Unix ms
+        self._gaps: set[str] = set()  # accounts that wait for a nonce which nothing fills
         self._leases = leases
         self._finished = finished
         self._restored = restored
@@ -111,12 +125,18 @@ class Broadcaster:
                 self._down = True
             except NodeError as error:
                 log.error("transactions of chain %s: %s", self._chain.name, error)
-            idle_s = self._chain.poll_ms / 1_000 if self._rows.committed() else None
             try:
-                async with asyncio.timeout(idle_s):
+                async with asyncio.timeout(self._idle_s()):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def _idle_s(self) -> float | None:
+        """Return the time until the next round; None if only `wake` begins one."""
+        poll_s = self._chain.poll_ms / 1_000
+        if self._rows.committed():
+            return poll_s
+        return max(_LEAST_WATCH_S, poll_s) if self._rows.stored.watched else None
 
     async def round(self) -> None:
         """Take every unfinished transaction one step further.
@@ -129,25 +149,46 @@ class Broadcaster:
             await self._round()
 
     async def _round(self) -> None:
-        waiting = self._rows.committed()
-        if not waiting:
-            self._report_health()
-            return
-        head = number(await self._rpc.call("eth_blockNumber", []))
-        parked = self._rows.stored.parked or self._restored()
         failed: StoreError | None = None
-        for sender in dict.fromkeys(row.sender for row in waiting):
-            rows = sorted((r for r in waiting if r.sender == sender), key=_turn)
-            try:
-                await self._account(sender, rows, head, parked)
-            except StoreError as error:  # other accounts continue
-                failed = error
+        senders: list[str] = []
+        if self._rows.committed() or self._rows.stored.watched:
+            head = self._blocks.highest(number(await self._rpc.call("eth_blockNumber", [])))
+            for row in await self._blocks.vanished(self._rows.included(), head):
+                self._outcomes.vanish(self._rows.current(row))
+            parked = self._rows.stored.parked or self._restored()
+            rows = [*self._rows.committed(), *self._rows.stored.watched.values()]
+            senders = list(dict.fromkeys(row.sender for row in rows))
+            for sender in senders:
+                try:
+                    await self._account(sender, head, parked)
+                except StoreError as error:  # other accounts continue
+                    failed = error
+            self._end_watches(head)
+        self._counts.keep_only(senders)
+        self._differing.intersection_update(senders)
         self._report_health()
         if failed is not None:
             raise failed
 
+    def _end_watches(self, head: int) -> None:
+        """End the watch of transactions whose blocks are final."""
+        final = [
+            msgspec.structs.replace(row, watched_since=0)
+            for row in self._rows.stored.watched.values()
+            if head - row.watched_since >= self._chain.finality
+            and self._blocks.is_known(row)
+            and row.sender not in self._counts.behind
+        ]
+        if final:
+            self._rows.stored.put(*final)
+
     def _report_health(self) -> None:
-        """Raise the health condition if transactions are stuck, else clear it."""
+        """Raise or clear the health conditions for stuck transactions and differing nonces."""
+        metrics.put(metrics.CHAIN_NONCES_MISSING, self._counts.missing)
+        if self._differing:
+            self._health.raise_(NONCES_DIFFER, self._counts.describe(self._differing))
+        else:
+            self._health.clear(NONCES_DIFFER)
         stuck = [row for row in self._rows.committed() if row.refused_at]
         if not stuck:
             self._health.clear(STUCK_TRANSACTIONS)
@@ -206,14 +247,16 @@ class Broadcaster:
 
     # ---------------------------------------------------------------- one account
 
-    async def _account(self, sender: str, rows: list[Transaction], head: int, parked: bool) -> None:
+    async def _account(self, sender: str, head: int, parked: bool) -> None:
         """Process the transactions of one account in the order of their nonces."""
+        rows = sorted((r for r in self._rows.committed() if r.sender == sender), key=_turn)
         counted = number(await self._rpc.call("eth_getTransactionCount", [sender, "latest"]))
         going = not parked and not self._refusals.is_paused(sender)
         taken = set()
         for known in rows:
             row = known
-            if row.state == IN_BLOCK or row.nonce < counted:
+            deep = head - row.block_number >= self._chain.confirmations
+            if deep if row.state == IN_BLOCK else row.nonce < counted:
                 row = await self._outcomes.look_up(row, head)
             if row.state not in (INIT, PENDING):
                 continue
@@ -230,6 +273,42 @@ class Broadcaster:
                     going = await self._push(row, is_next=row.nonce == counted)
                 except TransactionRefusedError as error:
                     going = self._refused(row, str(error))
+        await self._compare(sender, counted)
+
+    async def _compare(self, sender: str, counted: int) -> None:
+        """Compare an account's nonces with the chain's count.
+
+        Where the chain counts fewer, and no transaction that is under way fills the gap, look for
+        finished ones that were lost although their blocks were final.
+        """
+        rows = self._rows.of(sender)
+        behind_ms = self._counts.compare(sender, rows, counted)
+        under_way = [row for row in rows if row.state in (INIT, PENDING)]
+        fills = any(row.nonce == counted for row in under_way)
+        if fills or sender not in self._counts.behind:
+            self._gaps.discard(sender)
+        if sender not in self._counts.behind:
+            self._differing.discard(sender)
+            return
+        if behind_ms < LAGS_MS and not (fills and any(row.vanished for row in under_way)):
+            return
+        self._differing.add(sender)
+        now = self._clock()
+        if fills or now - self._searched.get(sender, 0) < 2 * LAGS_MS:
+            return
+        self._searched[sender] = now
+        finished = self._rows.stored.finished_of
+        lost = await asyncio.to_thread(finished, sender, counted, _SEARCHED_ROWS)
+        gone = [row for row in lost if not await self._outcomes.is_included(row)]
+        for row in gone:
+            self._outcomes.vanish(row)
+        if under_way and not gone:
+            self._gaps.add(sender)
+            self._stuck(
+                min(under_way, key=_turn),
+                f"the chain counts {counted} nonces of its account, and no transaction of the node "
+                f"has nonce {counted}",
+            )
 
     async def _push(self, row: Transaction, *, is_next: bool) -> bool:
         """Send a transaction, or check one that was sent; returns False if it was refused."""
@@ -274,9 +353,12 @@ class Broadcaster:
                     return await self._refused_by_all(row, error.text)
         fault_points.hit("chain.sent")
         self._refusals.clear(row.sender)
-        if row.refused_at:
-            log.warning("transaction %s: an endpoint accepts it now", row.name)
-        self._rows.update(row, state=PENDING, reason="", refused_at=0, sent_at=self._clock())
+        fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
+        if row.sender not in self._gaps:
+            if row.refused_at:
+                log.warning("transaction %s: an endpoint accepts it now", row.name)
+            fields |= {"reason": "", "refused_at": 0}
+        self._rows.update(row, **fields)
         fault_points.hit("chain.pending_stored")
         return True
 
@@ -336,19 +418,24 @@ class Broadcaster:
     async def _resolve_used_nonce(self, row: Transaction, head: int) -> None:
         """Handle a transaction whose nonce another transaction has used.
 
-        Nothing happens until the use of the nonce has enough confirmations. Then a cancellation
+        Nothing happens until the use of the nonce is final, or as deep as endpoints can tell: if it
+        vanished after that, the chain could include both signatures. Then a cancellation
         is finished as failed, and any other transaction is signed with another nonce.
         """
-        deep = max(0, head - self._chain.confirmations)
-        block = hex(deep)
-        settled = number(await self._rpc.call("eth_getTransactionCount", [row.sender, block]))
+        depth = max(self._chain.confirmations, min(self._chain.finality, _STATES))
+        params = [row.sender, hex(max(0, head - depth))]
+        try:
+            settled = number(await self._rpc.call("eth_getTransactionCount", params))
+        except RpcError as error:
+            log.info("transaction %s: its nonce is used; is that final? %s", row.name, error)
+            return
         if settled <= row.nonce:
             return
         # The receipts were read before the nonce count and may be outdated: look once more.
         if (await self._outcomes.look_up(row, head)).state not in (INIT, PENDING):
             return
         if row.last.cancels:
-            self._outcomes.finish(row, FAILED, row.last.why)
+            self._outcomes.finish(row, FAILED, row.last.why, head)
             return
         if await self._replacements.assign_nonce(row):
             self.wake()

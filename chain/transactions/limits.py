@@ -13,6 +13,7 @@ from fieldbrook.core.durations import format_duration
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import BLOCKCHAIN, Operator
 from fieldbrook.storage.chain.transactions import (
+    FINISHED,
     IN_BLOCK,
     Spending,
     Transaction,
@@ -40,7 +41,7 @@ class Limits:
         reserved = sum(
             unpaid(row)
             for row in self._rows.unfinished.values()
-            if row.sender == operator.address and row.state != IN_BLOCK
+            if row.sender == operator.address and row.state not in (IN_BLOCK, *FINISHED)
         )
         if balance - reserved < cost:
             others = f", {reserved} of them for transactions under way" if reserved else ""

@@ -253,8 +253,9 @@ class Leases:
     async def next_nonce(self, address: str, within_s: float | None = None) -> int:
         """Return the first nonce above those used on the chain and by the node's transactions."""
         counted = await self.chain_state.nonce_count(address, within_s)
-        ours = [row.nonce + 1 for row in self._rows.unfinished.values() if row.sender == address]
-        return max([counted, *ours])
+        # The chain does not count a block that has vanished, but its transactions are sent again.
+        ours = [*self._rows.unfinished.values(), *self._rows.watched.values()]
+        return max([counted, *(row.nonce + 1 for row in ours if row.sender == address)])
 
     def secret_of(self, row: Transaction) -> bytes | None:
         """Return the private key that signed a transaction, None if it is gone.

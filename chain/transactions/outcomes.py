@@ -58,26 +58,52 @@ class Outcomes:
         self._clock = clock
 
     async def look_up(self, row: Transaction, head: int) -> Transaction:
-        """Look up the block that includes one of a transaction's signatures.
-
-        If the known block has vanished in a reorganisation, the transaction is sent again.
-        """
+        """Look up the block that includes one of a transaction's signatures."""
         for tried in reversed(row.attempts):
             receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
             if receipt is not None and receipt.get("blockNumber") is not None:
                 return await self._found(row, tried, receipt, head)
-        if row.state != IN_BLOCK:
-            return row
-        log.info("transaction %s: block %d has vanished", row.name, row.block_number)
-        return self._rows.update(
-            row,
-            # INIT means that it is sent again at once, because pools may have lost it.
-            state=INIT,
-            reason=f"block {row.block_number} ({row.block_hash}) has vanished",
-            mined="",
-            block_number=0,
-            block_hash="",
+        return row
+
+    async def is_included(self, row: Transaction) -> bool:
+        """Return whether a block includes one of a transaction's signatures."""
+        for tried in reversed(row.attempts):
+            receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
+            if receipt is not None and receipt.get("blockNumber") is not None:
+                return True
+        return False
+
+    def vanish(self, row: Transaction) -> Transaction:
+        """Store that the block of a transaction is not on the chain any more.
+
+        The transaction is `INIT` again, and therefore sent again at once: pools may have lost it.
+        """
+        fields: dict[str, Any] = {
+            "state": INIT,
+            "reason": f"block {row.block_number} ({row.block_hash}) has vanished",
+            "mined": "",
+            "block_number": 0,
+            "block_hash": "",
+        }
+        if row.state == IN_BLOCK:
+            log.info("transaction %s: %s", row.name, fields["reason"])
+            return self._rows.update(row, **fields)
+        log.warning(
+            "transaction %s of project %d was %s, but %s; it is sent again",
+            *(row.name, row.project_id, row.state, fields["reason"]),
         )
+        now = self._clock()
+        again = msgspec.structs.replace(
+            row,
+            **fields,
+            reported=False,
+            refused_at=now,
+            watched_since=0,
+            vanished=row.vanished + 1,
+            updated_at=now,
+        )
+        self._rows.stored.finish(again, self._spent(row, -1))
+        return again
 
     async def _found(
         self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
@@ -101,10 +127,10 @@ class Outcomes:
             return row
         good = number(receipt.get("status") or "0x1") == 1
         if tried.cancels:
-            return self.finish(row, FAILED, tried.why)
+            return self.finish(row, FAILED, tried.why, head)
         if good:
-            return self.finish(row, CONFIRMED, "")
-        return self.finish(row, FAILED, await self._revert_reason(row))
+            return self.finish(row, CONFIRMED, "", head)
+        return self.finish(row, FAILED, await self._revert_reason(row), head)
 
     async def _revert_reason(self, row: Transaction) -> str:
         """Find out why a transaction reverted: run its call on the state before its block."""
@@ -123,26 +149,25 @@ class Outcomes:
             return "execution reverted"
         return "execution reverted (out of gas, or because of earlier transactions of its block)"
 
-    def finish(self, row: Transaction, state: str, reason: str) -> Transaction:
-        """Store the final state of a transaction and the project's totals."""
-        fee = row.gas_used * row.gas_price
-        spent = self._rows.stored.spending(row.project_id)
-        good = state == CONFIRMED
-        total = Spending(
-            window=spent.window,
-            window_count=spent.window_count,
-            day=spent.day,
-            day_wei=spent.day_wei,
-            confirmed=spent.confirmed + good,
-            failed=spent.failed + (not good),
-            gas_used=spent.gas_used + row.gas_used,
-            fees_wei=str(int(spent.fees_wei) + fee),
-        )
+    def finish(self, row: Transaction, state: str, reason: str, head: int) -> Transaction:
+        """Store the final state of a transaction and the project's totals.
+
+        It is watched until its block is final. A state that the project has received before,
+        because the block vanished since, is not reported again.
+        """
+        since = row.block_number or head
+        final = head - since >= self._chain.finality
         done = msgspec.structs.replace(
-            row, state=state, reason=reason, refused_at=0, updated_at=self._clock()
+            row,
+            state=state,
+            reason=reason,
+            refused_at=0,
+            watched_since=0 if final else since,
+            reported=row.outcomes[-1:] == [state],
+            updated_at=self._clock(),
         )
         fault_points.hit("chain.before_final_state_stored")
-        self._rows.stored.finish(done, total)
+        self._rows.stored.finish(done, self._spent(done, 1))
         fault_points.hit("chain.final_state_stored")
         log.info(
             "transaction %s of project %d: %s %s",
@@ -151,5 +176,18 @@ class Outcomes:
             state,
             reason,
         )
-        self._on_final(done)
+        if not done.reported:
+            self._on_final(done)
         return done
+
+    def _spent(self, row: Transaction, count: int) -> Spending:
+        """Return a project's totals with a finished transaction more, or with one less."""
+        spent = self._rows.stored.spending(row.project_id)
+        good = row.state == CONFIRMED
+        return msgspec.structs.replace(
+            spent,
+            confirmed=spent.confirmed + count * good,
+            failed=spent.failed + count * (not good),
+            gas_used=spent.gas_used + count * row.gas_used,
+            fees_wei=str(int(spent.fees_wei) + count * row.gas_used * row.gas_price),
+        )

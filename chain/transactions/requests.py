@@ -37,6 +37,7 @@ from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
 from fieldbrook.core import clock
 from fieldbrook.core.errors import (
     ChainUnavailableError,
+    IdempotencyKeyReusedError,
     NodeError,
     StoreError,
     TooManyRequestsError,
@@ -397,13 +398,21 @@ class Transactions:
                 break
             fault_points.hit("chain.before_outcome_event")
             outcome = await done
-            if not isinstance(outcome, NodeError):
+            # A reused id: the project has had this outcome, before the block changed.
+            if not isinstance(outcome, NodeError) or isinstance(outcome, IdempotencyKeyReusedError):
                 break
             log.warning("outcome %s was not handled and is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
         fault_points.hit("chain.outcome_event_committed")
-        self._rows.put(msgspec.structs.replace(row, reported=True))
+        self._reported(row)
         fault_points.hit("chain.outcome_delivery_stored")
+
+    def _reported(self, row: Transaction) -> None:
+        """Store that the project has received an outcome; the block may have vanished meanwhile."""
+        now = self._rows.unfinished.get(row.transaction_id, row)
+        reported = now.state == row.state
+        outcomes = [*now.outcomes, row.state]
+        self._rows.put(msgspec.structs.replace(now, reported=reported, outcomes=outcomes))
 
     def _is_wanted(self, row: Transaction) -> bool:
         """Return whether the project handles the outcome's event type.
@@ -431,7 +440,8 @@ def outcome_event(row: Transaction) -> WireEvent:
         short = {"transactionID": row.name, "state": row.state}
         text = json.dumps(short, separators=(",", ":")).encode()
         body = response(HTTPStatus.OK, header, text)
-    event_id = f"sent-{row.name}-{row.state}"
+    again = f"-{len(row.outcomes)}" if row.outcomes else ""
+    event_id = f"sent-{row.name}-{row.state}{again}"
     return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT, ""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from fieldbrook.core.clock import Clock
 from fieldbrook.storage.chain.transactions import (
     FINISHED,
+    IN_BLOCK,
     LEASED,
     Transaction,
     TransactionWriter,
@@ -30,9 +31,20 @@ class Rows:
             if row.state != LEASED and row.state not in FINISHED
         ]
 
+    def included(self) -> list[Transaction]:
+        """Return the transactions whose block may still vanish."""
+        blocks = [row for row in self.stored.unfinished.values() if row.state == IN_BLOCK]
+        return blocks + list(self.stored.watched.values())
+
     def current(self, row: Transaction) -> Transaction:
-        """Return an unfinished transaction as it is stored now."""
-        return self.stored.unfinished[row.transaction_id]
+        """Return an unfinished or watched transaction as it is stored now."""
+        known = self.stored.unfinished.get(row.transaction_id)
+        return self.stored.watched[row.transaction_id] if known is None else known
+
+    def of(self, sender: str) -> list[Transaction]:
+        """Return the unfinished and the watched transactions of an account."""
+        rows = {row.transaction_id: row for row in self.committed()} | self.stored.watched
+        return [row for row in rows.values() if row.sender == sender]
 
     def update(self, row: Transaction, **fields: Any) -> Transaction:
         """Store a transaction with changed fields, unless nothing differs."""

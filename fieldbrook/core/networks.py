@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 DEFAULT_POLL_MS = 3_000
+DEFAULT_CONFIRMATIONS = 12
+DEFAULT_FINALITY = 128
 DEFAULT_LOG_RANGE = 20_000
 DEFAULT_MAX_FEE = 500_000_000_000
 DEVELOPMENT_IDS = frozenset({1_337, 31_337})
 """Ids of the chains that development tools make: those of Ganache and geth, and of Hardhat and
-Anvil."""
+Anvil. They make a block for each transaction, so nothing would ever have confirmations."""
 _GWEI = 10**9
 
 
@@ -55,6 +57,7 @@ class Network:
             "poll_ms": self.poll_ms,
             "priority_fee": self.priority_fee,
             "max_fee_per_gas": self.max_fee_per_gas,
+            "finality": DEFAULT_FINALITY if self.finality is None else self.finality,
         }
 
 

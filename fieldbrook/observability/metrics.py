@@ -430,6 +430,13 @@ CHAIN_LOGS_OMITTED = _add(
     COUNTER,
     CHAIN,
 )
+CHAIN_NONCES_MISSING = _add(
+    "fieldbrook_chain_nonces_missing",
+    "Nonces that the node's transactions have used and the chain does not count, of all accounts "
+    "with transactions under way.",
+    GAUGE,
+    CHAIN,
+)
 TRANSACTIONS_REPLACED = _add_labelled(
     "fieldbrook_transactions_replaced",
     "Transactions that were signed again: with higher fees, to cancel them, or with a new nonce.",

@@ -65,7 +65,12 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     reports the outcome; with `api` that event is the response to an API call. `attempts` are
     the signed versions, the newest last; `mined` is the hash that is in a block. `reported` means
     that the project has received the outcome. `refused_at` is the time since when endpoints
-    refuse the transaction; later transactions of the account wait behind it.
+    refuse the transaction, or its block has vanished; later transactions of the account wait
+    behind it.
+
+    A finished transaction is watched until its block is final: `watched_since` is the block from
+    which finality counts, 0 when it is not watched. `vanished` counts how often it was finished
+    and its block vanished, and `outcomes` are the final states that the project has received.
     """
 
     transaction_id: int
@@ -95,6 +100,9 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     gas_price: int = 0
     reported: bool = False
     refused_at: int = 0
+    watched_since: int = 0
+    vanished: int = 0
+    outcomes: list[str] = []
 
     @property
     def last(self) -> Attempt:
@@ -241,7 +249,7 @@ class TransactionReader:
         return found
 
     def read_unfinished(self) -> list[Transaction]:
-        """Return leases and transactions that are unfinished or whose outcome is unreported."""
+        """Return leases and transactions that are unfinished, unreported or watched."""
         with (
             store_errors(),
             self._environment.begin() as txn,
@@ -249,6 +257,18 @@ class TransactionReader:
         ):
             found = (self._get(txn, from_key(key)) for key in cursor.iternext(values=False))
             return [row for row in found if row is not None]
+
+    def finished_of(self, sender: str, nonce: int, look: int) -> list[Transaction]:
+        """Return the finished transactions of an account with this nonce or a higher one.
+
+        `look` is how many of the newest transactions to look at.
+        """
+        with store_errors(), self._environment.begin() as txn:
+            return [
+                row
+                for row in islice(self._backwards(txn, 0, None), look)
+                if row.sender == sender and row.state in FINISHED and row.nonce >= nonce
+            ]
 
     def spending(self, project_id: int) -> Spending:
         """Return the spending of a project."""
@@ -295,13 +315,15 @@ class TransactionWriter(TransactionReader):
     """The writer of a chain's transactions.
 
     `unfinished` has, by id, the leases and the transactions that are unfinished or whose
-    outcome was not reported to the project.
+    outcome was not reported to the project; `watched` has the finished ones that are not final.
     """
 
     def __init__(self, environment: lmdb.Environment, rows_limit: int = ROWS_LIMIT) -> None:
         super().__init__(environment, create=True)
         self._rows_limit = rows_limit
-        self.unfinished = {row.transaction_id: row for row in self.read_unfinished()}
+        self.unfinished: dict[int, Transaction] = {}
+        self.watched: dict[int, Transaction] = {}
+        self._track(self.read_unfinished())
         with store_errors(), environment.begin() as txn:
             self._last = from_key(txn.get(_LAST_ID, b"", db=self._meta))
 
@@ -315,7 +337,7 @@ class TransactionWriter(TransactionReader):
         with store_errors(), self._environment.begin(write=True) as txn:
             for row in rows:
                 self._put(txn, row)
-        self._track_unfinished(rows)
+        self._track(rows)
 
     def commit(self, rows: Sequence[Transaction], spending: dict[int, Spending]) -> None:
         """Store transactions of committed events, and the spending of their projects."""
@@ -323,15 +345,15 @@ class TransactionWriter(TransactionReader):
             for row in rows:
                 self._put(txn, row)
             self._put_spending(txn, spending)
-        self._track_unfinished(rows)
+        self._track(rows)
 
     def finish(self, row: Transaction, spending: Spending) -> None:
-        """Store a finished transaction and the spending of its project."""
+        """Store a transaction that was finished, or is not any more, and its project's spending."""
         with store_errors(), self._environment.begin(write=True) as txn:
             self._put(txn, row)
             self._put_spending(txn, {row.project_id: spending})
             self._drop_old(txn)
-        self._track_unfinished([row])
+        self._track([row])
 
     def drop(self, rows: Iterable[Transaction]) -> None:
         """Remove leases whose events were rolled back."""
@@ -343,6 +365,7 @@ class TransactionWriter(TransactionReader):
                 self._remove(txn, row)
         for row in doomed:
             self.unfinished.pop(row.transaction_id, None)
+            self.watched.pop(row.transaction_id, None)
 
     def park(self, parked: bool) -> None:
         """Pause broadcasting, or resume it."""
@@ -352,12 +375,16 @@ class TransactionWriter(TransactionReader):
             else:
                 txn.delete(_PARKED)
 
-    def _track_unfinished(self, rows: Iterable[Transaction]) -> None:
+    def _track(self, rows: Iterable[Transaction]) -> None:
         for row in rows:
-            if _is_open(row):
-                self.unfinished[row.transaction_id] = row
-            else:
-                self.unfinished.pop(row.transaction_id, None)
+            for kept, belongs in (
+                (self.unfinished, row.state not in FINISHED or not row.reported),
+                (self.watched, is_watched(row)),
+            ):
+                if belongs:
+                    kept[row.transaction_id] = row
+                else:
+                    kept.pop(row.transaction_id, None)
 
     def _put(self, txn: Txn, row: Transaction) -> None:
         key = to_key(row.transaction_id)
@@ -394,5 +421,10 @@ class TransactionWriter(TransactionReader):
                 self._remove(txn, row)
 
 
+def is_watched(row: Transaction) -> bool:
+    """Return whether a transaction is finished in a block that is not final yet."""
+    return row.state in FINISHED and row.watched_since > 0
+
+
 def _is_open(row: Transaction) -> bool:
-    return row.state not in FINISHED or not row.reported
+    return row.state not in FINISHED or not row.reported or is_watched(row)

@@ -19,7 +19,7 @@ from tests.support.nodes import until
 def sending(
     tmp_path_factory: pytest.TempPathFactory, evm: Evm, crash_at: CrashAt
 ) -> Iterator[Sending]:
-    made = Sending(tmp_path_factory.mktemp("lost"), evm, kind=crash_at.node)
+    made = Sending(tmp_path_factory.mktemp("lost"), evm, kind=crash_at.node, finality=0)
     yield made
     made.node.stop()
 

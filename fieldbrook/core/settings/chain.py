@@ -27,6 +27,7 @@ class Chain(BaseModel):
     Transactions pay at most `max_fee_per_gas` wei per gas, and offer `priority_fee` at least.
     With the fees `legacy` they have a gas price, although blocks have a base fee. A transaction
     that no block has included for `reprice_s` seconds is signed again with higher fees.
+    One that is reported is watched until its block has `finality` blocks on top of it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,8 +36,9 @@ class Chain(BaseModel):
     name: str = Field(min_length=1, max_length=64)
     endpoints: tuple[HttpOrWebSocket, ...] = Field(min_length=1, max_length=16, repr=False)
     websocket: str | None = Field(None, pattern=r"^wss?://[^\s]+$", repr=False)
-    confirmations: int = Field(0, ge=0, le=10_000)
+    confirmations: int = Field(networks.DEFAULT_CONFIRMATIONS, ge=0, le=10_000)
     block_tag: Literal["latest", "safe", "finalized"] = "latest"
+    finality: int = Field(networks.DEFAULT_FINALITY, ge=0, le=1_000_000)
     poll_ms: int = Field(networks.DEFAULT_POLL_MS, ge=50, le=3_600_000)
     log_range: int = Field(networks.DEFAULT_LOG_RANGE, ge=1, le=1_000_000)
     fees: Literal["auto", "legacy"] = "auto"
@@ -69,6 +71,8 @@ class Chain(BaseModel):
         except TypeError:  # an unhashable name or id; the validation of the field reports it
             return given
         if network is None:
+            if given.get("id") in networks.DEVELOPMENT_IDS:
+                given.setdefault("confirmations", 0)
             return given
         if given.get("id", network.chain_id) != network.chain_id:
             raise ValueError(f"the chain {network.name} has the id {network.chain_id}")

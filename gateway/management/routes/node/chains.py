@@ -67,7 +67,7 @@ class ChainReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     chain_id: int
     name: str
     network: str | UnsetType = UNSET
-    finality: int | UnsetType = UNSET
+    finality: int
     confirmations: int
     block_tag: str
     poll_ms: int
@@ -116,7 +116,7 @@ def _reply(call: Call[Any, Any], chain: Chain) -> ChainReply:
         chain_id=chain.id,
         name=chain.name,
         network=UNSET if network is None else network.name,
-        finality=UNSET if network is None or network.finality is None else network.finality,
+        finality=chain.finality,
         confirmations=chain.confirmations,
         block_tag=chain.block_tag,
         poll_ms=chain.poll_ms,

@@ -15,9 +15,11 @@ import pytest
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.refusals import is_verdict
 from fieldbrook.chain.transactions.broadcaster import Broadcaster
+from fieldbrook.chain.transactions.finality import LAGS_MS
 from fieldbrook.chain.transactions.nonces import Leases
-from fieldbrook.observability.health import STUCK_TRANSACTIONS, ProcessHealth
+from fieldbrook.observability.health import NONCES_DIFFER, STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
+    CONFIRMED,
     FAILED,
     INIT,
     PENDING,
@@ -30,6 +32,7 @@ from tests.unit.chain.transactions.test_nonces import ADDRESS, CHAIN, VAULT, Reg
 
 FUNDS = "insufficient funds for gas * price + value"
 NEVER = "exceeds block gas limit"
+BLOCK_HASH = "0x" + "b1" * 32
 REPRICE_MS = CHAIN.reprice_s * 1_000
 
 
@@ -42,13 +45,21 @@ class Endpoints(Rpc):
         self.elsewhere: Callable[[str], str] | None = None
         self.sent: list[str] = []
         self.known = False
+        self.head = 5
+        self.mined: dict[str, int] = {}  # the block of each hash
 
     async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
         match method:
             case "eth_blockNumber":
-                return "0x5"
+                return hex(self.head)
+            case "eth_getBlockByNumber" if params[0] != "latest":
+                return {"number": params[0], "hash": BLOCK_HASH, "parentHash": BLOCK_HASH}
+            case "eth_getTransactionByHash":
+                return {"hash": params[0]} if self.known else None
             case "eth_getTransactionReceipt":
-                return None
+                block = self.mined.get(params[0])
+                found = {"blockHash": BLOCK_HASH, "gasUsed": "0x5208", "status": "0x1"}
+                return None if block is None else {**found, "blockNumber": hex(block)}
             case "eth_sendRawTransaction":
                 self.sent.append(params[0])
                 words = self.words(params[0])
@@ -247,3 +258,52 @@ def test_two_with_one_nonce_do_not_outbid_each_other(
     assert bench.row(only).state == PENDING
     assert (bench.row(twin).state, len(bench.row(twin).attempts)) == (INIT, 1)
     assert "another transaction has nonce 0 too" in bench.row(twin).reason
+
+
+def test_a_transaction_that_was_final_and_is_lost_is_found_by_the_gap_and_sent_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = bench.commit(2)
+    hash_ = bench.row(first).last.hash
+    bench.round()
+    bench.rpc.mined, bench.rpc.counted = {hash_: 5}, 1
+    bench.round()
+    assert (bench.row(first).state, bench.row(first).watched_since) == (CONFIRMED, 5)
+    bench.rpc.head += CHAIN.finality
+    bench.round()
+    assert bench.row(first).watched_since == 0, "it is final"
+    bench.rpc.mined, bench.rpc.counted = {}, 0
+    bench.rpc.sent.clear()
+    bench.round()
+    assert NONCES_DIFFER not in bench.health, "the endpoint may only lag"
+    bench.round(LAGS_MS)
+    assert NONCES_DIFFER in bench.health
+    bench.round()
+    assert "0x" + bench.row(first).last.raw.hex() in bench.rpc.sent
+    assert [bench.row(n).state for n in (first, second)] == [PENDING, PENDING]
+    assert bench.row(first).vanished == 1
+    bench.rpc.mined, bench.rpc.counted = {hash_: bench.rpc.head}, 1
+    bench.round()
+    assert bench.row(first).state == CONFIRMED
+    bench.round()
+    assert NONCES_DIFFER not in bench.health
+    spent = bench.rows.spending(7)
+    assert (spent.confirmed, spent.gas_used) == (1, 21_000)
+    assert "has vanished; it is sent again" in caplog.text
+
+
+def test_a_gap_that_nothing_fills_is_told_at_the_first_transaction_that_waits(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.rpc.counted = 3
+    (only,) = bench.commit(1)
+    bench.rpc.counted = 1
+    bench.round()
+    bench.round(LAGS_MS)
+    assert "no transaction of the node has nonce 1" in bench.row(only).reason
+    assert bench.row(only).refused_at
+    assert {NONCES_DIFFER, STUCK_TRANSACTIONS} <= {*bench.health._details}
+    bench.rpc.counted = 3
+    bench.round()
+    assert NONCES_DIFFER not in bench.health
+    assert "blocks its account" in caplog.text

@@ -23,26 +23,35 @@ class BufferedSocket:
         self._sock = sock
         self._in = b""
         self._at = 0
+        self._has_ended = False
         self._out = bytearray()
-        # A read returns one TLS record. Others may wait inside the TLS layer, where the event loop
-        # does not see them.
-        self._is_tls = isinstance(sock, ssl.SSLSocket)
-        self.drained = False
-        """Whether the last read returned all bytes that had arrived."""
 
-    def recv(self, size: int) -> bytes:
-        """Read bytes from the buffer, which is filled from the socket when it is empty.
+    def fill(self) -> bool:
+        """Read what has arrived into the buffer, at most 64 KiB; it must be empty.
+
+        Returns:
+            Whether more bytes wait where the event loop does not see them: a read returns one TLS
+            record, and others may be inside the TLS layer already.
 
         Raises:
-            BlockingIOError: nothing has arrived.
+            OSError: the connection is lost.
         """
-        if self._at >= len(self._in):
-            try:
-                self._in, self._at = self._sock.recv(_READ_BYTES), 0
-            except (BlockingIOError, *_WANTS):
-                self.drained = True
-                raise BlockingIOError from None
-            self.drained = len(self._in) < _READ_BYTES and not self._is_tls
+        try:
+            self._in, self._at = self._sock.recv(_READ_BYTES), 0
+        except (BlockingIOError, *_WANTS):
+            return False
+        self._has_ended = not self._in
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
+
+    def recv(self, size: int) -> bytes:
+        """Take bytes from the buffer; b"" at the end of the connection.
+
+        Raises:
+            BlockingIOError: the buffer is empty. It is not filled here: most reads of the socket
+                end within a packet, and paho would read on for as long as the broker sends.
+        """
+        if self._at >= len(self._in) and not self._has_ended:
+            raise BlockingIOError
         part = self._in[self._at : self._at + size]
         self._at += len(part)
         return part

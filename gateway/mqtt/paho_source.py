@@ -44,7 +44,6 @@ _KEEPALIVE_S = 30
 _TICK_S = 5.0
 _CONNECT_LIMIT_S = 5.0
 _STOP_LIMIT_S = 2.0
-_READS_PER_TURN = 16
 _UNSENT_LIMIT_BYTES = 1 << 20
 
 
@@ -323,16 +322,29 @@ class PahoSource:
             self._loop.remove_reader(buffer.fileno())
 
     def _read(self) -> None:
-        """Read what has arrived, in at most 16 reads, so that other work gets its turn."""
+        """Read once, and handle the packets that have arrived with it.
+
+        Then it is the turn of others: of the answers to what was read before, above all.
+        """
         buffer = self._client.buffer
-        reads = 0
-        while self._reading and buffer is not None and buffer is self._client.buffer:
-            if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+        if buffer is None or not self._reading:
+            return
+        hidden = False
+        if not buffer.pending():
+            try:
+                hidden = buffer.fill()
+            except OSError as error:
+                self._end(str(error))
                 return
-            if not buffer.pending():
-                reads += 1
-                if buffer.drained or reads == _READS_PER_TURN:
-                    return
+        while self._client.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS:
+            if not self._has_more(buffer):
+                break
+        if hidden:
+            self._loop.call_soon(self._read)
+
+    def _has_more(self, buffer: BufferedSocket) -> bool:
+        """Whether to handle another packet; the one before may have stopped the reading."""
+        return self._reading and buffer is self._client.buffer and buffer.pending() > 0
 
     def _on_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
         # paho sends each acknowledgement alone. The acknowledgements of one turn of the loop are

@@ -168,6 +168,38 @@ async def test_messages_published_while_no_source_runs_are_kept(running: Broker)
         assert gateway.numbers == list(range(100))
 
 
+async def test_answers_have_their_turn_while_the_messages_of_a_broker_are_read(
+    tmp_path: Path,
+) -> None:
+    size, count = 200, 20_000
+    messages = numbered(["p1"], 0, count, size)
+    turns, busiest, seen = 0, 0, 0
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        nonlocal turns, busiest, seen
+        turns += 1
+        busiest, seen = max(busiest, len(gateway.deliveries) - seen), len(gateway.deliveries)
+        if seen < count:
+            loop.call_soon(turn)
+
+    with Mosquitto(tmp_path) as outside:
+        async with serving(outside):
+            pass
+        with Device(outside.port, "device") as device:
+            assert await asyncio.to_thread(device.publish_all, messages) == count
+        gateway = Gateway(acknowledge=True)
+        loop.call_soon(turn)
+        source = outside.source()
+        source.set_topics(PROJECT)
+        await source.start(gateway)
+        await gateway.receives(count)
+        await source.stop()
+    assert gateway.numbers == list(range(count))
+    assert busiest <= (64 << 10) // size + 1
+    assert turns >= count // busiest
+
+
 async def test_a_source_connects_again_after_its_broker_was_killed(
     running: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

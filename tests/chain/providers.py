@@ -319,7 +319,7 @@ class Provider:
         method, params = call["method"], call["params"]
         head = int((await self._pass_on(_made("eth_blockNumber")))["result"], 16)
         newest, oldest = head - behind, head - self.personality.history
-        if method == "eth_getBlockByNumber":
+        if method == "eth_getBlockByNumber" and params[0] not in ("safe", "finalized"):
             if params[0] == "latest":
                 return None, {**call, "params": [hex(newest), *params[1:]]}
             if int(params[0], 16) > newest:

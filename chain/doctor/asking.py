@@ -1,0 +1,121 @@
+"""Requests to the endpoint that is examined, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.rpc.endpoint_url import secret_parts
+from fieldbrook.chain.rpc.refusals import refusal
+from fieldbrook.chain.rpc.transport import (
+    BatchRefusedError,
+    BusyError,
+    HttpTransport,
+    TransportError,
+    make_transport,
+)
+
+_BUSY_WAITS = 4  # for one request
+_BUSY_WAIT_S, _LONGEST_BUSY_WAIT_S = 1.0, 10.0
+_SHOWN_CHARACTERS = 200
+
+FAILURES = (RpcError, TransportError)
+"""What `Asker` raises if there is no result."""
+
+
+def words_of(error: Exception) -> str:
+    """Return what an endpoint said instead of a result."""
+    return error.text if isinstance(error, RpcError) else str(error)
+
+
+class NoAnswerError(TransportError):
+    """The endpoint did not answer within the time limit."""
+
+
+class Asker:
+    """Asks one endpoint.
+
+    Args:
+        url: its address.
+        limit_s: the time limit of a request.
+    """
+
+    def __init__(self, url: str, limit_s: float) -> None:
+        self._transport = make_transport(url)
+        self._limit_s = limit_s
+        self._secrets = sorted(secret_parts(url), key=len, reverse=True)
+        self.latencies_s: list[float] = []
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether its protocol has batches: HTTP does."""
+        return isinstance(self._transport, HttpTransport)
+
+    async def ask(self, method: str, params: Sequence[Any] = ()) -> Any:
+        """Return the result of a request. If the endpoint limits requests, wait and ask again.
+
+        Raises:
+            RpcError: the endpoint refused the request.
+            BusyError: it limits requests for longer than is waited.
+            TransportError: there is no usable answer.
+        """
+        for waits_left in reversed(range(_BUSY_WAITS)):
+            try:
+                return await self.ask_once(method, params)
+            except BusyError as error:
+                if not waits_left or error.retry_after_s > _LONGEST_BUSY_WAIT_S:
+                    raise
+                await asyncio.sleep(max(_BUSY_WAIT_S, error.retry_after_s))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def ask_once(self, method: str, params: Sequence[Any] = ()) -> Any:
+        """Return the result of a request.
+
+        Raises:
+            RpcError, BusyError, TransportError: see `ask`.
+        """
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                answer = await self._transport.request(method, list(params))
+        except TimeoutError:
+            raise NoAnswerError(f"no answer to {method} within {self._limit_s:g} s") from None
+        self.latencies_s.append(time.monotonic() - began)
+        return self._result(method, answer)
+
+    async def batch(self, size: int) -> bool:
+        """Return whether the endpoint answers so many requests at once.
+
+        Raises:
+            BusyError, TransportError: see `ask`.
+        """
+        assert isinstance(self._transport, HttpTransport)
+        try:
+            async with asyncio.timeout(self._limit_s):
+                answers = await self._transport.batch([("eth_chainId", [])] * size)
+        except TimeoutError:
+            raise NoAnswerError(f"no answer to a batch within {self._limit_s:g} s") from None
+        except BatchRefusedError:
+            return False
+        return all(answer is not None and "result" in answer for answer in answers)
+
+    def redacted(self, text: str) -> str:
+        """Remove secret parts of the address from a text, and shorten it."""
+        for secret in self._secrets:
+            text = text.replace(secret, "...")
+        return text[:_SHOWN_CHARACTERS]
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._transport.close()
+
+    def _result(self, method: str, answer: dict[str, Any]) -> Any:
+        error = answer.get("error")
+        if error is not None:
+            raise refusal(method, error, self.redacted)
+        if "result" not in answer:
+            raise TransportError("its answer has neither result nor error")
+        return answer["result"]

@@ -1678,8 +1678,14 @@ export interface Routes {
     body: undefined;
     answer: null;
   };
-  /** Bind a project to an operator of the caller. */
+  /** Bind a project to an operator of the caller. Refused while it is bound to one. */
   "POST /project_operator/{projectID}/{operatorID}": {
+    query: undefined;
+    body: undefined;
+    answer: BoundOperator;
+  };
+  /** Bind a project to an operator of the caller, in place of another one if it is bound. No event in between is signed with the operator `default`. */
+  "PUT /project_operator/{projectID}/{operatorID}": {
     query: undefined;
     body: undefined;
     answer: BoundOperator;

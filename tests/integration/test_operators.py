@@ -145,9 +145,16 @@ def test_a_project_uses_the_default_until_it_is_bound(ada: User) -> None:
     assert ada("GET", data).json == operator
     again = ada("POST", f"/project_operator/{project}/{operator['operatorID']}")
     assert (again.status, again.key) == (409, "ProjectOperatorConflict")
+    other = ada("POST", "/operator/generate", {"name": "other"}).json
+    for used in (other, operator, operator):
+        assert ada("PUT", f"/project_operator/{project}/{used['operatorID']}").status == 200
+        assert ada("GET", data).json == used
+    assert ada("DELETE", f"/operator/data/{other['operatorID']}").status == 204, "it is free again"
     assert ada("DELETE", f"/project_operator/{project}").status == 204
     assert ada("DELETE", f"/project_operator/{project}").status == 204, "it is so already"
     assert ada("GET", data).json["name"] == "default"
+    assert ada("PUT", f"/project_operator/{project}/{operator['operatorID']}").status == 200
+    assert ada("GET", data).json == operator
 
 
 def test_somebody_elses_project_or_operator_is_one_that_does_not_exist(
@@ -161,6 +168,8 @@ def test_somebody_elses_project_or_operator_is_one_that_does_not_exist(
     assert bob("DELETE", f"/project_operator/{project}").key == "ProjectNotFound"
     assert bob("POST", f"/project_operator/{project}/{own}").key == "ProjectNotFound"
     assert ada("POST", f"/project_operator/{project}/{own}").key == "OperatorNotFound"
+    assert bob("PUT", f"/project_operator/{project}/{own}").key == "ProjectNotFound"
+    assert ada("PUT", f"/project_operator/{project}/{own}").key == "OperatorNotFound"
     # An administrator may touch the project, but has no operator to lend.
     lent = create(root).json["operatorID"]
     refused = root("POST", f"/project_operator/{project}/{lent}")

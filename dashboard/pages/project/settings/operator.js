@@ -1,7 +1,7 @@
 // @ts-check
 /** Who signs a project's transactions, and what they may cost. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, post, remove } from '../../../core/api.js';
+import { get, post, put, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { Card, Copy, Show, say, typed } from '../../../parts/basics.js';
@@ -35,7 +35,7 @@ function Choice({ name, id, used, known, again }) {
     const chosen = known.find((one) => one.operatorID === event.target.value);
     if (!chosen) return;
     if (chosen.name === DEFAULT) await remove(`/project_operator/${id}`);
-    else await post(`/project_operator/${id}/${chosen.operatorID}`);
+    else await put(`/project_operator/${id}/${chosen.operatorID}`);
     again();
   }, words.operatorChanged);
   return html`<${Field} label=${words.useOperator}><select disabled=${foreign} onChange=${choose}>${(foreign ? [used] : known).map((one) => html`<option value=${one.operatorID} selected=${one.operatorID === used.operatorID}>${words.operatorOption(one.name, one.address)}</option>`)}</select></${Field}>

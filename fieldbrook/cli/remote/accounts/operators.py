@@ -92,10 +92,13 @@ def operator_delete(name: str, yes: bool) -> None:
 @project_argument
 @click.argument("name", metavar="OPERATOR")
 def operator_use(project: str, name: str) -> None:
-    """Let a project use an operator other than `default`."""
+    """Let a project use an operator other than `default`, at once.
+
+    If the project uses another one, the new one takes its place in one step.
+    """
     client, project_id = open_project_by_id(project)
     found = _find_operator(client, name)
-    client.call("POST", ["project_operator", project_id, str(found["operatorID"])])
+    client.call("PUT", ["project_operator", project_id, str(found["operatorID"])])
     _show_used(project, found["name"])
 
 

@@ -151,10 +151,23 @@ async def operator_address(call: Call[None, WhichOperator]) -> PlainText:
 
 
 async def bind_operator(call: Call[None, None]) -> BoundOperator:
-    """Bind a project to an operator of the caller."""
+    """Bind a project to an operator of the caller. Refused while it is bound to one."""
+    return await _bind(call, replace=False)
+
+
+async def use_operator(call: Call[None, None]) -> BoundOperator:
+    """Bind a project to an operator of the caller, in place of another one if it is bound. No
+    event in between is signed with the operator `default`."""
+    return await _bind(call, replace=True)
+
+
+async def _bind(call: Call[None, None], *, replace: bool) -> BoundOperator:
     project, operator = own_project(call), _own_operator(call)
     bound = await call.context.registry.call(
-        "bind_operator", project_id=project.project_id, operator_id=operator.operator_id
+        "bind_operator",
+        project_id=project.project_id,
+        operator_id=operator.operator_id,
+        replace=replace,
     )
     return BoundOperator(
         project_id=str(bound.project_id),
@@ -253,6 +266,7 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/operator/data/{operatorID}", "RemoveOperator", remove_operator),
     Route("GET", "/account/operatoraddr", "GetOperatorAddr", operator_address),
     Route("POST", _BOUND + "/{operatorID}", "CreateProjectOperator", bind_operator),
+    Route("PUT", _BOUND + "/{operatorID}", "UpdateProjectOperator", use_operator),
     Route("GET", "/project_operator/data/{projectID}", "GetProjectOperator", get_project_operator),
     Route("DELETE", _BOUND, "RemoveProjectOperator", unbind_operator),
 )

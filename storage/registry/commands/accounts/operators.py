@@ -95,8 +95,13 @@ class OperatorCommands(Commands):
             return operator
 
     @command
-    def bind_operator(self, project_id: int, operator_id: int) -> ProjectOperator:
+    def bind_operator(
+        self, project_id: int, operator_id: int, replace: bool = False
+    ) -> ProjectOperator:
         """Bind a project to an operator of its account.
+
+        With `replace` it takes the place of another one in one step, so that no event in between
+        meets the account's default operator.
 
         Raises:
             ProjectNotFoundError, OperatorNotFoundError: no such project or operator.
@@ -108,8 +113,13 @@ class OperatorCommands(Commands):
             operator = self._operator(change, operator_id)
             if operator.account_id != project.account_id:
                 raise NoOperatorPermissionError(operator=operator_id)
-            if change.now.project_operator(project_id):
+            bound = change.now.project_operator(project_id)
+            if bound is not None and not replace:
                 raise ProjectOperatorConflictError(what=f"project {project_id} has an operator")
+            if bound is not None:
+                return change.update(
+                    self.tables.project_operators, bound, operator_id=operator_id
+                )
             return change.add(
                 self.tables.project_operators,
                 ProjectOperator(

@@ -97,6 +97,9 @@ export type Cache = { mode?: "MEMORY" | "REDIS"; prefix?: string };
 /** The settings of an applet's key-value store. */
 export type CacheReply = { mode: string; prefix?: string };
 
+/** What an event is answered while a chain is unavailable that its handler needs: `CODE`, the handler's code, because `ws_send_tx` returned -1; or `RETRY`, 503, and nothing of the event stays. */
+export type ChainConduct = { unavailable: "CODE" | "RETRY" };
+
 /** Chains, as JSON in a string: a list of objects with `chainID`, `name`, `endpoint`. */
 export type ChainConfigReply = { chains: string };
 
@@ -126,6 +129,9 @@ export type ChainTxPage = { data: ChainTxReply[]; total: number };
 
 /** A monitor of a transaction. */
 export type ChainTxReply = { chaintxID: string; txAddress: string; projectID: string; projectName: string; eventType: string; chainID: number; chainName?: string; paused: boolean; finished: boolean; state: string; events?: number; removedEvents?: number; lag?: number; failures?: number; lastError?: string; blockHash?: string; createdAt: string; updatedAt: string };
+
+/** What events of a project are answered while a chain is unavailable: `CODE` or `RETRY`. */
+export type ChainsReply = { unavailable: string };
 
 /** The old password and the new one of the caller. */
 export type ChangePassword = { oldPassword: string; password: string };
@@ -1593,6 +1599,18 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: null;
+  };
+  /** Set what events of a project are answered while a chain is unavailable. */
+  "POST /project_config/x/{projectName}/PROJECT_CHAINS": {
+    query: undefined;
+    body: ChainConduct;
+    answer: ConfigReply;
+  };
+  /** What events of a project are answered while a chain is unavailable. */
+  "GET /project_config/x/{projectName}/PROJECT_CHAINS": {
+    query: undefined;
+    body: undefined;
+    answer: ChainsReply;
   };
   /** Define the tables of a project; existing tables that are not named stay. */
   "POST /project_config/x/{projectName}/PROJECT_DATABASE": {

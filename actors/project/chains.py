@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from fieldbrook.actors.wire import FrameReader, WireEvent, frame, name_of, pack, unpack
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import ChainUnavailableError, NodeError
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.project.deduplication import digest_of
 from fieldbrook.wasm.run import EffectRefusedError, NotInBatchError, Run, Transaction
@@ -35,7 +35,7 @@ for the same with a frame `{HELLO: part}` to the project."""
 PREPARE, CALL, SETTLED = "prepare", "call", "settled"
 """Further frames: a transaction to prepare, a contract to call, the keys that a batch committed.
 The first two have a number, and say how many seconds the project waits. Their answer is `(number,
-True, result)`, `(number, False, reason)`, or `(number, None, reason)` when no endpoint answers."""
+True, result)`, `(number, False, reason)`, or `(number, None, reason)` when it can be had later."""
 NUMBER, WITHIN_S = "number", "within_s"
 
 _READ_BYTES = 1 << 16
@@ -115,6 +115,10 @@ class ProjectChains:
         run_dir: the folder of the sockets.
         committed: returns the keys of the leases that the outbox holds for a chain's part.
         default: the id of the chain for calls that name none; None means the only chain.
+
+    Attributes:
+        retries: whether an event whose handler needs a chain that is unavailable is refused for
+            now, instead of the handler being told.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class ProjectChains:
         self._default = default
         self._run_dir = run_dir
         self._committed = committed
+        self.retries = False
         self._connections: dict[str, _ChainConnection] = {}
         self._open: dict[str, dict[bytes, Run]] = {}
 
@@ -169,6 +174,7 @@ class ProjectChains:
 
         Raises:
             EffectRefusedError: no transaction was prepared; the text has the reason.
+            ChainUnavailableError: the same, for now, with `retries`.
         """
         sent = sum(1 for effect in run.effects if isinstance(effect, Transaction))
         key = call_key(run, sent)
@@ -192,9 +198,15 @@ class ProjectChains:
 
         Raises:
             EffectRefusedError: there is no result; the text has the reason.
+            ChainUnavailableError: the same, for now, with `retries`.
         """
         result: bytes = self._request(run, chain, {CALL: request})
         return result
+
+    def withdraw(self, part: str, keys: Iterable[bytes]) -> None:
+        """Forget leases of the current batch whose event is refused."""
+        for key in keys:
+            self._open.get(part, {}).pop(key, None)
 
     def settle(self, committed: Mapping[str, list[bytes]] | None) -> None:
         """Report to the chains which leases of the finished batch were committed.
@@ -254,17 +266,23 @@ class ProjectChains:
         except TimeoutError:
             answers = "does not answer" if connection.is_open else "cannot be reached"
             connection.close()
-            reason = f"chain {chain.name} {answers} within {max(0.0, within_s):.1f} s"
-            raise EffectRefusedError(reason) from None
+            reason = f"its process {answers} within {max(0.0, within_s):.1f} s"
+            raise self._unavailable(chain, reason) from None
         except ValueError:
             connection.close()
             raise EffectRefusedError(f"chain {chain.name} cannot be understood") from None
         except NodeError as error:
             connection.close()
             raise EffectRefusedError(f"chain {chain.name}: {error}") from error
+        if good is None:
+            raise self._unavailable(chain, result)
         if not good:
             raise EffectRefusedError(f"chain {chain.name}: {result}")
         return result
+
+    def _unavailable(self, chain: ChainName, reason: str) -> Exception:
+        error = ChainUnavailableError(chain=chain.name, reason=reason)
+        return error if self.retries else EffectRefusedError(str(error))
 
 
 class _ChainConnection:

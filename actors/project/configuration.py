@@ -26,7 +26,8 @@ class ProjectConfiguration:
 
     `per_batch` has the ids of the applets whose events share an instance. `database` is the
     configuration of the SQL database as JSON. `closed` is the reason why the project takes no
-    events, if there is one.
+    events, if there is one. `retries_chains` says that events are refused for now while a chain is
+    unavailable.
     """
 
     routes: Routes
@@ -36,6 +37,7 @@ class ProjectConfiguration:
     database: bytes | None
     traffic_limit: TrafficLimit | None
     closed: NodeError | None
+    retries_chains: bool
 
     def targets(self, event: WireEvent) -> Sequence[Target]:
         """Return the handlers of an event."""
@@ -60,7 +62,7 @@ class ProjectConfiguration:
         return ()
 
 
-NO_CONFIGURATION = ProjectConfiguration({}, {}, frozenset(), {}, None, None, None)
+NO_CONFIGURATION = ProjectConfiguration({}, {}, frozenset(), {}, None, None, None, False)
 """The configuration before the registry was read."""
 
 
@@ -83,6 +85,7 @@ def read_configuration(reader: RegistryReader, project_id: int) -> ProjectConfig
             database=database.value if database else None,
             traffic_limit=next((limit for limit in limits if limit.api_type == EVENT), None),
             closed=_why_closed(registry, project_id),
+            retries_chains=registry.retries_chains(project_id),
         )
 
 

@@ -149,6 +149,7 @@ class Leases:
 
         Raises:
             TransactionRefusedError: the transaction was refused, for the reason given.
+            ChainUnavailableError: no endpoint answers in time, or another project uses the key.
             StoreError: it could not be stored.
         """
         call = parse_call(wanted.request, sends=True)
@@ -165,10 +166,9 @@ class Leases:
         except TimeoutError:
             if not self._account(operator.address).is_free_for(project_id):
                 reason = f"the key of operator {operator.name} is in use by another project"
-                raise TransactionRefusedError(reason) from None
-            raise TransactionRefusedError("no endpoint answers in time") from None
-        except ChainUnavailableError as error:
-            raise TransactionRefusedError(str(error)) from error
+            else:
+                reason = "no endpoint answers in time"
+            raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
 
     async def call(self, request: bytes, within_s: float) -> bytes:
         """Call a contract without a transaction and return its result.

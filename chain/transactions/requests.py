@@ -248,7 +248,8 @@ class Transactions:
                 return True, await self._read_tx(said[READ])
             return True, await self._run_command(said[COMMAND], said[TARGET])
         except ChainUnavailableError as error:
-            return None, str(error)
+            # A project shows the chain by its name.
+            return None, str(error.details["reason"] if project_id else error)
         except (TransactionRefusedError, NodeError, RpcError) as error:
             return False, str(error)
 

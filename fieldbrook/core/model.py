@@ -35,6 +35,10 @@ REMOVED = "REMOVED"
 MEMORY, REDIS = "MEMORY", "REDIS"
 PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW = "PROJECT_DATABASE", "PROJECT_ENV", "PROJECT_FLOW"
 PROJECT_SPENDING = "PROJECT_SPENDING"
+PROJECT_CHAINS = "PROJECT_CHAINS"
+# What an event is answered while a chain that its handler needs is unavailable: the handler's code,
+# or 503, so that the sender tries again.
+CHAIN_CODE, CHAIN_RETRY = "CODE", "RETRY"
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -17,7 +17,9 @@ import msgspec
 
 from fieldbrook.core.model import (
     ADMIN,
+    CHAIN_RETRY,
     ENABLED,
+    PROJECT_CHAINS,
     PROJECT_ENV,
     PROJECT_SPENDING,
     REMOVED,
@@ -67,10 +69,15 @@ class _Environment(msgspec.Struct):
     env: list[tuple[str, str]]
 
 
+class _Chains(msgspec.Struct):
+    unavailable: str
+
+
 class _Spending(msgspec.Struct):
     per_day: str = msgspec.field(name="weiPerDay")
 
 
+_decode_chains = msgspec.json.Decoder(_Chains).decode
 _decode_spending = msgspec.json.Decoder(_Spending).decode
 _decode_environment = msgspec.json.Decoder(_Environment).decode
 
@@ -166,6 +173,11 @@ class RegistryQueries(abc.ABC):
         """The variables of a project's PROJECT_ENV; empty when the project has none."""
         found = self.config(project_id, PROJECT_ENV)
         return dict(_decode_environment(found.value).env) if found else {}
+
+    def retries_chains(self, project_id: int) -> bool:
+        """Whether events are answered 503 while a chain is unavailable (PROJECT_CHAINS)."""
+        found = self.config(project_id, PROJECT_CHAINS)
+        return found is not None and _decode_chains(found.value).unavailable == CHAIN_RETRY
 
     def spending_limit(self, project_id: int) -> int | None:
         """The daily limit in wei of a project's PROJECT_SPENDING; None when it has none."""

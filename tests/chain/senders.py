@@ -101,6 +101,7 @@ APPLET = b"""
 # Why a guest gets no transaction where the machine took longer than a guest waits for a chain.
 SLOW = (
     "does not answer within",
+    "cannot be reached within",
     "no endpoint answers in time",
     "no answer to ",
     "is in use by another project",

@@ -40,8 +40,11 @@ def _exchange(sending: Sending, shell: Shell) -> None:
         while not ended.is_set():
             codes.append(sending.send("send", request(value=1, gasLimit=21_000)))
 
-    def used(operator: dict[str, str]) -> bool:
-        return any(row.operator_name == operator["name"] for row in sending.rows()[-3:])
+    def signs(name: str) -> None:
+        def signed() -> bool:
+            return any(row.operator_name == name for row in sending.rows()[-3:])
+
+        until(signed, f"{name} signs")
 
     thread = threading.Thread(target=send)
     thread.start()
@@ -49,7 +52,7 @@ def _exchange(sending: Sending, shell: Shell) -> None:
         for operator in itertools.islice(itertools.cycle(reversed(made)), ROTATIONS):
             path = f"/project_operator/{project}/{operator['operatorID']}"
             assert node.call("PUT", path).status == 200
-            until(lambda one=operator: used(one), f"{operator['name']} signs")
+            signs(operator["name"])
         shell("operator", "use", "sender", "b")
     finally:
         ended.set()

@@ -114,7 +114,7 @@ class BatchCommitter:
             self._store.overlay[kv.stored_key(NODE_SCOPE, key)] = value
         events = self._record(batch)
         self.batch = batch
-        self._leases = _leases(self._store.sent) if self._chains else {}
+        self._leases = leases_of(self._store.sent) if self._chains else {}
         if batch:
             fault_points.hit("project.before_commit")
         wrote = events or self._store.dead_letters or self._store.sent
@@ -250,7 +250,7 @@ def _mark_duplicates(batch: Batch, duplicates: set[int]) -> None:
                 results[at] = (REPEATED, result)
 
 
-def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
+def leases_of(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
     """Return the keys of the transactions that a batch has sent, by chain."""
     leases: dict[str, list[bytes]] = {}
     for entry in sent:

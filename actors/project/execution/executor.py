@@ -17,7 +17,12 @@ from fieldbrook.actors.project.chains import ProjectChains
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, read_configuration
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.commands import NodeCommands
-from fieldbrook.actors.project.execution.commit import NODE_SCOPE, Batch, BatchCommitter
+from fieldbrook.actors.project.execution.commit import (
+    NODE_SCOPE,
+    Batch,
+    BatchCommitter,
+    leases_of,
+)
 from fieldbrook.actors.project.execution.deduplication import (
     is_certainly_new,
     remember,
@@ -28,7 +33,7 @@ from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
 from fieldbrook.actors.project.execution.runner import HandlerRunner, OpenDatabase
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
-from fieldbrook.actors.project.routing import count_dead, match
+from fieldbrook.actors.project.routing import Target, count_dead, match
 from fieldbrook.actors.project.traffic import TrafficGate
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import (
@@ -41,7 +46,12 @@ from fieldbrook.actors.wire import (
     WireEvent,
 )
 from fieldbrook.core import clock
-from fieldbrook.core.errors import IdempotencyKeyReusedError, StoreError, to_wire
+from fieldbrook.core.errors import (
+    ChainUnavailableError,
+    IdempotencyKeyReusedError,
+    StoreError,
+    to_wire,
+)
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import HUNG_GUEST, ProcessHealth
 from fieldbrook.storage.lmdb.condition import client_error
@@ -121,7 +131,7 @@ class ProjectExecutor:
         self.outbox = OutboxRequests(project_id, store.outbox, self._watch, chains, notify)
         self._version = -1
         self._configuration = NO_CONFIGURATION
-        self._store_failed = False  # while the last event was handled; commits do not count here
+        self._refused_now = False  # the last event, by the store or a chain; no commit counts here
         self._gauges_at = float("-inf")
         self.gauges_due = math.inf  # when the gauges have to be set again, monotonic
         self.last_event = time.monotonic()
@@ -137,6 +147,8 @@ class ProjectExecutor:
         self._runner.configure(configuration)
         self._committer.configure(configuration)
         self._commands.configure(configuration)
+        if self._chains is not None:
+            self._chains.retries = configuration.retries_chains
         self._traffic.configure(configuration.traffic_limit)
         if self._look_ahead is not None:
             self._look_ahead.use(configuration.env, configuration.applets.values())
@@ -256,8 +268,8 @@ class ProjectExecutor:
                 if not done:
                     done = (self._handle(events[at]),)
                 results += done
-                if self._store_failed:
-                    self._store_failed = False
+                if self._refused_now:
+                    self._refused_now = False
                     order.hold(requester, events)
                 at += len(done)
                 size += len(done)
@@ -320,7 +332,7 @@ class ProjectExecutor:
     def _handle(self, event: WireEvent) -> EventResult:
         """Handle one event; an error of the node is its result as well."""
         if event[1] == NODE_COMMAND:
-            return self._commands.execute(event)
+            return self._command(event)
         try:
             if event[5]:
                 known = stored_result(self._store, event)
@@ -342,21 +354,58 @@ class ProjectExecutor:
             if len(targets) == 1:
                 result = (self._runner.run(targets[0], event),)
             else:
-                results = []
-                for target in targets:
-                    # Each handler has a deadline of its own.
-                    self.activity.busy_since = time.monotonic()
-                    results.append(self._runner.run(target, event))
-                result = tuple(results)
+                result = self._run_all(targets, event)
             if event[5]:
                 remember(self._store, event, result)
             return result
         except IdempotencyKeyReusedError as error:
             return to_wire(error)
         except StoreError as error:  # a failure of the node, not of the handler
-            self._store_failed = True
+            self._refused_now = True
             self._watch.failed(error)
             return to_wire(client_error(error))
+        except ChainUnavailableError as error:
+            self._refused_now = True
+            return to_wire(error)
+
+    def _run_all(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
+        """Run the handlers of an event.
+
+        If one of them refuses the event for now, nothing stays of those before it, because all
+        will run again. SQL cannot be undone by then, so such events are not refused.
+        """
+        runner, chains = self._runner, self._chains
+        retries = chains is not None and chains.retries
+        mark = None
+        if chains is not None and retries:
+            chains.retries = not any(runner.writes_sql(target) for target in targets[:-1])
+            mark = runner.mark()
+        results = []
+        try:
+            for target in targets:
+                # Each handler has a deadline of its own.
+                self.activity.busy_since = time.monotonic()
+                results.append(runner.run(target, event))
+        except ChainUnavailableError:
+            if chains is not None and mark is not None:
+                for part, keys in leases_of(runner.undo(mark)).items():
+                    chains.withdraw(part, keys)
+            raise
+        finally:
+            if chains is not None:
+                chains.retries = retries
+        return tuple(results)
+
+    def _command(self, event: WireEvent) -> EventResult:
+        """Carry out a command of the node; a part of it cannot be refused for now."""
+        chains = self._chains
+        if chains is None:
+            return self._commands.execute(event)
+        retries, chains.retries = chains.retries, False
+        try:
+            return self._commands.execute(event)
+        finally:
+            chains.retries = retries
 
     def _handle_shared(
         self, events: Sequence[WireEvent], at: int, limit: int

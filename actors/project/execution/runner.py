@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from fieldbrook.actors.project.capabilities import ProjectCapabilities
+from fieldbrook.actors.project.chains import Origin
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.tracing import Tracing
@@ -18,7 +19,7 @@ from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target
 from fieldbrook.actors.wire import HandlerResult, WireEvent
 from fieldbrook.core import clock
-from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.core.errors import ChainUnavailableError, ModuleRefusedError
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import MODULE_UNREADABLE, ProcessHealth
 from fieldbrook.storage.project import kv
@@ -30,7 +31,7 @@ from fieldbrook.storage.project.rows import LogRow, MetricRow
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.wasm.limits import DEADLINE
-from fieldbrook.wasm.module.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_TASK
+from fieldbrook.wasm.module.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_HOST, SOURCE_TASK
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
 
 FAILED = -1
@@ -44,6 +45,17 @@ _BUDGETS = {
     "data": "data",
     "effects": "effects",
 }
+
+
+class Mark(NamedTuple):
+    """What a batch has at one time: all writes, and the numbers of other effects."""
+
+    overlay: dict[bytes, bytes | None]
+    sent: int
+    metrics: int
+    dead_letters: int
+    written_bytes: int
+
 
 OpenDatabase = Callable[[Mapping[str, Any]], ProjectDatabase]
 
@@ -127,6 +139,8 @@ class HandlerRunner:
 
         Raises:
             StoreError: the store failed, which is no failure of the handler.
+            ChainUnavailableError: a chain is unavailable, and the project wants events to be
+                refused then (`ProjectChains.retries`).
         """
         if not target.started:
             metrics.add(metrics.RUN_FAILURES["not_running"])
@@ -180,6 +194,35 @@ class HandlerRunner:
             for event, run, (code, error) in zip(events, runs, outcomes, strict=False)
         ]
 
+    def mark(self) -> Mark:
+        """Note how much the batch has now, for `undo`."""
+        store = self._store
+        counts = len(store.sent), len(store.metrics), len(store.dead_letters)
+        return Mark(dict(store.overlay), *counts, self.written_bytes)
+
+    def undo(self, mark: Mark) -> list[OutboxEntry]:
+        """Remove from the batch what runs without SQL have added since `mark`, except logs.
+
+        Returns:
+            What they wanted to send.
+        """
+        store = self._store
+        store.overlay.clear()
+        store.overlay.update(mark.overlay)
+        withdrawn = store.sent[mark.sent :]
+        del store.sent[mark.sent :], store.metrics[mark.metrics :]
+        del store.dead_letters[mark.dead_letters :]
+        self.written_bytes = mark.written_bytes
+        return withdrawn
+
+    def writes_sql(self, target: Target) -> bool:
+        """Return whether a handler may write to the project's database."""
+        if self.database is None or not target.started or target.dead:
+            return False
+        with contextlib.suppress(ModuleRefusedError):
+            return self._host(target.applet_id).uses_sql
+        return False
+
     def refuse_poison(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
         """Add a dead letter for each handler of a poison event, without running it."""
         for target in targets:
@@ -221,6 +264,11 @@ class HandlerRunner:
             return host.run(target.handler, run)
         except ModuleRefusedError as refused:
             return FAILED, str(refused)
+        except ChainUnavailableError as error:
+            event = cast("Origin", run.origin)[0]
+            self._log(target, event[2], [*run.logs, (LOG_ERROR, SOURCE_HOST, str(error))])
+            run.effects.clear()
+            raise
         except BaseException:
             run.effects.clear()
             raise

@@ -153,6 +153,22 @@ def tx_limit(project: str, wei: int) -> None:
     show_done(f"project {name} may spend {wei} wei per day", project=project, weiPerDay=str(wei))
 
 
+@tx.command("unavailable")
+@project_argument
+@click.argument("answer", type=click.Choice(["code", "retry"]))
+def tx_unavailable(project: str, answer: str) -> None:
+    """Set what events of a project are answered while a chain is unavailable.
+
+    With `code` the handler gets -1 and its own code is the answer. With `retry` the answer is 503,
+    nothing of the event stays, and the sender tries again.
+    """
+    client, name = open_project(project)
+    path = ["project_config", "x", name, "PROJECT_CHAINS"]
+    client.call("POST", path, body={"unavailable": answer.upper()})
+    done = f"project {name} answers with {'503' if answer == 'retry' else 'the handler code'}"
+    show_done(f"{done} while a chain is unavailable", project=project, unavailable=answer.upper())
+
+
 @tx.command("retry")
 @project_argument
 @click.argument("transaction")

@@ -25,6 +25,8 @@ from fieldbrook.core.errors import (
     ProjectNotFoundError,
 )
 from fieldbrook.core.model import (
+    CHAIN_CODE,
+    PROJECT_CHAINS,
     PROJECT_DATABASE,
     PROJECT_ENV,
     PROJECT_FLOW,
@@ -336,6 +338,12 @@ class SpendingReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     wei_per_day: str
 
 
+class ChainsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What events of a project are answered while a chain is unavailable: `CODE` or `RETRY`."""
+
+    unavailable: str
+
+
 class DatabaseReply(msgspec.Struct, frozen=True, kw_only=True):
     """The tables of a project by schema; a project without any has no `dialect`."""
 
@@ -416,6 +424,25 @@ async def get_spending(call: Call[None, None]) -> SpendingReply:
     return as_stored(_value(call, PROJECT_SPENDING), SpendingReply)
 
 
+class ChainConduct(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event is answered while a chain is unavailable that its handler needs: `CODE`, the
+    handler's code, because `ws_send_tx` returned -1; or `RETRY`, 503, and nothing of the event
+    stays."""
+
+    unavailable: Literal["CODE", "RETRY"]
+
+
+async def set_chains(call: Call[ChainConduct, None]) -> ConfigReply:
+    """Set what events of a project are answered while a chain is unavailable."""
+    return await _put(call, PROJECT_CHAINS, msgspec.json.encode(call.body))
+
+
+async def get_chains(call: Call[None, None]) -> ChainsReply:
+    """What events of a project are answered while a chain is unavailable."""
+    default = msgspec.json.encode({"unavailable": CHAIN_CODE})
+    return as_stored(_value(call, PROJECT_CHAINS, default), ChainsReply)
+
+
 async def get_environment(call: Call[None, None]) -> EnvironmentReply:
     """The variables of a project."""
     return as_stored(_value(call, PROJECT_ENV), EnvironmentReply)
@@ -492,4 +519,6 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_LATER}/{_FLOW}", "GetProjectFlow", get_flow),
     Route("POST", f"{_LATER}/{PROJECT_SPENDING}", "CreateOrUpdateProjectSpending", set_spending),
     Route("GET", f"{_LATER}/{PROJECT_SPENDING}", "GetProjectSpending", get_spending),
+    Route("POST", f"{_LATER}/{PROJECT_CHAINS}", "CreateOrUpdateProjectChains", set_chains),
+    Route("GET", f"{_LATER}/{PROJECT_CHAINS}", "GetProjectChains", get_chains),
 )

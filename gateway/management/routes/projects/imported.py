@@ -22,6 +22,7 @@ from fieldbrook.core.model import (
     PER_BATCH,
     PER_EVENT,
     PER_INSTANCE,
+    PROJECT_CHAINS,
     PROJECT_DATABASE,
     PROJECT_ENV,
     PROJECT_FLOW,
@@ -64,6 +65,7 @@ _CONFIGS: dict[str, type[msgspec.Struct]] = {
     PROJECT_DATABASE: configurations.Database,
     PROJECT_FLOW: configurations.Flow,
     PROJECT_SPENDING: configurations.SpendingLimit,
+    PROJECT_CHAINS: configurations.ChainConduct,
 }
 
 

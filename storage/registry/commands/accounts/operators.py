@@ -117,9 +117,7 @@ class OperatorCommands(Commands):
             if bound is not None and not replace:
                 raise ProjectOperatorConflictError(what=f"project {project_id} has an operator")
             if bound is not None:
-                return change.update(
-                    self.tables.project_operators, bound, operator_id=operator_id
-                )
+                return change.update(self.tables.project_operators, bound, operator_id=operator_id)
             return change.add(
                 self.tables.project_operators,
                 ProjectOperator(

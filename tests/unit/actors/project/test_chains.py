@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
-from fieldbrook.actors.project.chains import ChainName, chain_named
-from fieldbrook.wasm.run import EffectRefusedError
+from fieldbrook.actors.project.chains import ChainName, ProjectChains, chain_named
+from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.wasm.run import EffectRefusedError, NotInBatchError, Run
 
 ONE = ChainName(4690, "iotex-testnet")
 TWO = ChainName(1, "ethereum-mainnet")
@@ -35,3 +39,23 @@ def test_a_chain_that_is_not_there_is_named() -> None:
             chain_named(chains, 5)
     with pytest.raises(EffectRefusedError, match="no chain is configured"):
         chain_named([], None)
+
+
+def test_a_process_that_is_down_is_waited_for_before_the_deadline_and_told_as_the_project_wants(
+    tmp_path: Path,
+) -> None:
+    chains = ProjectChains(1, [ONE], tmp_path, lambda _part: [])
+    run = Run(b"")
+    for retries, error in ((False, EffectRefusedError), (True, ChainUnavailableError)):
+        chains.retries = retries
+        run.ends_at = time.monotonic() + 0.1
+        with pytest.raises(error, match="chain iotex-testnet: its process cannot be reached"):
+            chains.call(run, ONE, b"{}")
+        assert time.monotonic() < run.ends_at
+
+
+def test_in_a_batch_no_process_is_waited_for(tmp_path: Path) -> None:
+    run = Run(b"")
+    run.ends_at = 0.0
+    with pytest.raises(NotInBatchError):
+        ProjectChains(1, [ONE], tmp_path, lambda _part: []).call(run, ONE, b"{}")

@@ -82,12 +82,6 @@ export type AuditRowReply = { sequence: string; time: string; accountID?: string
 /** The operator that a project is bound to. */
 export type BoundOperator = { projectID: string; operatorID: string; createdAt: string; updatedAt: string };
 
-/** What the embedded broker keeps, by kind. */
-export type BrokerReply = { data: BrokerUsage[]; total: number };
-
-/** How many retained messages, unreleased QoS 2 messages or sessions the broker keeps. */
-export type BrokerUsage = { kind: string; count: number; limit: number; bytes: number; limitBytes: number; full: boolean };
-
 /** Bytes as text, or as base64 if they are not UTF-8. Only the first ones are shown (4 KiB in dry runs, 1 KiB in traces); `size` is the whole size in bytes. */
 export type Bytes = { value: string; encoding: "base64" | "text"; size: number };
 
@@ -144,9 +138,6 @@ export type ChangeRole = { role: "ADMIN" | "DEVELOPER" };
 
 /** A `limit` for one account, or `unlimited`; with neither, that of the settings applies. */
 export type ChangedQuota = { name: "abis" | "access_keys" | "applets" | "bytes" | "cron_jobs" | "databases" | "dedicated" | "modules" | "monitors" | "operators" | "processes" | "projects" | "publishers" | "strategies"; limit?: number | null; unlimited?: boolean };
-
-/** How much of a kind was removed. */
-export type ClearedBroker = { kind: string; removed: number };
 
 /** A column. */
 export type Column = { name: string; constrains: Constrains };
@@ -1420,12 +1411,6 @@ export interface Routes {
     body: RewindContractLog;
     answer: ContractLogReply;
   };
-  /** The numbers of retained messages, unreleased QoS 2 messages and sessions, with their limits. */
-  "GET /mqtt": {
-    query: undefined;
-    body: undefined;
-    answer: BrokerReply;
-  };
   /** The clients that are connected to the node's own MQTT server, in the order of their ids. */
   "GET /mqtt/client": {
     query: { after?: string; limit?: number };
@@ -1485,12 +1470,6 @@ export interface Routes {
     query: { principal?: string };
     body: undefined;
     answer: null;
-  };
-  /** Remove all retained messages, all unreleased QoS 2 messages, or all sessions. To remove sessions, the broker restarts and all devices reconnect. */
-  "DELETE /mqtt/{kind}": {
-    query: undefined;
-    body: undefined;
-    answer: ClearedBroker;
   };
   /** A part of the last 5,000 lines (2 MiB at most) that the processes of the node have logged; `next` is the `after` of the following request, or its `before` if there was one. Lines of processes that have died are there, too. */
   "GET /node_log": {

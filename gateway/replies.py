@@ -38,11 +38,22 @@ class EventReply:
 
     `error` is set when the answer reports an error instead of results. `repeats` says that other
     events may get the identical body. `publisher_key` names the publisher whose acknowledgement
-    topic receives the answer; "" for none. `replayed` says that all results are stored ones and
+    topic receives the answer; "" for none; its id and its project's are in `publisher_id` and
+    `project_id`. `replayed` says that all results are stored ones and
     no handler ran.
     """
 
-    __slots__ = ("body", "error", "event_id", "publisher_key", "repeats", "replayed", "status")
+    __slots__ = (
+        "body",
+        "error",
+        "event_id",
+        "project_id",
+        "publisher_id",
+        "publisher_key",
+        "repeats",
+        "replayed",
+        "status",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,8 @@ class EventReply:
         repeats: bool = False,
         publisher_key: str = "",
         replayed: bool = False,
+        publisher_id: int = 0,
+        project_id: int = 0,
     ) -> None:
         self.status = status
         self.body = body
@@ -60,6 +73,8 @@ class EventReply:
         self.error = error
         self.repeats = repeats
         self.publisher_key = publisher_key
+        self.publisher_id = publisher_id
+        self.project_id = project_id
         self.replayed = replayed
 
 

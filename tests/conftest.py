@@ -51,7 +51,6 @@ LONGEST_FIRST = (
     "tests/faults/test_hostile.py",
     "tests/faults/test_soak.py",
     "tests/faults/test_full_disk.py",
-    "tests/integration/test_broker_bounds.py",
     "tests/integration/test_cli_node.py",
     "tests/integration/test_deploy.py",
     "tests/integration/test_management_model.py",

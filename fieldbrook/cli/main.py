@@ -19,10 +19,11 @@ from typing import Any
 
 import click
 
-# These modules register commands of a group that is imported below.
 import fieldbrook.cli.local.applets.folders
 import fieldbrook.cli.local.applets.run
 import fieldbrook.cli.local.applets.test
+
+# These modules register commands of a group that is imported below.
 import fieldbrook.cli.local.chains
 import fieldbrook.cli.local.old_broker
 import fieldbrook.cli.remote.modules.dry_runs

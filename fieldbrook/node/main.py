@@ -179,9 +179,8 @@ def _preload(settings: Settings) -> None:
     if settings.chains:
         import fieldbrook.chain.process
 
-    # A node uses only one of the two MQTT adapters.
     if settings.mqtt_broker is None:
-        import fieldbrook.gateway.mqtt.nats_source
+        import fieldbrook.gateway.mqtt.listener.server
     else:
         import fieldbrook.gateway.mqtt.paho_source  # noqa: F401
 

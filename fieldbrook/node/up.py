@@ -24,7 +24,6 @@ from fieldbrook.core.settings import (
     clean_environment,
     secrets_of,
 )
-from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.observability import logs, node_log
 from fieldbrook.security import tls
 from fieldbrook.storage import data_lock
@@ -127,33 +126,6 @@ def _pipe_with(content: bytes) -> int:
     return reading
 
 
-class _BrokerCertificate:
-    """Makes the broker reload a renewed certificate; the gateways detect it themselves."""
-
-    def __init__(self, settings: Settings, embedded: Program) -> None:
-        identity = None if settings.mqtt_broker else embedded_broker.own_identity(settings)
-        self._identity = identity
-        self._files = None if identity is None else tls.CertificateWatch(identity)
-        self._broker = embedded
-        self._next = 0.0
-
-    def reload_if_renewed(self) -> None:
-        """Check the certificate's files, at most once a second."""
-        if self._files is None or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _RENEWAL_S
-        if not self._files.has_changed() or self._broker.process is None:
-            return
-        assert self._identity is not None
-        try:
-            tls.server_context(self._identity)
-        except NodeError as error:
-            log.warning("the broker keeps its old certificate, the new one is invalid: %s", error)
-            return
-        self._broker.process.send_signal(signal.SIGHUP)
-        log.info("the broker loads the renewed certificate %s", self._identity.certificate)
-
-
 def run(settings: Settings) -> int:
     """Run until SIGINT, SIGTERM or SIGHUP; returns the exit code, 0 after a clean stop."""
     stopping = False
@@ -173,10 +145,8 @@ def run(settings: Settings) -> int:
     clean_environment()
     try:
         tls.check(settings)
-        # Before the broker starts: two brokers on one folder would displace each other.
         lock = data_lock.acquire_data_lock(settings.data.absolute())
         programs = _programs(settings, lock)
-        certificate = _BrokerCertificate(settings, programs[0])
     except NodeError as error:
         log.critical("%s", error)
         return CANNOT_START
@@ -187,7 +157,6 @@ def run(settings: Settings) -> int:
         for program in programs:
             if program.watch() == program.cannot_start and not program.restarts.failures:
                 stopping, code = True, CANNOT_START
-        certificate.reload_if_renewed()
         time.sleep(_TICK_S)
     for program in reversed(programs):
         program.stop()
@@ -210,10 +179,4 @@ def _programs(settings: Settings, lock: int) -> list[Program]:
         secrets=secrets_of(settings),
         descriptors=log_descriptors,
     )
-    if settings.mqtt_broker is not None:
-        return [node]
-    command = embedded_broker.command(settings)
-    embedded = Program(
-        "the broker", command, {}, _BROKER_STOP_S, lock, embedded_broker.CANNOT_START
-    )
-    return [embedded, node]
+    return [node]

@@ -137,7 +137,7 @@ _COMMITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 
 EVENTS_RECEIVED = _add(
     "fieldbrook_events_received",
-    "Events that arrived. Over MQTT, every delivery by the broker counts.",
+    "Events that arrived. Over MQTT, every message of a client or delivery by a broker counts.",
     COUNTER,
     GATEWAY,
 )
@@ -209,11 +209,12 @@ HTTP_RESPONSES = _add_labelled(
     ("1xx", "2xx", "3xx", "4xx", "5xx"),
 )
 MQTT_ACKNOWLEDGED = _add(
-    "fieldbrook_mqtt_acknowledged", "MQTT messages acknowledged to the broker.", COUNTER, WHOLE
+    "fieldbrook_mqtt_acknowledged",
+    "MQTT messages acknowledged to clients or to the external broker.",
+    COUNTER,
+    WHOLE,
 )
-MQTT_REPLIES = _add(
-    "fieldbrook_mqtt_replies", "Answers published for devices with QoS 0.", COUNTER, WHOLE
-)
+MQTT_REPLIES = _add("fieldbrook_mqtt_replies", "Answers published for devices.", COUNTER, WHOLE)
 MQTT_RETURNED = _add(
     "fieldbrook_mqtt_returned",
     "MQTT messages returned to the broker because the backlog of their project was full.",
@@ -222,7 +223,7 @@ MQTT_RETURNED = _add(
 )
 MQTT_DROPPED = _add(
     "fieldbrook_mqtt_dropped",
-    "MQTT messages of QoS 0 that were dropped because the backlog of their project was full.",
+    "MQTT messages of QoS 0 that were dropped because their project could not take them.",
     COUNTER,
     WHOLE,
 )
@@ -247,6 +248,41 @@ MQTT_BACKLOG = _add(
 MQTT_BACKLOG_BYTES = _add(
     "fieldbrook_mqtt_backlog_bytes",
     "Payload bytes of the MQTT messages that wait at the gateway.",
+    GAUGE,
+    WHOLE,
+)
+MQTT_CONNECTIONS = _add("fieldbrook_mqtt_connections", "MQTT connections.", GAUGE, WHOLE)
+MQTT_CONNECTS_REFUSED = _add(
+    "fieldbrook_mqtt_connects_refused",
+    "MQTT clients that could not connect: login, rate or number.",
+    COUNTER,
+    WHOLE,
+)
+MQTT_CONNECTIONS_EVICTED = _add(
+    "fieldbrook_mqtt_connections_evicted",
+    "MQTT connections without CONNECT that were closed to make room for others.",
+    COUNTER,
+    WHOLE,
+)
+MQTT_PROTOCOL_ERRORS = _add(
+    "fieldbrook_mqtt_protocol_errors",
+    "MQTT connections that were ended because of what the client sent.",
+    COUNTER,
+    WHOLE,
+)
+MQTT_UNDELIVERED = _add(
+    "fieldbrook_mqtt_undelivered",
+    "MQTT messages that were dropped for one subscriber: it does not read, its queue is full, or "
+    "the message is too large for it.",
+    COUNTER,
+    WHOLE,
+)
+MQTT_SESSIONS = _add("fieldbrook_mqtt_sessions", "MQTT sessions.", GAUGE, WHOLE)
+MQTT_SUBSCRIPTIONS = _add("fieldbrook_mqtt_subscriptions", "MQTT subscriptions.", GAUGE, WHOLE)
+MQTT_RETAINED = _add("fieldbrook_mqtt_retained", "Retained MQTT messages.", GAUGE, WHOLE)
+MQTT_STORE_BYTES = _add(
+    "fieldbrook_mqtt_store_bytes",
+    "Disk space of MQTT sessions, waiting and retained messages, in bytes.",
     GAUGE,
     WHOLE,
 )

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,8 @@ from fieldbrook.core.errors import (
 from fieldbrook.gateway.events.admission import Admission
 from fieldbrook.gateway.events.data_push import DataPush
 from fieldbrook.gateway.events.message import (
+    BOTH_OR_NONE,
+    NONE_NEEDED,
     DataMessage,
     decode_message,
     is_single,
@@ -54,6 +56,13 @@ from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 
 _REPLIES_CACHED = 4_096
 _TOO_MANY_REQUESTS = 429
+
+
+class Login(NamedTuple):
+    """The publisher that a connection has logged in; its messages may leave both out."""
+
+    pub_id: str
+    token: str
 
 
 class EventIds:
@@ -166,12 +175,13 @@ class EventService:
         resend: bool = False,
         delivery: DeliveryName = NO_NAME,
         key: str = "",
+        login: Login | None = None,
     ) -> None:
         """Accept one event; `answer` is called once, now or after its effects are on disk.
 
-        `delivery` is the broker's name for the message and replaces a missing event id. `key` is
-        the `Idempotency-Key`. `resend` says that the broker sends the event again after a
-        temporary error.
+        `delivery` is the name of an MQTT delivery. `key` is the `Idempotency-Key`. `resend` says
+        that the event is sent again after a temporary error. `login` fills in what a message of
+        this publisher leaves out.
 
         Never raises: errors of the event are in its answer (interface document, 3.1).
         """
@@ -185,12 +195,12 @@ class EventService:
             try:
                 message = decode_message(body)
             except MalformedMessageError as error:
-                message = self._decode_anonymous(project_name, body, error)
+                message = self._decode_incomplete(project_name, body, error, login)
             header = message.header
             if header.event_id or key:
                 identity = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
             else:  # the result of `identify`, without the cost of the call
-                identity = delivery[0] or self._new_id(), "", delivery[1]
+                identity = self._new_id(), *delivery
             event_id = identity[0]
             decoded = message
 
@@ -220,12 +230,26 @@ class EventService:
             resend=resend,
         )
 
+    def _decode_incomplete(
+        self, project_name: str, body: bytes, error: MalformedMessageError, login: Login | None
+    ) -> DataMessage:
+        """Decode again a message that may lack `pub_id` and `token`."""
+        if login is None:
+            return self._decode_anonymous(project_name, body, error)
+        message = decode_message(body, credentials=NONE_NEEDED)
+        header = message.header
+        if not header.token:
+            header.pub_id, header.token = header.pub_id or login.pub_id, login.token
+        elif not header.pub_id:
+            raise error
+        return message
+
     def _decode_anonymous(
         self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
     ) -> DataMessage:
         """Decode again for public projects, whose messages may lack `pub_id` and `token`."""
         if self._admission.is_public(project_name):
-            return decode_message(body, anonymous=True)
+            return decode_message(body, credentials=BOTH_OR_NONE)
         raise error
 
     def _submit_message(

@@ -15,6 +15,8 @@ from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 
 MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
+BOTH, BOTH_OR_NONE, NONE_NEEDED = "both", "both or none", "none needed"
+"""Which of `pub_id` and `token` a message must have."""
 BATCH_LIMIT = 8_192  # messages: as many as one publisher may have waiting
 
 
@@ -139,7 +141,7 @@ def header_token(header: msgspec.Raw | None) -> str:
         return ""
 
 
-def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> DataMessage:
+def decode_message(body: bytes | msgspec.Raw, *, credentials: str = BOTH) -> DataMessage:
     """Decode one data message.
 
     Shape: `{"header": {"pub_id": str, "token": str, "event_type"?: str, "pub_time"?: int,
@@ -150,7 +152,8 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
 
     Args:
         body: UTF-8 JSON, already within the gateway's size limit.
-        anonymous: the project accepts messages that have neither `pub_id` nor `token`.
+        credentials: which of `pub_id` and `token` the message must have: `BOTH`, `BOTH_OR_NONE`
+            (public projects) or `NONE_NEEDED` (the connection is logged in).
 
     Raises:
         MalformedMessageError: the body is not JSON, a field is absent, too long or of another
@@ -161,7 +164,7 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
     try:
         message = _decode(body)
     except NOT_JSON:
-        message = _decode_leniently(body, anonymous=anonymous)
+        message = _decode_leniently(body, credentials)
     header = message.header
     if len(header.event_id) > EVENT_ID_LIMIT or len(header.event_type) > EVENT_TYPE_LIMIT:
         # Queues count only the payload's bytes, so the length of these fields must be bounded.
@@ -176,7 +179,7 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
             )
         )
     if not header.pub_id or not header.token:
-        if anonymous and header.pub_id == header.token:
+        if not _required(header.pub_id, header.token, credentials):
             return message
         raise MalformedMessageError(
             *(
@@ -188,7 +191,7 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
     return message
 
 
-def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMessage:
+def _decode_leniently(body: bytes | msgspec.Raw, credentials: str) -> DataMessage:
     """Decode a message that the fast decoder refused.
 
     Keys in another case and base64 with line breaks are accepted, as in Go's decoder. Otherwise
@@ -207,8 +210,8 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
     if not isinstance(header, dict):
         raise MalformedMessageError(FieldError("header", "not a JSON object", "body"))
     header = {"pub_id": "", "token": "", **lower_keys(header)}
-    nobody = anonymous and header["pub_id"] == header["token"] == ""
-    errors = [*_header_errors(header, credentials=not nobody)]
+    required = _required(header["pub_id"], header["token"], credentials)
+    errors = [*_header_errors(header, credentials=required)]
     payload = b""
     try:
         payload = _payload(message)
@@ -218,6 +221,12 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
         raise MalformedMessageError(*errors)
     known = {name: header[name] for name in Header.__struct_fields__ if name in header}
     return DataMessage(msgspec.convert(known, Header), payload)
+
+
+def _required(pub_id: object, token: object, credentials: str) -> bool:
+    """Whether a header with this id and token must have both."""
+    nobody = credentials == BOTH_OR_NONE and pub_id == token == ""
+    return not (nobody or credentials == NONE_NEEDED)
 
 
 def lower_keys(value: dict[str, Any]) -> dict[str, Any]:

@@ -162,6 +162,8 @@ class RawEvents:
             event_id,
             publisher_key=admitted.publisher_key,
             replayed=type(outcome) is StoredResults,
+            publisher_id=admitted.publisher_id,
+            project_id=admitted.project_id,
         )
 
     def _wrong_channel(
@@ -184,7 +186,12 @@ class RawEvents:
             "error": error.key,
         }
         return EventReply(
-            201, to_json(body), event_id, error, publisher_key=str(error.details["pub_id"])
+            201,
+            to_json(body),
+            event_id,
+            error,
+            publisher_key=str(error.details["pub_id"]),
+            publisher_id=int(error.details["publisher_id"]),
         )
 
 

@@ -35,7 +35,7 @@ KEY_LIMIT = 255
 KEY_HEADER = "Idempotency-Key"
 
 DeliveryName = tuple[str, int]
-"""The broker's name of a message, and a flag: store the name (`wire.DELIVERY`) or look it up
+"""The name of an MQTT delivery, and a flag: store the name (`wire.DELIVERY`) or look it up
 (`wire.REDELIVERY`)."""
 NO_NAME: DeliveryName = ("", 0)
 
@@ -162,20 +162,17 @@ def identify(
         sent_id: the event id as it was sent, "" for none.
         sent_time: the sender's time as it was sent, 0 or "" for none. It belongs to the name: some
             senders count their ids from 1 at each start.
-        delivery: the broker's name of the message.
+        delivery: the name of the MQTT delivery.
         key: the `Idempotency-Key`, "" for none.
         new_id: makes an id for an event that has none.
     """
-    event_id, kind = delivery
-    if not sent_id and not key:
-        return event_id or new_id(), "", kind
-    name = ""
+    name, kind = delivery
+    event_id = sent_id or new_id()
     if len(sent_id) >= NAME_LENGTH:
-        event_id, name, kind = sent_id, f"{sent_time or 0} {sent_id}", NAMED
+        name, kind = f"{sent_time or 0} {sent_id}", NAMED
     elif sent_id:
-        event_id, name = sent_id, event_id or new_id()
-    elif not event_id:
-        event_id = new_id()
+        # The id is only a label, and the name must differ from that of other events with it.
+        name = name or new_id()
     if key:
         name, kind = keyed(key, name if kind & NAMED else ""), kind | KEYED
     return event_id, name, kind

@@ -18,10 +18,10 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.http.connections import IdleConnection
 from fieldbrook.gateway.http.request_head import Fields, Head, read_fields, read_head
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tls.bridge import bridge
+from fieldbrook.gateway.listening.connections import IdleConnection
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 

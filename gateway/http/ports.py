@@ -10,23 +10,19 @@ from typing import Any, NamedTuple
 
 from tornado import httpserver, web
 
-from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.http.connections import TLS_DESCRIPTORS, Connections, IdleConnection
 from fieldbrook.gateway.http.fast_path import FastPath
-from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.http.tls.bridge import BridgedStream
-from fieldbrook.gateway.http.tls.listener import TlsListener
-from fieldbrook.gateway.http.tls.plain import PlainHttp, Redirected, Refused, Served
+from fieldbrook.gateway.http.tls.plain import Redirected, Refused, Served
+from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, Connections, IdleConnection
+from fieldbrook.gateway.listening.listener import Listener
+from fieldbrook.gateway.listening.tls import Plain, TlsListener
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
 MULTIPART_SLACK = 64 << 10
 """Bytes of a multipart body beside the uploaded file."""
-
-_BACKLOG = 1_024
-_UNREAD_LIMIT_MS = 60_000
 
 
 class Way(NamedTuple):
@@ -118,7 +114,7 @@ class Ports:
         else:
             ways = [self._way(application, "https")]
             protocol = ways[0].fast_path.connection
-            handling: PlainHttp = Redirected() if plain == "redirect" else Refused()
+            handling: Plain = Redirected() if plain == "redirect" else Refused()
             if plain == "serve":
                 ways.append(self._way(application, None))
                 handling = Served(ways[1].fast_path.connection)
@@ -161,35 +157,3 @@ def hand_over(
     stream._read_buffer += read
     stream._read_buffer_size += len(read)
     server.handle_stream(stream, address)
-
-
-def bind(address: str, port: int, *, shared: bool) -> socket.socket:
-    """Bind a socket and listen on it.
-
-    Args:
-        address: an IPv4 or IPv6 address.
-        port: the TCP port.
-        shared: whether several gateway processes may listen on the same port.
-
-    Raises:
-        SettingsError: the port is taken or the address does not belong to this machine.
-    """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on sockets whose protocol is named. With Nagle's algorithm,
-    # pipelined answers wait 40 ms for the client's delayed acknowledgement.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if shared:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listening.setblocking(False)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Each connection inherits this: the kernel closes a connection whose client does not
-        # read its answer for this long, whatever the request was.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_LIMIT_MS)
-    try:
-        listening.bind((address, port))
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise SettingsError(reason=f"port {port} on {address}: {error.strerror}") from error
-    return listening

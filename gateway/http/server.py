@@ -24,10 +24,6 @@ from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.refusals import Refusals
-from fieldbrook.gateway.http.connections import (
-    Connections,
-    connections_limit,
-)
 from fieldbrook.gateway.http.dashboard import (
     DASHBOARD_PATHS,
     Dashboard,
@@ -37,9 +33,15 @@ from fieldbrook.gateway.http.dashboard import (
 )
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.event_handler import EventHandler
-from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports, bind
+from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports
+from fieldbrook.gateway.http.request_stream import lingering
 from fieldbrook.gateway.http.tls.bridge import EndingConnections
 from fieldbrook.gateway.links.pending_event import Outcome
+from fieldbrook.gateway.listening.connections import (
+    Connections,
+    connections_limit,
+)
+from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.management.application import log_request, make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
@@ -56,8 +58,11 @@ from fieldbrook.gateway.metrics.publisher_activity import (
 )
 from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
-from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.mqtt.inspection import RemoteInspection
+from fieldbrook.gateway.mqtt.listener.limits import Limits as MqttLimits
+from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET
+from fieldbrook.gateway.mqtt.websocket import PATH as MQTT_PATH
+from fieldbrook.gateway.mqtt.websocket import MqttWebSocket
 from fieldbrook.gateway.peers import Answer, serve_peers
 from fieldbrook.gateway.pending_rows import PendingRows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
@@ -120,7 +125,11 @@ class HttpGateway(GatewayActor):
         )
         shared = settings.http_processes > 1
         at = bind(settings.bind, settings.http_port, shared=shared)
-        self._connections = Connections(connections_limit(tls=self._tls is not None))
+        self._connections = Connections(
+            connections_limit(tls=self._tls is not None),
+            metrics.HTTP_CONNECTIONS_EVICTED,
+            lingering,
+        )
         if self._tls is not None or dashboard_tls is not None:
             self._connections.ports.append(EndingConnections())
         ports = Ports(settings, events, memory_budget, self._connections)
@@ -142,7 +151,7 @@ class HttpGateway(GatewayActor):
         self._series: SeriesReader = RemoteSeries(self.run_dir)
         answers: dict[str, Answer] = {PUBLISHERS: answer_publishers}
         if self.part == SAMPLER:
-            series = node_series(self.settings.data, self._reader)
+            series = node_series(self._reader)
             self._sampling = start_sampling(series)
             self._series = local = LocalSeries(series)
             answers[SERIES] = local.answer
@@ -234,7 +243,6 @@ class HttpGateway(GatewayActor):
             project_map_bytes=settings.project_map_bytes,
             cron_zone=zone_of(settings.cron_timezone),
             memory_budget=memory_budget,
-            broker=_broker_state(settings),
             mqtt=None if settings.mqtt_broker else RemoteInspection(self.run_dir),
             metrics=settings.metrics,
             collect_metrics=Collector(settings, self._reader, self._chain_reader),
@@ -257,10 +265,22 @@ class HttpGateway(GatewayActor):
         return TargetApplication(
             [
                 (EVENT_PATH, EventHandler, arguments),
+                *self._mqtt_routes(),
                 *make_application_routes(context, management=management),
             ],
             log_function=log_request,
         )
+
+    def _mqtt_routes(self) -> list[Any]:
+        """MQTT over WebSocket; with an external broker, that broker has its own."""
+        settings = self.settings
+        if settings.mqtt_broker is not None:
+            return []
+        arguments = {
+            "path": self.run_dir / WEBSOCKET_SOCKET,
+            "message_limit_bytes": MqttLimits.of(settings).packet_bytes,
+        }
+        return [(MQTT_PATH, MqttWebSocket, arguments)]
 
     def _node_health(self) -> NodeHealth:
         news = self.health_message
@@ -365,11 +385,6 @@ def with_pages(
         (r".*", application),
     ]
     return TargetApplication(rules, log_function=log_request)
-
-
-def _broker_state(settings: Settings) -> BrokerState | None:
-    """Access to the embedded broker; None when the node uses an external one."""
-    return None if settings.mqtt_broker else BrokerState(settings.data, Bounds.of(settings))
 
 
 def wallet_policy(settings: Settings) -> WalletPolicy:

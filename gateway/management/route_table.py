@@ -29,7 +29,6 @@ from fieldbrook.gateway.management.routes.events import (
 from fieldbrook.gateway.management.routes.modules import dry_runs, traces
 from fieldbrook.gateway.management.routes.modules import inspection as module_inspection
 from fieldbrook.gateway.management.routes.node import (
-    broker,
     chains,
     configuration,
     mqtt,
@@ -88,7 +87,6 @@ ROUTES: tuple[Route, ...] = (
     *health_routes.ROUTES,
     *settings.ROUTES,
     *node_log.ROUTES,
-    *broker.ROUTES,
     *mqtt.ROUTES,
     *event_flow.ROUTES,
     *event_history.ROUTES,

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.gateway.metrics.series import Series
@@ -19,13 +16,9 @@ log = logging.getLogger(__name__)
 _PERIOD_S = 1.0
 
 
-def node_series(data: Path, reader: RegistryReader) -> Series:
-    """The series of a node: its metrics table, and the embedded broker, which has no row in it."""
-    return Series(
-        lambda: metrics_table.shared.table,
-        partial(_broker, data / "broker" / "nats.pid"),
-        Accounts(reader),
-    )
+def node_series(reader: RegistryReader) -> Series:
+    """The series of a node, from its metrics table."""
+    return Series(lambda: metrics_table.shared.table, Accounts(reader))
 
 
 class Accounts:
@@ -44,13 +37,6 @@ class Accounts:
                 if project is not None:
                     known = self._known[project_id] = project.account_id
         return known
-
-
-def _broker(pid_file: Path) -> Sequence[tuple[str, int]]:
-    try:
-        return (("broker", int(pid_file.read_text())),)
-    except (OSError, ValueError):
-        return ()  # an external broker, or it starts
 
 
 def start_sampling(series: Series) -> asyncio.Task[None]:

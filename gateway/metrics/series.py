@@ -132,7 +132,6 @@ class Series:
     def __init__(
         self,
         table: Callable[[], Table | None],
-        more: Callable[[], Sequence[tuple[str, int]]] = tuple,
         account_of: Callable[[int], int | None] = lambda _project_id: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -140,10 +139,9 @@ class Series:
         """Make series without samples.
 
         Args:
-            more: gives parts and pids of processes without a row in the table.
             account_of: the account that owns a project, if it is known.
         """
-        self._table, self._more, self._account_of = table, more, account_of
+        self._table, self._account_of = table, account_of
         self._clock, self._monotonic = clock, monotonic
         self._steps = {step_s: Step(step_s, rows) for step_s, rows in STEPS.items()}
         self._processes = Processes()
@@ -155,7 +153,7 @@ class Series:
         if table is None:
             return
         now, running = readings.read_table(table, self._clock())
-        usage: Usage = self._processes.read([*running, *self._more()], self._monotonic())
+        usage: Usage = self._processes.read(running, self._monotonic())
         readings.add_usage(now, usage)
         projects = readings.project_counts(self._before or now, now)
         accounts = self._sums(projects)

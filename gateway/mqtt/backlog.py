@@ -24,7 +24,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from fieldbrook.gateway.mqtt.sources import Delivery, masked
+from fieldbrook.gateway.mqtt.event_topics import masked
+from fieldbrook.gateway.mqtt.sources import Delivery
 from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
 from fieldbrook.gateway.mqtt.buffered_socket import BufferedSocket, open_socket, start_tls
+from fieldbrook.gateway.mqtt.event_topics import masked
 from fieldbrook.gateway.mqtt.sources import (
     UNACKNOWLEDGED_HIGH,
     UNACKNOWLEDGED_HIGH_BYTES,
@@ -32,7 +33,6 @@ from fieldbrook.gateway.mqtt.sources import (
     OnDelivery,
     filters_of,
     is_ingress,
-    masked,
     next_delay,
 )
 

@@ -7,22 +7,16 @@ says so. The broker delivers unacknowledged messages again after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fieldbrook.core.settings import Settings, split_address
 from fieldbrook.gateway.channel import project_name
-from fieldbrook.gateway.mqtt import embedded_broker
-from fieldbrook.gateway.mqtt.broker_logins import Logins
 from fieldbrook.security import node_secrets, tls
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
-    from fieldbrook.gateway.mqtt.broker_bounds import StateUsage
 
-LOOPBACK = "127.0.0.1"
-ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104
 # Bounds of all unacknowledged messages: those in work and the backlog (`gateway.mqtt.backlog`).
 UNACKNOWLEDGED_HIGH = 24_000
 UNACKNOWLEDGED_LOW = 12_000
@@ -96,36 +90,11 @@ class Source(Protocol):
         """Send the acknowledgements given so far and disconnect."""
 
 
-@runtime_checkable
-class MonitoredSource(Protocol):
-    """A source whose broker can be asked whether it stores messages."""
-
-    async def probe(self, limit_s: float) -> str | None:
-        """See `broker_watch.BrokerWatch`."""
-
-    def deliver_misaddressed(self, is_misaddressed: Callable[[str], bool]) -> None:
-        """Also deliver messages for unknown projects when `is_misaddressed` accepts their topic.
-
-        At this broker, devices may publish to any project's name.
-        """
-
-    async def read_usage(self) -> Sequence[StateUsage] | None:
-        """See `broker_bounds.BoundsWatch`."""
-
-
 def make_source(settings: Settings) -> Source:
-    """Create the source for the broker of the settings, by default the embedded one."""
-    # Imported here: a node uses one of the two client libraries, not both.
-    if settings.mqtt_broker is None:
-        from fieldbrook.gateway.mqtt.broker_bounds import Bounds
-        from fieldbrook.gateway.mqtt.nats_source import NatsSource
-
-        topics = embedded_broker.subjects_of(settings.mqtt_device_topics)
-        logins = Logins.of(settings.data, topics) if settings.mqtt_logins else None
-        endpoint = partial(embedded_broker.read_endpoint, settings.data)
-        return NatsSource(endpoint, Bounds.of(settings), logins)
+    """Create the source for the external broker of the settings."""
     from fieldbrook.gateway.mqtt.paho_source import PahoSource
 
+    assert settings.mqtt_broker is not None
     host, port = split_address(settings.mqtt_broker)
     return PahoSource(
         host,
@@ -145,26 +114,15 @@ def make_publisher(settings: Settings) -> Publisher:
     # Imported here: a node whose handlers publish nothing does not load the library.
     from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 
-    client_id = f"{_client_id(settings)}-out"
-    if settings.mqtt_broker is not None:
-        host, port = split_address(settings.mqtt_broker)
-        context = tls.broker_context(settings)
-        return Publisher(
-            host, port, client_id, settings.mqtt_username, settings.mqtt_password, context
-        )
-    password = embedded_broker.password(settings.data)
-    host = LOOPBACK if settings.bind in ANY_ADDRESS else settings.bind
-    shown_to_devices = embedded_broker.own_identity(settings)
-    own = shown_to_devices and shown_to_devices.certificate
+    assert settings.mqtt_broker is not None
+    host, port = split_address(settings.mqtt_broker)
     return Publisher(
         host,
-        settings.mqtt_port,
-        client_id,
-        embedded_broker.NODE_USER,
-        password,
-        None if own is None else tls.embedded_broker_context(own),
-        own,
-        embedded_broker.own_client(settings.data) if settings.mqtt_client_ca is not None else None,
+        port,
+        f"{_client_id(settings)}-out",
+        settings.mqtt_username,
+        settings.mqtt_password,
+        tls.broker_context(settings),
     )
 
 
@@ -180,14 +138,6 @@ def is_ingress(topic: str, projects: frozenset[str]) -> bool:
     if slash and not rest.startswith("push/"):
         return False
     return channel in projects or project_name(channel) in projects
-
-
-def masked(topic: str) -> str:
-    """Shorten a topic for the log, with its token masked."""
-    levels = topic.split("/")
-    if len(levels) > 2:
-        levels[2] = "***"
-    return "/".join(levels)[:128]
 
 
 def filters_of(project: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Every form of an event over MQTT, at the embedded broker and at mosquitto."""
+"""Every form of an event over MQTT, at the node's own port and at mosquitto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from fieldbrook.gateway.events.protobuf import decode_event
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.mqtt.gateway import Ingress, ack_topic, publisher_of, read_topic
+from fieldbrook.gateway.mqtt.event_topics import EventTopic, ack_topic, publisher_of, read_topic
 from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
 from tests.support.brokers import Device, Mosquitto
@@ -23,14 +23,15 @@ VECTOR = bytes.fromhex(
 )
 
 
-@pytest.fixture(scope="module", params=["embedded", "mosquitto"])
+@pytest.fixture(scope="module", params=["listener", "mosquitto"])
 def world(
     request: pytest.FixtureRequest,
     start_module_node: StartNode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
-    if request.param == "embedded":
-        yield World(start_module_node)
+    if request.param == "listener":
+        # Here another connection than the one that sends reads the replies.
+        yield World(start_module_node, "--mqtt-device-topics", "ack/#")
         return
     with Mosquitto(tmp_path_factory.mktemp("mqtt")) as broker:
         made = World(start_module_node, "--mqtt-broker", f"127.0.0.1:{broker.port}")
@@ -255,21 +256,21 @@ def test_the_worked_bytes_decode() -> None:
 @pytest.mark.parametrize(
     ("topic", "ingress"),
     [
-        ("room", Ingress("room", None)),
-        (f"{WALLET}_room", Ingress(f"{WALLET}_room", None)),
-        ("room/push/tok/T", Ingress("room", Meta("T", "", "", "tok"))),
-        ("room/push/Bearer tok/T", Ingress("room", Meta("T", "", "", "tok"))),
-        ("room/push//", Ingress("room", Meta("", "", "", ""))),
-        ("room/push/tok/T/ts=5&id=e=1", Ingress("room", Meta("T", "e=1", "5", "tok"))),
-        ("room/push/tok/T/id=e", Ingress("room", Meta("T", "e", "", "tok"))),
-        ("room/push/tok/T/", Ingress("room", Meta("T", "", "", "tok"))),
+        ("room", EventTopic("room", None)),
+        (f"{WALLET}_room", EventTopic(f"{WALLET}_room", None)),
+        ("room/push/tok/T", EventTopic("room", Meta("T", "", "", "tok"))),
+        ("room/push/Bearer tok/T", EventTopic("room", Meta("T", "", "", "tok"))),
+        ("room/push//", EventTopic("room", Meta("", "", "", ""))),
+        ("room/push/tok/T/ts=5&id=e=1", EventTopic("room", Meta("T", "e=1", "5", "tok"))),
+        ("room/push/tok/T/id=e", EventTopic("room", Meta("T", "e", "", "tok"))),
+        ("room/push/tok/T/", EventTopic("room", Meta("T", "", "", "tok"))),
         ("room/push/tok", None),
         ("room/push/tok/T/ts=1/x", None),
         ("room/pull/tok/T", None),
         ("room/", None),
     ],
 )
-def test_a_topic_says_the_channel_and_the_meta_data(topic: str, ingress: Ingress | None) -> None:
+def test_a_topic_says_the_channel_and_the_meta_data(topic: str, ingress: EventTopic | None) -> None:
     assert read_topic(topic) == ingress
 
 
@@ -319,4 +320,4 @@ def test_a_messages_publisher_is_told_by_its_token_in_every_form(
     topic: str, payload: bytes, publisher: str
 ) -> None:
     delivery = Delivery(topic, payload, 1, "1", lambda: None, may_repeat=False)
-    assert publisher_of(delivery) == publisher
+    assert publisher_of(delivery.topic, delivery.payload) == publisher

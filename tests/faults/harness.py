@@ -42,10 +42,9 @@ KILLED = (
     "fb-admin",
     "fb-actor",
     "fb-node",
-    "nats-server",
 )
 FROZEN = ("project", "fb-http:0", "fb-mqtt:0")
-_MQTT_PARTS = ("fb-mqtt:0", "nats-server")
+_MQTT_PARTS = ("fb-mqtt:0",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,6 @@ _STORE_BYTES = 1 << 30
 _STRANGERS_S, _PUBLISHERS_S, _DEPLOYS_S = 0.05, 0.1, 0.7
 _SENT_AGAIN = 40  # events per load that a node on a rebuilt folder gets again
 # The broker is a Go program that calls the kernel by itself: it cannot be followed.
-_NOT_FOLLOWED = frozenset({"nats-server"})
 
 
 class ClockedLedger(Ledger):
@@ -136,7 +135,7 @@ class _RecordedNode(RunningNode):
         """Every process writes under the recorder's eyes."""
         for part, pid in parts(self).items():
             maps = Path(f"/proc/{pid}/maps").read_text()
-            assert part in _NOT_FOLLOWED or "writelog.so" in maps, f"{part} is not followed"
+            assert "writelog.so" in maps, f"{part} is not followed"
 
 
 class Recorder:

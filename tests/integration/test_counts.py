@@ -109,7 +109,7 @@ def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["project", "fb-mqtt:0", "nats-server"])
+@pytest.mark.parametrize("kind", ["project", "fb-mqtt:0"])
 def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
     counting: tuple[RunningNode, str], kind: str
 ) -> None:

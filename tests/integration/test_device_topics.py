@@ -1,4 +1,4 @@
-"""Topics of the embedded broker that devices may read, and messages that no project takes."""
+"""Topics that all clients may use, and messages that no project takes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import base64
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt import embedded_broker
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import REFUSED, Device
 from tests.support.nodes import RunningNode, StartNode, message, parts, strategies, until
-from tests.support.tools import LIMIT_S
 
 TOPICS = "readings, sender, out/#, +/status"
 
@@ -48,7 +45,16 @@ def test_devices_may_subscribe_to_what_the_setting_names_and_to_nothing_else(
     with Device(node.mqtt_port, "d") as device:
         for allowed in ("readings", "out/#", "out", "out/a/b", "a/status", "ack/#", "ack/key"):
             assert device.subscribe(allowed) != REFUSED, allowed
-        for forbidden in ("other", "#", "+", "+/#", "readings/push/#", "+/push/+/+", "a/other"):
+        for forbidden in (
+            "other",
+            "#",
+            "+",
+            "+/#",
+            "readings/push/#",
+            "+/push/+/+",
+            "a/other",
+            "$SYS/#",
+        ):
             assert device.subscribe(forbidden) == REFUSED, forbidden
 
 
@@ -81,55 +87,12 @@ def test_a_device_with_any_user_name_and_password_may_do_what_one_without_may(
                 assert device.subscribe(forbidden, qos) == REFUSED, forbidden
 
 
-def test_devices_read_nothing_that_the_broker_and_the_node_say_to_each_other(
-    start_node: StartNode,
-) -> None:
-    # The server's questions about logins have the names and the passwords of other devices.
-    running = start_node("--mqtt-device-topics", "+/+,+/+/#", logged_in=False)
-    until(lambda: "connected to the embedded broker" in running.log, "logins are answered")
-    with Device(running.mqtt_port, "spy", "any", "login") as spy:
-        assert spy.subscribe("open/topic") == 0
-        for closed in ("$SYS/REQ/USER/AUTH", "+/REQ/USER/AUTH", "$JS/API/x", "_INBOX/x"):
-            spy.subscribe(closed)
-        Device(running.mqtt_port, "d", "a name", "a secret").close()
-        with Device(running.mqtt_port, "e", "a name", "a secret") as other:
-            assert other.subscribe("open/topic", 1) == 1
-            other.publish("p/push/T", b"an event", 1)
-        spy.settimeout(1.0)
-        with pytest.raises(TimeoutError):
-            spy.read()
-
-
 def test_a_node_without_logins_lets_in_devices_that_send_none(start_node: StartNode) -> None:
     running = start_node("--mqtt-logins", "false", logged_in=False)
     with pytest.raises(ConnectionError):
         Device(running.mqtt_port, "d", "esp32", "any password")
     with Device(running.mqtt_port, "d") as device:
         assert device.subscribe("ack/key") == 0
-
-
-@pytest.mark.parametrize("said", [{}, {"user": "esp32", "pass": "x"}, {"jwt": "e30.e30.e30"}])
-def test_the_servers_own_port_lets_nobody_in_but_the_node(
-    node: RunningNode, said: dict[str, str]
-) -> None:
-    host, _, port = (
-        embedded_broker.read_endpoint(node.data).url.removeprefix("nats://").rpartition(":")
-    )
-    with socket.create_connection((host, int(port)), LIMIT_S) as connection:
-        connection.sendall(b"CONNECT " + json.dumps(said).encode() + b"\r\nPING\r\n")
-        heard = b""
-        while b"-ERR" not in heard:
-            received = connection.recv(65_536)
-            assert received, heard
-            heard += received
-            assert b"PONG" not in heard, "let in"
-    assert b"Authorization Violation" in heard
-
-
-def test_the_nodes_own_name_is_no_devices(node: RunningNode) -> None:
-    for user in ("fieldbrook-node", "fieldbrook-device"):
-        with pytest.raises(ConnectionError):
-            Device(node.mqtt_port, "d", user, "any password")
 
 
 def test_a_device_with_a_login_is_let_in_again_after_the_gateway_died(node: RunningNode) -> None:
@@ -177,11 +140,3 @@ def test_a_message_that_comes_right_after_its_project_is_no_refused_one(node: Ru
         with Device(node.mqtt_port, "d") as device:
             device.publish(name, event)
         until(partial(is_handled, name, applet_id), "it is handled")
-
-
-def test_a_project_that_every_device_can_read_is_warned_of(start_node: StartNode) -> None:
-    running = start_node("--mqtt-device-topics", "room, out/#")
-    running.create_project("other")
-    running.create_project("room")
-    until(lambda: "read the events of the project room" in running.log, "it is warned of")
-    assert "project other" not in running.log

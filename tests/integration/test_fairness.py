@@ -103,7 +103,7 @@ def test_a_quiet_publisher_has_its_turn_beside_a_noisy_one_of_its_project(pair: 
             assert answer.status == 201, answer
 
 
-@pytest.mark.parametrize("kind", ["embedded", "external"])
+@pytest.mark.parametrize("kind", ["own port", "external"])
 def test_a_device_that_floods_its_slow_project_over_mqtt_holds_up_no_other(
     start_node: StartNode, tmp_path: Path, kind: str
 ) -> None:

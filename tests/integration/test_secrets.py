@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt import embedded_broker
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
 from tests.support.nodes import RunningNode, alive, message, parts, strategies, until
@@ -55,7 +54,6 @@ class Planted:
             "external broker's password": BROKER_PASSWORD,
             "chain's key": CHAIN_KEY,
             "database's password": DATABASE_PASSWORD,
-            "embedded broker's password": embedded_broker.password(node.data),
             "token key": (node.data / "secrets" / "token.key").read_bytes().hex(),
         }
         self.answers: list[bytes] = []
@@ -94,7 +92,7 @@ class Planted:
             for topic in ("room", f"room/push/{token}/FAIL", f"room/push/{token}x/START"):
                 device.publish(topic, json.dumps(message(self.publisher, b"x", "FAIL")).encode())
             device.publish("room", token.encode())
-        for part in ("fb-registry", "project", "fb-mqtt:0", "nats-server"):
+        for part in ("fb-registry", "project", "fb-mqtt:0"):
             with suppress(ProcessLookupError):
                 os.kill(parts(node)[part], signal.SIGKILL)
             self._be_refused()
@@ -177,7 +175,7 @@ def test_no_process_shows_a_secret_in_its_arguments_or_environment(planted: Plan
 
 
 def test_at_rest_passwords_and_keys_are_hashed_or_sealed(planted: Planted) -> None:
-    kept = {"publisher's token", "setup code", "embedded broker's password"}
+    kept = {"publisher's token", "setup code"}
     secrets = {name: value for name, value in planted.secrets.items() if name not in kept}
     for path in planted.node.data.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -188,11 +186,10 @@ def test_at_rest_passwords_and_keys_are_hashed_or_sealed(planted: Planted) -> No
 
 def test_what_is_kept_as_it_is_can_be_read_by_the_nodes_user_alone(planted: Planted) -> None:
     data = planted.node.data
-    for path in (data / "secrets", data / "registry", data / "projects", data / "broker"):
+    for path in (data / "secrets", data / "registry", data / "projects", data / "mqtt"):
         assert path.stat().st_mode & 0o077 == 0, path
     for path in (data / "secrets").iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
-    assert (data / "broker" / "nats.conf").stat().st_mode & 0o077 == 0
 
 
 def test_a_process_that_crashes_leaves_no_core(planted: Planted) -> None:

@@ -4,42 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import stat
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from fieldbrook.gateway.mqtt import embedded_broker, nats_source, paho_source
-from fieldbrook.gateway.mqtt.old_broker.nats_wire import Endpoint, NatsConnection
+from fieldbrook.gateway.mqtt import paho_source
 from fieldbrook.gateway.mqtt.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
 from tests.support.brokers import (
-    LOOPBACK,
-    REFUSED,
     Broker,
     Device,
-    Embedded,
     Mosquitto,
     numbered,
 )
-from tests.support.tools import LIMIT_S, free_port
+from tests.support.tools import LIMIT_S
 
 PROJECT = frozenset({"p1"})
 
 
-@pytest.fixture(params=[Embedded, Mosquitto], ids=["embedded", "mosquitto"])
+@pytest.fixture(params=[Mosquitto], ids=["mosquitto"])
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     with request.param(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[Embedded]:
-    with Embedded(tmp_path) as started:
         yield started
 
 
@@ -232,58 +218,10 @@ def test_a_source_that_starts_before_its_broker_waits_for_it(
             await source.stop()
             stopped.kill()
 
-    for kind in (Embedded, Mosquitto):
+    for kind in (Mosquitto,):
         (tmp_path / kind.__name__).mkdir()
         asyncio.run(scenario(kind(tmp_path / kind.__name__)))
     assert levels(caplog) == ["WARNING", "WARNING"]
-
-
-async def test_the_embedded_broker_loses_nothing_it_acknowledged_when_it_is_killed(
-    embedded: Embedded, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving(embedded) as (_, gateway):
-        with Device(embedded.port, "device") as device:
-            sending = asyncio.create_task(
-                asyncio.to_thread(device.publish_all, numbered(["p1"], 0, 200_000))
-            )
-            await gateway.receives(2_000)
-            await asyncio.to_thread(embedded.kill)
-            acknowledged = await sending
-        assert 1_000 < acknowledged < 200_000
-        await asyncio.to_thread(embedded.start)
-        await asyncio.to_thread(publish, embedded, 999_999, 1_000_000)
-        async with asyncio.timeout(LIMIT_S):
-            while gateway.deliveries[-1].payload != b"999999":
-                await asyncio.sleep(0.01)
-        assert set(range(acknowledged)) <= set(gateway.numbers)
-    async with serving(embedded) as (_, gateway):
-        await asyncio.to_thread(publish, embedded, 7, 8)
-        await gateway.receives(1)
-        assert gateway.numbers == [7]
-    assert levels(caplog) == ["WARNING"]
-
-
-async def test_a_message_in_work_is_not_handed_over_again_when_the_embedded_broker_comes_back(
-    embedded: Embedded, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving(embedded, acknowledge=False) as (source, gateway):
-        await asyncio.to_thread(publish, embedded, 0, 30)
-        await gateway.receives(30)
-        await asyncio.to_thread(embedded.kill)
-        await connection(source, False)
-        for delivery in gateway.deliveries[:10]:
-            delivery.ack()
-        await asyncio.to_thread(embedded.start)
-        await connection(source)
-        for delivery in gateway.deliveries[10:20]:
-            delivery.ack()
-        await asyncio.to_thread(publish, embedded, 30, 31)
-        await gateway.receives(31)
-        assert gateway.numbers == list(range(31))
-    async with serving(embedded) as (_, gateway):
-        await gateway.receives(11)
-        assert gateway.numbers == list(range(20, 31))
-    assert levels(caplog) == ["WARNING"]
 
 
 async def test_acknowledgements_of_an_older_session_are_harmless(running: Broker) -> None:
@@ -310,7 +248,7 @@ async def test_only_topics_of_served_projects_are_delivered(running: Broker) -> 
                         with Device(running.port, "device") as device:
                             device.publish(topic, b"other", qos)
                     except ConnectionError:
-                        continue  # the embedded broker refuses some of them
+                        continue  # a broker refuses some of them
             with Device(running.port, "device") as device:
                 device.publish(last, b"mine", 1)
 
@@ -324,33 +262,6 @@ async def test_only_topics_of_served_projects_are_delivered(running: Broker) -> 
     assert topics[0] == "p1"
     assert sorted(topics[1:5]) == ["p2", "p2", "p2/push/x/y", "p2/push/x/y"]
     assert topics[5:] == ["p2/push/last"]
-
-
-async def test_no_character_of_a_topic_keeps_the_embedded_broker_from_the_others(
-    embedded: Embedded,
-) -> None:
-    strange = [*map(chr, range(1, 33)), "\x7f", "\x85", "\u2028", "\ufeff", "\r\nPING\r\n"]
-    async with serving(embedded) as (source, gateway):
-
-        def send() -> None:
-            for letter in strange:
-                for qos in (0, 1):
-                    try:
-                        with Device(embedded.port, "device") as device:
-                            device.publish(f"p1/push/a{letter}b/c", b"odd", qos)
-                    except ConnectionError:
-                        continue  # the broker refuses some of them
-            with Device(embedded.port, "device") as device:
-                device.publish("p1", b"last", 1)
-
-        await asyncio.to_thread(send)
-        async with asyncio.timeout(LIMIT_S):
-            while b"last" not in gateway.payloads:
-                await asyncio.sleep(0.01)
-        assert source.connected
-    topics = {d.topic.partition("/push/a")[2].removesuffix("b/c") for d in gateway.deliveries}
-    assert topics - {""} <= set(strange)
-    assert "\x0b" in topics
 
 
 async def test_two_thousand_projects_are_served_by_one_session(running: Broker) -> None:
@@ -369,7 +280,7 @@ async def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_w
     running: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     high = UNACKNOWLEDGED_HIGH // 10
-    for module in (nats_source, paho_source):
+    for module in (paho_source,):
         monkeypatch.setattr(module, "UNACKNOWLEDGED_HIGH", high)
         monkeypatch.setattr(module, "UNACKNOWLEDGED_LOW", high // 2)
     count = 3 * high
@@ -384,91 +295,3 @@ async def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_w
             delivery.ack()
         await gateway.receives(count)
         assert gateway.numbers == list(range(count))
-
-
-def test_an_anonymous_device_can_neither_listen_in_nor_publish_elsewhere(
-    embedded: Embedded,
-) -> None:
-    for topic_filter in ("p1", "#", "+", "p1/push/#", "$SYS/#", "$MQTT/#", "/#", "+/x"):
-        for qos in (0, 1):
-            with Device(embedded.port, "device") as device:
-                assert device.subscribe(topic_filter, qos) == REFUSED, topic_filter
-    with Device(embedded.port, "other") as listener:
-        assert listener.subscribe("ack/listener") == 0
-        for topic in ("ack/listener", "a/b", "$SYS/x", "$JS/API/STREAM/LIST", "$MQTT/msgs/p1"):
-            with Device(embedded.port, "device") as device, pytest.raises(ConnectionError):
-                device.publish(topic, b"forged", 0)
-                device.publish(topic, b"forged", 1)
-                device.publish("p1", b"the broker has cut the connection", 1)
-                raise ConnectionError  # it took the message and delivers it to nobody
-        endpoint = embedded_broker.read_endpoint(embedded.folder)
-        with Device(embedded.port, "node", endpoint.user, endpoint.password) as node:
-            node.publish("ack/listener", b"genuine", 1)
-        kind, body = listener.read()
-        assert kind == 0x30
-        assert body.endswith(b"genuine")
-
-
-def test_the_nodes_port_of_the_embedded_broker_is_local_and_demands_its_credentials(
-    embedded: Embedded,
-) -> None:
-    endpoint = embedded_broker.read_endpoint(embedded.folder)
-    assert endpoint.url.startswith(f"nats://{LOOPBACK}:")
-
-    async def scenario(user: str, password: str) -> None:
-        connection = NatsConnection(lambda _reason: None, lambda: None)
-        with pytest.raises(ConnectionError, match=r"(?i)authorization"):
-            await connection.open(Endpoint(endpoint.url, user, password), "thief", LIMIT_S)
-        connection.close()
-
-    for user, password in (("", ""), ("node", "wrong"), ("device", "")):
-        asyncio.run(scenario(user, password))
-    for secret in ("secrets/broker.key", "broker/nats.conf"):
-        assert stat.S_IMODE((embedded.folder / secret).stat().st_mode) == 0o600
-
-
-def test_the_embedded_broker_uses_half_of_the_cores_unless_it_is_told_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def told(name: str) -> str:
-        (tmp_path / name).mkdir()
-        with Embedded(tmp_path / name) as started:
-            words = Path(f"/proc/{started.pid}/environ").read_text().split("\0")
-        return dict(word.partition("=")[::2] for word in words)["GOMAXPROCS"]
-
-    monkeypatch.delenv("GOMAXPROCS", raising=False)
-    assert int(told("half")) == max(1, len(os.sched_getaffinity(0)) // 2)
-    monkeypatch.setenv("GOMAXPROCS", "7")
-    assert told("seven") == "7"
-
-
-def test_a_wrong_password_over_mqtt_is_refused(embedded: Embedded) -> None:
-    with pytest.raises(ConnectionRefusedError):
-        Device(embedded.port, "thief", "node", "wrong")
-
-
-def test_an_embedded_broker_whose_port_is_taken_says_so_and_ends(tmp_path: Path) -> None:
-    second = Embedded(tmp_path)
-    with socket.create_server((LOOPBACK, second.port)):
-        ended = subprocess.run(second.command(), capture_output=True, timeout=LIMIT_S, check=False)
-    assert ended.returncode == embedded_broker.CANNOT_START
-    assert f"port {second.port}" in ended.stderr.decode()
-
-
-def test_the_embedded_broker_keeps_its_password_over_restarts(tmp_path: Path) -> None:
-    port = free_port()
-    first = embedded_broker.write_config(tmp_path, LOOPBACK, port).read_text()
-    again = embedded_broker.write_config(tmp_path, LOOPBACK, port).read_text()
-    key = (tmp_path / "secrets" / "broker.key").read_bytes().hex()
-    assert key in first
-    assert key in again
-
-
-def test_an_embedded_broker_that_always_syncs_acknowledges_what_is_on_the_disk(
-    tmp_path: Path,
-) -> None:
-    strict = Embedded(tmp_path)
-    strict.settings = strict.settings.model_copy(update={"mqtt_sync": "always"})
-    with strict, Device(strict.port, "d") as device:
-        assert device.publish_all(numbered(["p"], 0, 50)) == 50
-    assert 'sync_interval: "always"' in (tmp_path / "broker" / "nats.conf").read_text()

@@ -12,18 +12,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.http.tls.listener import HANDSHAKES_LIMIT
+from fieldbrook.gateway.listening.tls import HANDSHAKES_LIMIT
 from fieldbrook.security.certificates import Authority
 from fieldbrook.security.tls import check
 from tests.support import applets
-from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts, strategies, until
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, strategies, until
 from tests.support.tls import TlsNode, make_files, shown_at
 from tests.support.tools import LIMIT_S, free_port, require_tool
 from tests.unit.gateway.management.sign_in.test_wallet import SAMPLE, signed
@@ -199,53 +199,6 @@ def test_mosquitto_pub_sends_an_event_over_tls_and_not_without(world: World) -> 
     until(lambda: world.count() == before + 1, "the event is handled")
     plain = run(publish, *broker[:4], "-q", "1", "-t", "room", "-m", "x")
     assert plain.returncode != 0
-
-
-def test_what_handlers_publish_reaches_the_embedded_broker_over_tls(tmp_path: Path) -> None:
-    node = TlsNode(tmp_path, "--mqtt-device-topics", "out/readings")
-    subscriber = None
-    try:
-        node.log_in()
-        node.create_project("sender")
-        node.deploy("sender", applets.SENDER, "sender", strategies=strategies(OUT="publish"))
-        publisher = node.add_publisher("sender", "device-1")
-        subscriber = subprocess.Popen(
-            [
-                # A line at a time, although it writes to a pipe.
-                *(
-                    "stdbuf",
-                    "-oL",
-                    require_tool("mosquitto_sub"),
-                    "-h",
-                    "127.0.0.1",
-                    "-p",
-                    str(node.mqtt_port),
-                ),
-                *("--cafile", str(node.files.ca), "-q", "1", "-t", "out/readings", "-C", "2"),
-                *("-W", "100", "-d"),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert subscriber.stdout is not None
-        _read_until("SUBACK", subscriber.stdout)
-        sent = node.send("sender", message(publisher, b"one", "OUT"))
-        assert sent.json["results"][0]["code"] == 0, sent
-        _read_until("one", subscriber.stdout)
-        node.files.renew()
-        until(lambda: "the broker loads the renewed" in node.log, "the renewal is noticed")
-        os.kill(parts(node)["fb-mqtt:0"], 9)  # it has to connect with the renewed certificate
-        assert node.send("sender", message(publisher, b"two", "OUT")).status == 201
-        _read_until("two", subscriber.stdout)
-    finally:
-        node.stop()
-        if subscriber is not None:
-            subscriber.kill()
-            subscriber.communicate()
-
-
-def _read_until(word: str, lines: IO[str]) -> None:
-    assert any(word in line for line in iter(lines.readline, "")), f"{word!r} never came"
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(world: World) -> None:

@@ -18,9 +18,6 @@ from typing import Self
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.mqtt import embedded_broker
-from fieldbrook.gateway.mqtt.nats_source import NatsSource
 from fieldbrook.gateway.mqtt.paho_source import PahoSource
 from fieldbrook.gateway.mqtt.sources import Source
 from tests.support.nodes import RunningNode, until
@@ -94,24 +91,6 @@ class Broker(abc.ABC):
     @abc.abstractmethod
     def source(self) -> Source:
         """The adapter for it; every one it makes has the same identity."""
-
-
-class Embedded(Broker):
-    """The embedded broker as `fieldbrook up` runs it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.settings = Settings(data=folder, bind=LOOPBACK, mqtt_port=self.port)
-
-    def command(self) -> list[str]:
-        return embedded_broker.command(self.settings)
-
-    def wait_ready(self) -> None:
-        super().wait_ready()
-        embedded_broker.wait_ready(self.folder)
-
-    def source(self) -> Source:
-        return NatsSource(lambda: embedded_broker.read_endpoint(self.folder))
 
 
 class Mosquitto(Broker):
@@ -315,13 +294,16 @@ def publish(port: int, topic: str, body: bytes, events: int) -> int:
 
 
 class Subscriber:
-    """`mosquitto_sub` with the node's own credentials at the embedded broker."""
+    """`mosquitto_sub` with the login of the node's administrator."""
 
     def __init__(self, node: RunningNode, topic: str) -> None:
         require_tool("mosquitto_sub")
         # A line at a time, although it writes to a pipe.
         command = ["stdbuf", "-oL", "mosquitto_sub", "-h", "127.0.0.1", "-p", str(node.mqtt_port)]
-        login = ["-u", embedded_broker.NODE_USER, "-P", embedded_broker.password(node.data)]
+        privileges = [{"name": "Event", "perm": "READ_WRITE"}]
+        body = {"name": f"subscriber {next(_numbers)}", "privileges": privileges}
+        key = node.call("POST", "/account_access_key", body).json["accessKey"]
+        login = ["-u", "admin", "-P", key]
         session = ["-c", "-i", "subscriber"]
         self._process = subprocess.Popen(
             [*command, *login, *session, "-q", "1", "-v", "-d", "-t", topic],

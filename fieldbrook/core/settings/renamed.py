@@ -18,6 +18,9 @@ RENAMED: Mapping[str, str] = {
 """New names by old names. Remove an entry in the version after the one that renamed it."""
 
 REMOVED: Mapping[str, str] = {
+    "mqtt_memory_bytes": "devices connect to the node itself, see the other settings of MQTT",
+    "mqtt_qos2_limit": "it follows from mqtt_receive_maximum",
+    "mqtt_sync": "a message is acknowledged when its event is committed",
     "spare_projects": "projects start in running processes, see the setting workers",
 }
 """Settings without effect, with what takes their place. Remove an entry like those above."""

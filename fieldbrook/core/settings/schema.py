@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     event_port: Annotated[Port | None, BeforeValidator(_empty_is_none)] = Field(
         None, description="Additional port for events only, e.g. 8889. Empty: none."
     )
-    mqtt_port: Port = Field(1883, description="Port of the embedded MQTT broker.")
+    mqtt_port: Port = Field(1883, description="Port of events over MQTT.")
     dashboard_bind: str = Field(
         "127.0.0.1", min_length=1, description="Address on which the node serves the dashboard."
     )
@@ -146,7 +146,9 @@ class Settings(BaseSettings):
         "1: one thread only. 0: one per core.",
     )
     mqtt_broker: Text = Field(
-        None, description="HOST:PORT of an external MQTT broker. Empty: the embedded broker."
+        None,
+        description="HOST:PORT of an external MQTT broker, whose client the node is. Empty: "
+        "devices connect to the node itself.",
     )
     mqtt_username: Text = Field(None, description="User name of the node at the external broker.")
     mqtt_password: Text = Field(
@@ -160,8 +162,8 @@ class Settings(BaseSettings):
     )
     tls_certificate: File = Field(
         None,
-        description="PEM file of the certificate and its chain for all HTTP ports and the embedded "
-        "broker, which then use TLS only. Empty: no TLS.",
+        description="PEM file of the certificate and its chain for all HTTP ports and the MQTT "
+        "port, which then use TLS only. Empty: no TLS.",
     )
     tls_key: File = Field(
         None, description="PEM file of the certificate's private key, not encrypted."
@@ -172,50 +174,103 @@ class Settings(BaseSettings):
         "are refused. Empty: clients need no certificate.",
     )
     mqtt_tls: bool = Field(
-        True, description="Use TLS at the embedded broker too, if `tls_certificate` is set."
+        True, description="Use TLS on `mqtt_port` too, if `tls_certificate` is set."
     )
-    mqtt_memory_bytes: int = Field(
-        2 << 30,
-        ge=256 << 20,
-        le=1 << 40,
-        description="Memory of the embedded broker, in bytes. At the limit it is restarted; "
-        "acknowledged messages stay.",
+    mqtt_client_ca: File = Field(
+        None,
+        description="PEM file of authorities. MQTT clients without a certificate of one of them "
+        "are refused. Empty: clients need no certificate.",
+    )
+    mqtt_anonymous: bool = Field(
+        True,
+        description="Whether MQTT clients may connect without the login of a publisher or an "
+        "account. Each message still needs a token.",
     )
     mqtt_logins: bool = Field(
         True,
-        description="The embedded broker accepts devices that send any user name and password. "
-        "False: it refuses them and accepts only devices that send none.",
+        description="Whether MQTT clients with a user name and password that are nobody's are let "
+        "in like clients without a login. False: they are refused.",
     )
-    mqtt_sync: Literal["1s", "always"] = Field(
-        "1s",
-        description="When the embedded broker syncs stored messages to the disk: every second, or "
-        "before each acknowledgement.",
+    mqtt_trust_connection: bool = Field(
+        True,
+        description="Whether the messages of a publisher that has logged in over MQTT may lack "
+        "the token in their header.",
     )
-    mqtt_retained_limit: int = Field(
-        1_000,
-        ge=0,
-        le=1_000_000,
-        description="Number of retained messages at the embedded broker. Further ones are handled "
-        "but not retained.",
+    mqtt_connections: int = Field(
+        20_000, ge=1, le=1_000_000, description="Number of MQTT connections at once."
     )
-    mqtt_qos2_limit: int = Field(
+    mqtt_connections_per_address: int = Field(
         10_000,
-        ge=0,
+        ge=1,
         le=1_000_000,
-        description="Number of QoS 2 messages that devices have not released at the embedded "
-        "broker. At the limit it closes connections that send another one.",
+        description="Number of MQTT connections at once from one address.",
+    )
+    mqtt_connects_per_s: int = Field(
+        1_000,
+        ge=1,
+        le=1_000_000,
+        description="Number of MQTT clients that may connect per second. Further ones are told to "
+        "try again.",
+    )
+    mqtt_receive_maximum: int = Field(
+        64,
+        ge=1,
+        le=65_535,
+        description="Number of messages of one MQTT connection that may lack their "
+        "acknowledgement. At more, the connection is not read from.",
+    )
+    mqtt_keep_alive_s: int = Field(
+        3_600,
+        ge=0,
+        le=65_535,
+        description="Longest keep-alive time of MQTT 5 clients in seconds. 0: no limit.",
     )
     mqtt_session_limit: int = Field(
         100_000,
         ge=1,
         le=10_000_000,
-        description="Number of sessions at the embedded broker, including those of connected "
-        "devices. At the limit further devices cannot connect.",
+        description="Number of MQTT sessions, including those of connected clients. At the limit "
+        "further clients cannot connect.",
     )
-    mqtt_client_ca: File = Field(
-        None,
-        description="PEM file of authorities. The embedded broker refuses clients without a "
-        "certificate of one of them. Empty: clients need no certificate.",
+    mqtt_session_expiry_s: int = Field(
+        604_800,
+        ge=0,
+        le=315_360_000,
+        description="Seconds for which the MQTT session of a client that is away is kept, if the "
+        "client wants that. 0: not at all.",
+    )
+    mqtt_subscriptions: int = Field(
+        100, ge=0, le=10_000, description="Number of subscriptions of one MQTT client."
+    )
+    mqtt_queued_messages: int = Field(
+        1_000,
+        ge=1,
+        le=60_000,
+        description="Number of messages that wait for one MQTT client. Further ones are dropped.",
+    )
+    mqtt_queued_bytes: int = Field(
+        _MIB,
+        ge=_KIB,
+        le=_GIB,
+        description="Payload bytes of the messages that wait for one MQTT client.",
+    )
+    mqtt_retained_limit: int = Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        description="Number of retained MQTT messages. Further ones are refused.",
+    )
+    mqtt_retained_expiry_s: int = Field(
+        0,
+        ge=0,
+        le=315_360_000,
+        description="Seconds for which a retained MQTT message is kept. 0: until it is removed.",
+    )
+    mqtt_store_bytes: int = Field(
+        _GIB,
+        ge=16 * _MIB,
+        le=_MOST,
+        description="Disk space of MQTT sessions, waiting and retained messages, in bytes.",
     )
     token_lifetime_s: int = Field(
         3_600, ge=1, le=31_536_000, description="Seconds until a login expires."
@@ -224,8 +279,8 @@ class Settings(BaseSettings):
         _MIB,
         ge=_KIB,
         le=16 * _MIB,
-        description="Size of one event, in bytes. Larger ones are refused: 413 over HTTP, a closed "
-        "connection at the embedded broker.",
+        description="Size of one event, in bytes. Larger ones are refused: 413 over HTTP, a reason "
+        "code or a closed connection over MQTT.",
     )
     upload_limit_bytes: int = Field(
         10 * _MIB,
@@ -245,8 +300,8 @@ class Settings(BaseSettings):
     )
     mqtt_device_topics: str = Field(
         "",
-        description="MQTT topic filters that devices may subscribe to at the embedded broker, "
-        "separated by commas. Empty: none.",
+        description="MQTT topic filters that all clients may publish and subscribe to, separated "
+        "by commas; # for all topics but those of events. Empty: none.",
     )
     # Gateways give a project 15 s to answer: a handler's deadline must end well before.
     deadline_ms: int = Field(
@@ -481,6 +536,12 @@ class Settings(BaseSettings):
         return Quotas({name: getattr(self, f"quota_{name}") for name in quotas.NAMES})
 
     @property
+    def mqtt_device_topic_list(self) -> tuple[str, ...]:
+        """The filters of `mqtt_device_topics`."""
+        parts = (part.strip() for part in self.mqtt_device_topics.split(","))
+        return tuple(part for part in parts if part)
+
+    @property
     def api_host_list(self) -> tuple[str, ...]:
         """The entries of `api_hosts`, in lower case."""
         return listed(self.api_hosts)
@@ -552,8 +613,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"{topic_filter!r}: {reason}")
         if filters and info.data.get("mqtt_broker") is not None:
             raise ValueError(
-                "applies to the embedded broker only; the external one (mqtt_broker) has its own "
-                "access list for subscriptions"
+                "applies to the node's own port only; an external broker (mqtt_broker) has its own "
+                "access list"
             )
         return value
 

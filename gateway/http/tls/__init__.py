@@ -2,5 +2,5 @@
 
 In: accepted connections, and what the settings say about plain HTTP.
 Out: connections of protocols, over TLS or plain; sockets for Tornado.
-Open first: `listener.py`, which looks at the first byte of each connection.
+Open first: `plain.py`, then `bridge.py`.
 """

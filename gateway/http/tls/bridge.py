@@ -12,8 +12,8 @@ import socket
 from collections.abc import Iterator
 from typing import cast
 
-from fieldbrook.gateway.http.connections import IdleConnection
 from fieldbrook.gateway.http.request_stream import RequestStream, set_unsent_limit
+from fieldbrook.gateway.listening.connections import IdleConnection
 
 _LINGER_S = 1.0
 _QUIET_S = 0.1

@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from fieldbrook.core.host_port import read_host_port
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
@@ -24,19 +23,6 @@ _REDIRECT = (
 )
 
 
-class PlainHttp(Protocol):
-    """What happens to a connection that does not begin with a TLS handshake."""
-
-    async def open(self, connection: socket.socket) -> bool:
-        """Take an accepted connection; False means that the caller closes it.
-
-        The caller limits the time until a protocol has the connection.
-
-        Raises:
-            OSError: the client is gone.
-        """
-
-
 class Served:
     """A protocol takes the connection, as on a port without TLS."""
 
@@ -44,7 +30,7 @@ class Served:
         self._protocol = protocol
 
     async def open(self, connection: socket.socket) -> bool:
-        """See `PlainHttp`."""
+        """See `listening.tls.Plain`."""
         await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
         return True
 
@@ -53,7 +39,7 @@ class Refused:
     """The answer is 400 with a text that names https."""
 
     async def open(self, connection: socket.socket) -> bool:
-        """See `PlainHttp`."""
+        """See `listening.tls.Plain`."""
         await _answer(connection, _REFUSED)
         return False
 
@@ -65,7 +51,7 @@ class Redirected:
     """
 
     async def open(self, connection: socket.socket) -> bool:
-        """See `PlainHttp`."""
+        """See `listening.tls.Plain`."""
         location = https_location(await _read_head(connection))
         await _answer(connection, _REFUSED if location is None else _REDIRECT % location)
         return False

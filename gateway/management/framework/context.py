@@ -24,7 +24,6 @@ from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.prometheus import Collected
 from fieldbrook.gateway.metrics.publisher_activity import ReadActivity, nobody_seen
 from fieldbrook.gateway.metrics.series_client import NoSeries, SeriesAnswer, SeriesQuery
-from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
 from fieldbrook.gateway.mqtt.inspection import RemoteInspection
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
@@ -257,7 +256,6 @@ class ManagementContext:
     contract_wallets: ContractSignatureCheck = no_contract
     is_own_host: Callable[[str], bool] = lambda _host: True
     clock: Clock = now_ms
-    broker: BrokerState | None = None
     mqtt: RemoteInspection | None = None
     metrics: str = "off"
     collect_metrics: Callable[[], Sequence[Collected]] = tuple

@@ -104,25 +104,12 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.gateway.events.message:_ALPHABET": _match(
         "the payload of an event, 1 MiB", ("", "a", "="), ("", "=", ""), ("", "a", "!")
     ),
-    "fieldbrook.gateway.mqtt.gateway:_ACK_KEY": _full(
+    "fieldbrook.gateway.mqtt.event_topics:_ACK_KEY": _full(
         "a publisher's key, as an account named it", ("", "a", "#"), ("push", "/", "")
     ),
     "fieldbrook.gateway.mqtt.old_broker.nats_wire:_STATUS": _match(
         "headers of the old broker", ("NATS/1.0 ", "1", "a"), ("NATS/1.0 1 ", "a", "\r")
     ),
-    "fieldbrook.gateway.mqtt.nats_source:_STATUS": _match(
-        "headers of the embedded broker", ("NATS/1.0 ", "1", "a")
-    ),
-    "fieldbrook.gateway.mqtt.nats_source:_LEFT": Entry(
-        "headers of the embedded broker",
-        ("search",),
-        (
-            ("\r\nNats-Pending-Messages:", " ", "a"),
-            ("", "\r\nNats-Pending-Messages: ", "a"),
-            ("", "\r\n", "a"),
-        ),
-    ),
-    # ---- accounts, keys and wallets
     "fieldbrook.security.access_keys:_CONTENT": _full(
         "a bearer token of anybody, decoded", ("1_1_", "!", ""), ("", "1", "_"), ("1_", "1", "_")
     ),

@@ -8,7 +8,6 @@ from fieldbrook.cli.options import CommandGroup
 from fieldbrook.cli.remote.mqtt.clients import client, clients, disconnect, session, sessions
 from fieldbrook.cli.remote.mqtt.messages import publish, retained
 from fieldbrook.cli.remote.mqtt.try_out import pub, sub
-from fieldbrook.cli.remote.node.broker import clear, status
 
 
 @click.group(cls=CommandGroup)
@@ -18,6 +17,6 @@ def mqtt() -> None:
 
 for _command in (
     *(clients, client, disconnect, sessions, session, retained, publish),
-    *(pub, sub, status, clear),
+    *(pub, sub),
 ):
     mqtt.add_command(_command)

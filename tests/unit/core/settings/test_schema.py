@@ -112,40 +112,39 @@ def test_a_chain_that_a_setting_chooses_must_be_one_of_the_chains(name: str) -> 
 
 @pytest.mark.parametrize(
     "topics",
-    ["", "test1, mqtt_test", "commands/#", "commands/+/now", "+/status", "a/b/c, d", "über/+"],
+    [
+        "",
+        "test1, mqtt_test",
+        "commands/#",
+        "commands/+/now",
+        "+/status",
+        "a/b/c, d",
+        "über/+",
+        "#",
+        "a b",
+    ],
 )
-def test_topics_that_devices_can_be_let_subscribe_to_are_taken(topics: str) -> None:
+def test_filters_of_open_topics_are_taken(topics: str) -> None:
     assert load(mqtt_device_topics=topics).mqtt_device_topics == topics
 
 
 @pytest.mark.parametrize(
     ("topics", "reason"),
     [
-        ("#", "every project's events and the tokens in them"),
-        ("out, +", "'[+]': would show devices every project's events"),
-        ("+/#", "every project's events"),
-        ("+/push/#", "events arrive below PROJECT/push"),
-        ("room/push/x", "events arrive below PROJECT/push"),
         ("a/#/b", "# can only be the last level"),
         ("a#", "stand for whole levels"),
         ("a/b+", "stand for whole levels"),
-        ("a//b", "no empty level"),
-        ("/a", "no empty level"),
-        ("$SYS/a", "does not begin with [$]"),
-        ("a b", "no blank"),
-        ("a.b", "no blank, dot"),
-        ("a>", "no blank, dot"),
+        ("$SYS/a", "the server's own"),
+        ("a\nb", "no control characters"),
     ],
 )
-def test_a_topic_that_devices_cannot_be_let_subscribe_to_is_refused_in_words(
-    topics: str, reason: str
-) -> None:
+def test_a_filter_of_open_topics_that_is_none_is_refused_in_words(topics: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=f"mqtt_device_topics = .*{reason}"):
         load(mqtt_device_topics=topics)
 
 
 def test_device_topics_are_refused_where_an_external_broker_decides_about_them() -> None:
-    with pytest.raises(SettingsError, match=r"mqtt_device_topics .* the external one"):
+    with pytest.raises(SettingsError, match=r"mqtt_device_topics .* an external broker"):
         load(mqtt_device_topics="out", mqtt_broker="broker:1883")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fieldbrook.core.errors import MalformedMessageError
 from fieldbrook.gateway.events.message import (
     BATCH_LIMIT,
+    BOTH_OR_NONE,
     decode_message,
     message_token,
     split_batch,
@@ -115,7 +116,7 @@ def test_a_payload_that_is_an_object_is_its_text() -> None:
 def test_a_public_projects_message_may_have_neither_publisher_nor_token(
     header: dict[str, object],
 ) -> None:
-    message = decode_message(body(header), anonymous=True)
+    message = decode_message(body(header), credentials=BOTH_OR_NONE)
     assert (message.header.pub_id, message.header.token, message.payload) == ("", "", b"hi")
     assert set(refused(body(header))) == {"header.pub_id", "header.token"}
 
@@ -123,7 +124,7 @@ def test_a_public_projects_message_may_have_neither_publisher_nor_token(
 @pytest.mark.parametrize("header", [{"pub_id": "p"}, {"token": "t"}, {"pub_id": 0}, {"token": []}])
 def test_half_of_it_is_not_enough_even_there(header: dict[str, object]) -> None:
     with pytest.raises(MalformedMessageError):
-        decode_message(body(header), anonymous=True)
+        decode_message(body(header), credentials=BOTH_OR_NONE)
 
 
 def test_every_wrong_field_is_named_at_once() -> None:

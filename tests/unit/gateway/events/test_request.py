@@ -195,7 +195,7 @@ def test_an_event_id_names_its_event_only_when_it_is_long_enough() -> None:
     assert identify(long, "", NO_NAME, "", lambda: "made") == identify(
         long, 0, NO_NAME, "", lambda: "made"
     )
-    assert identify("", 5, delivered, "", lambda: "made") == ("mqtt-7", "", delivered[1])
+    assert identify("", 5, delivered, "", lambda: "made") == ("made", *delivered)
     assert identify("", 5, NO_NAME, "", lambda: "made") == ("made", "", 0)
 
 

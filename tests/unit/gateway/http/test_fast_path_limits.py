@@ -12,18 +12,19 @@ from typing import IO, Any, NamedTuple
 import pytest
 
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.http.connections import (
+from fieldbrook.gateway.http.fast_path import FastPath
+from fieldbrook.gateway.listening.connections import (
     CONNECTIONS_LIMIT,
     Connections,
     IdleConnection,
     connections_limit,
 )
-from fieldbrook.gateway.http.fast_path import FastPath
-from fieldbrook.gateway.http.listener import Listener
-from fieldbrook.gateway.http.ports import bind
+from fieldbrook.gateway.listening.listener import Listener
+from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.management.framework.open_stores import OPEN_LIMIT, open_limit
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EventReply
+from fieldbrook.observability import metrics
 from tests.support.tools import LIMIT_S
 
 Scenario = Callable[[FastPath, int], Awaitable[None]]
@@ -70,7 +71,7 @@ def play(
         table = FastPath(
             receiver, 1 << 20, lambda *_: None, memory_budget=MemoryBudget(budget_bytes)
         )
-        allowed = Connections(connections)
+        allowed = Connections(connections, metrics.HTTP_CONNECTIONS_EVICTED)
         at = bind("127.0.0.1", 0, shared=False)
         listener = Listener(at, table.connection, allowed)
         allowed.ports.append(OnePort(listener, table))
@@ -96,6 +97,10 @@ async def settled(condition: Callable[[], Any]) -> None:
 
 def _has(table: FastPath, count: int) -> bool:
     return len(table.connections) == count
+
+
+def _connections() -> Connections:
+    return Connections(connections_limit(tls=False), metrics.HTTP_CONNECTIONS_EVICTED)
 
 
 def test_a_body_that_comes_in_small_pieces_is_taken_whole() -> None:
@@ -259,9 +264,9 @@ def test_the_start_says_how_many_connections_there_may_be_and_why(
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, 1_024))
-    Connections(connections_limit(tls=False)).announce()
+    _connections().announce()
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
-    Connections(connections_limit(tls=False)).announce()
+    _connections().announce()
     few, many = caplog.records
     assert few.levelname == "WARNING"
     assert "up to 512 connections" in few.getMessage()

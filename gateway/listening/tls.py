@@ -7,10 +7,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-from fieldbrook.gateway.http.connections import Connections
-from fieldbrook.gateway.http.listener import Listener
-from fieldbrook.gateway.http.tls.plain import PlainHttp, Refused
+from fieldbrook.gateway.listening.connections import Connections
+from fieldbrook.gateway.listening.listener import Listener
 
 HANDSHAKE_LIMIT_S = 10.0
 HANDSHAKES_LIMIT = 512
@@ -18,10 +18,23 @@ _SHUTDOWN_LIMIT_S = 5.0
 _CLIENT_HELLO = 0x16
 
 
+class Plain(Protocol):
+    """What happens to a connection that does not begin with a TLS handshake."""
+
+    async def open(self, connection: socket.socket) -> bool:
+        """Take an accepted connection; False means that the caller closes it.
+
+        The caller limits the time until a protocol has the connection.
+
+        Raises:
+            OSError: the client is gone.
+        """
+
+
 class TlsListener(Listener):
     """Accepts connections and gives those that speak TLS to a protocol.
 
-    A connection that begins in another way is handled by `PlainHttp`. A connection is closed when
+    A connection that begins in another way is handled by `Plain`. A connection is closed when
     its handshake, or the head of a plain request that is not served, is not complete after
     `HANDSHAKE_LIMIT_S`. At most `HANDSHAKES_LIMIT` of both, and at most half of the connection
     limit, are open at once. At this limit, the oldest one of the client that has most is ended for
@@ -34,16 +47,13 @@ class TlsListener(Listener):
         context: ssl.SSLContext,
         protocol: Callable[[], asyncio.Protocol],
         connections: Connections,
-        plain: PlainHttp | None = None,
+        plain: Plain,
     ) -> None:
-        """As `Listener`; `context` is the TLS context of the server.
-
-        Plain HTTP is refused unless `plain` says otherwise.
-        """
+        """As `Listener`; `context` is the TLS context of the server."""
         handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
         super().__init__(listening, protocol, connections, handshakes)
         self._context = context
-        self._plain: PlainHttp = plain or Refused()
+        self._plain = plain
 
     async def open(self, connection: socket.socket) -> bool:
         """See `Listener`."""

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from fieldbrook.gateway.http.request_stream import lingering
 from fieldbrook.observability import metrics
 from fieldbrook.observability.logs import RateLimitedLog
 from fieldbrook.system.process import descriptor_limit
@@ -54,19 +53,28 @@ class Port(Protocol):
         """The idle connections, which may be closed."""
 
 
-def connections_limit(*, tls: bool) -> int:
-    """The connection limit of a process, derived from its limit of file descriptors."""
+def connections_limit(*, tls: bool, most: int = CONNECTIONS_LIMIT) -> int:
+    """The connection limit of a process: `most`, or what its file descriptors allow."""
     soft = descriptor_limit()
     if soft is None:
-        return CONNECTIONS_LIMIT
+        return most
     each = TLS_DESCRIPTORS if tls else 1
-    return max(_LEAST, min(CONNECTIONS_LIMIT, soft // _SHARE // each))
+    return max(_LEAST, min(most, soft // _SHARE // each))
 
 
 class Connections:
     """Counts the connections of a process and evicts idle ones at the limit."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, evicted: int, lingering: Callable[[], int] = lambda: 0) -> None:
+        """Create the count of a process without ports.
+
+        Args:
+            limit: the largest number of connections.
+            evicted: the metric of connections that are closed at the limit.
+            lingering: the number of closed connections that wait for their clients' end.
+        """
+        self._evicted = evicted
+        self._lingering = lingering
         self.limit = limit
         self.ports: list[Port] = []
         soft = descriptor_limit()
@@ -77,7 +85,7 @@ class Connections:
     @property
     def open(self) -> int:
         """The number of connections, including closed ones that wait for the client's end."""
-        return sum(port.connections for port in self.ports) + lingering()
+        return sum(port.connections for port in self.ports) + self._lingering()
 
     @property
     def is_full(self) -> bool:
@@ -87,7 +95,7 @@ class Connections:
         """
         if self.open >= self.limit:
             return True
-        used = sum(port.descriptors for port in self.ports) + lingering()
+        used = sum(port.descriptors for port in self.ports) + self._lingering()
         return self._descriptors is not None and used >= self._descriptors
 
     def is_spare(self, descriptor: int) -> bool:
@@ -111,7 +119,7 @@ class Connections:
         chosen = heapq.nsmallest(count, quiet, key=lambda each: each.since)
         for each in chosen:
             each.evict()
-        metrics.add(metrics.HTTP_CONNECTIONS_EVICTED, len(chosen))
+        metrics.add(self._evicted, len(chosen))
         self._flood.warning(
             "%d connections are open, the limit is %d: %s",
             self.open,
@@ -122,7 +130,7 @@ class Connections:
 
     def evicted_opening(self, limit: int) -> None:
         """Count and log a connection that was closed for another while both were being opened."""
-        metrics.add(metrics.HTTP_CONNECTIONS_EVICTED, 1)
+        metrics.add(self._evicted, 1)
         self._flood.warning(
             "%d connections are being opened, which is the limit: "
             "the oldest ones of the client with most are closed",

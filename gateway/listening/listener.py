@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from fieldbrook.gateway.http.connections import Connections, IdleConnection
+from fieldbrook.gateway.listening.connections import Connections, IdleConnection
 
 log = logging.getLogger(__name__)
 

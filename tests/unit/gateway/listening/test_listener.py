@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fieldbrook.gateway.http.listener import Opening, peer_of
+from fieldbrook.gateway.listening.listener import Opening, peer_of
 
 
 async def _never() -> None:

@@ -1,0 +1,223 @@
+"""Who may connect, publish and subscribe at the node's own MQTT server.
+
+A client without a login may send events, because the header of each message authorizes it, and may
+read the replies to the events that it has sent on this connection. A publisher that logs in with
+its token may also use the topics below its own, `PROJECT/PUBLISHER/`. An account that logs in with
+an access key may use all topics below those of its projects, an administrator all topics. The
+setting `mqtt_device_topics` opens further topics to all. Nobody can read the topics of events:
+their messages carry tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fieldbrook.core import clock
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.model import ADMIN, ENABLED, Publisher
+from fieldbrook.gateway.auth import account_from_access_key, strip_scheme, valid_access_key
+from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.events.handling import Login
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.security import access_keys
+from fieldbrook.security.access_keys import Group, Permission
+from fieldbrook.storage.registry.service import RegistryReader
+
+ACKS = "ack"
+_OPERATION = "MqttConnect"
+
+
+class RefusedConnectError(Exception):
+    """A client may not connect; `code` is the reason of its CONNACK."""
+
+    def __init__(self, code: ReasonCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a client is: nobody, a publisher or an account.
+
+    `name` keeps the sessions of different principals apart. `subtrees` are the beginnings of the
+    topics that are the principal's own, each with a `/` at its end.
+    """
+
+    name: str = ""
+    login: Login | None = None
+    publisher_id: int = 0
+    project_id: int = 0
+    publisher_key: str = ""
+    subtrees: tuple[str, ...] = ()
+    account_id: int = 0
+    is_admin: bool = False
+    project_ids: frozenset[int] = field(default_factory=frozenset)
+
+
+ANYBODY = Principal()
+
+
+def covers(allowed: str, wanted: str) -> bool:
+    """Whether every topic that matches the filter `wanted` also matches the filter `allowed`."""
+    ours, theirs = allowed.split("/"), wanted.split("/")
+    for position, level in enumerate(ours):
+        if level == "#":
+            return True
+        if position >= len(theirs) or theirs[position] == "#":
+            return False
+        if level not in ("+", theirs[position]):
+            return False
+    return len(ours) == len(theirs)
+
+
+class Access:
+    """Decides for each client; every method is called in the loop of the gateway."""
+
+    def __init__(
+        self,
+        reader: RegistryReader,
+        device_topics: Iterable[str],
+        *,
+        anonymous: bool,
+        any_login: bool,
+        trusts_connection: bool,
+    ) -> None:
+        """Create the decisions.
+
+        Args:
+            reader: the registry.
+            device_topics: the filters of `mqtt_device_topics`.
+            anonymous: whether clients may connect without a login.
+            any_login: whether a client with the login of nobody is let in as one without.
+            trusts_connection: whether messages of a logged-in publisher may lack its token.
+        """
+        self._reader = reader
+        self._device_topics = tuple(device_topics)
+        self._anonymous = anonymous
+        self._any_login = any_login
+        self._trusts_connection = trusts_connection
+
+    def connect(self, username: str | None, password: bytes | None) -> Principal:
+        """Identify a client by what its CONNECT says.
+
+        Raises:
+            RefusedConnectError: the client may not connect.
+        """
+        if username is None and not password:
+            if not self._anonymous:
+                raise RefusedConnectError(
+                    ReasonCode.NOT_AUTHORIZED, "this node accepts only clients that log in"
+                )
+            return ANYBODY
+        try:
+            token = strip_scheme((password or b"").decode("utf-8"))
+        except UnicodeDecodeError:
+            token = ""
+        found = self._identify(username or "", token)
+        if found is not None:
+            return found
+        if self._anonymous and self._any_login:
+            return ANYBODY
+        raise RefusedConnectError(
+            ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+            "the user name must be a publisher's key or id and the password its token, or the "
+            "user name an account's and the password one of its access keys",
+        )
+
+    def _identify(self, username: str, token: str) -> Principal | None:
+        if not token:
+            return None
+        publisher = self._reader.publisher_with_token(token)
+        if publisher is not None:
+            return self._as_publisher(publisher, username, token)
+        if not access_keys.is_access_key(token):
+            return None
+        try:
+            key = valid_access_key(self._reader, token, clock.now_ms())
+            account = account_from_access_key(
+                self._reader, key, Group.EVENT, Permission.READ_WRITE, _OPERATION
+            )
+        except NodeError:
+            return None
+        if username not in ("", account.username, str(account.account_id)):
+            return None
+        projects = self._reader.projects(account.account_id)
+        return Principal(
+            name=f"account {account.account_id}",
+            login=Login("", token),
+            account_id=account.account_id,
+            subtrees=tuple(f"{project.name}/" for project in projects),
+            is_admin=account.role == ADMIN,
+            project_ids=frozenset(project.project_id for project in projects),
+        )
+
+    def _as_publisher(self, publisher: Publisher, username: str, token: str) -> Principal | None:
+        project = self._reader.project(publisher.project_id)
+        if project is None:
+            return None
+        account = self._reader.account(project.account_id)
+        expired = publisher.token_expires_at and clock.now_ms() >= publisher.token_expires_at
+        if expired or account is None or account.state != ENABLED:
+            return None
+        names = (publisher.key, str(publisher.publisher_id))
+        if username not in ("", *names, *(f"{project.name}/{name}" for name in names)):
+            return None
+        return Principal(
+            name=f"publisher {publisher.publisher_id}",
+            login=Login(publisher.key, token),
+            publisher_id=publisher.publisher_id,
+            project_id=project.project_id,
+            publisher_key=publisher.key,
+            subtrees=tuple(f"{project.name}/{name}/" for name in names if name != "push"),
+        )
+
+    def is_valid(self, principal: Principal) -> bool:
+        """Whether the login of a client is still good, after a change of the registry."""
+        if principal.login is None:
+            return True
+        found = self._identify("", principal.login.token)
+        return found is not None and found.name == principal.name
+
+    def renewed(self, principal: Principal) -> Principal | None:
+        """The rights that a client has after a change of the registry; None: its login ended."""
+        if principal.login is None:
+            return principal
+        found = self._identify("", principal.login.token)
+        return found if found is not None and found.name == principal.name else None
+
+    def login_for_events(self, principal: Principal) -> Login | None:
+        """What fills in the token of a message; None when each must carry its own."""
+        return principal.login if self._trusts_connection and principal.publisher_id else None
+
+    def may_publish(self, principal: Principal, topic: str) -> bool:
+        """Whether a client may publish to a topic that is no topic of events."""
+        if topic.startswith("$"):
+            return False
+        if principal.is_admin or topic.startswith(principal.subtrees or ("/\0",)):
+            return True
+        return any(covers(allowed, topic) for allowed in self._device_topics)
+
+    def may_subscribe(self, principal: Principal, topic_filter: str) -> bool:
+        """Whether a client may subscribe to a filter, that of a shared subscription included.
+
+        Replies below `ack/` are checked when they are delivered: `may_read_reply`.
+        """
+        if topic_filter.startswith("$"):
+            return False
+        if principal.is_admin or covers(f"{ACKS}/#", topic_filter):
+            return True
+        if any(covers(f"{own}#", topic_filter) for own in principal.subtrees):
+            return True
+        return any(covers(allowed, topic_filter) for allowed in self._device_topics)
+
+    def opens(self, topic: str) -> bool:
+        """Whether `mqtt_device_topics` opens a topic to all."""
+        return any(covers(allowed, topic) for allowed in self._device_topics)
+
+    def is_event_topic(self, topic: str) -> bool:
+        """Whether a topic is one of a project that exists: `PROJECT` or below `PROJECT/push/`."""
+        channel, slash, rest = topic.partition("/")
+        if slash and not rest.startswith("push/"):
+            return False
+        return self._reader.project_named(project_name(channel)) is not None

@@ -1,0 +1,61 @@
+"""The properties of a message that subscribers get as the sender gave them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
+
+
+class _Packed(msgspec.Struct, array_like=True, frozen=True):
+    payload_format_indicator: int | None
+    content_type: str | None
+    response_topic: str | None
+    correlation_data: bytes | None
+    user_properties: tuple[tuple[str, str], ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Packed).decode
+
+
+def forwarded(properties: Properties) -> Properties:
+    """The part of a message's properties that belongs to the message and not to its packet."""
+    if properties is NO_PROPERTIES:
+        return NO_PROPERTIES
+    return Properties(
+        payload_format_indicator=properties.payload_format_indicator,
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        user_properties=properties.user_properties,
+    )
+
+
+def pack_properties(properties: Properties) -> bytes:
+    """Encode forwarded properties for the store; empty for none."""
+    if properties == NO_PROPERTIES:
+        return b""
+    return _encode(
+        _Packed(
+            properties.payload_format_indicator,
+            properties.content_type,
+            properties.response_topic,
+            properties.correlation_data,
+            properties.user_properties,
+        )
+    )
+
+
+def unpack_properties(data: bytes) -> Properties:
+    """Decode what `pack_properties` made."""
+    if not data:
+        return NO_PROPERTIES
+    packed = _decode(data)
+    return Properties(
+        payload_format_indicator=packed.payload_format_indicator,
+        content_type=packed.content_type,
+        response_topic=packed.response_topic,
+        correlation_data=packed.correlation_data,
+        user_properties=packed.user_properties,
+    )

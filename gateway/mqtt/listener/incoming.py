@@ -1,0 +1,349 @@
+"""Messages from clients: events for projects, and messages for other subscribers.
+
+A message of QoS 1 or 2 is acknowledged when its event is committed, or refused for good. When the
+node cannot take it now (overload, a full disk), it stays unacknowledged and is tried again every
+second, before all later messages of its connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from fieldbrook.actors.wire import DELIVERY, REDELIVERY
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    MalformedMessageError,
+    NodeError,
+    PayloadTooLargeError,
+    ProjectNotFoundError,
+    StrategyNotFoundError,
+    TooManyRequestsError,
+)
+from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.events.handling import EventService, Login
+from fieldbrook.gateway.events.refusals import TEMPORARY
+from fieldbrook.gateway.events.request import NO_NAME, DeliveryName
+from fieldbrook.gateway.memory_budget import MemoryBudget
+from fieldbrook.gateway.mqtt.event_topics import (
+    WRONG_TOPIC,
+    EventTopic,
+    ack_topic,
+    read_topic,
+    submit_event,
+)
+from fieldbrook.gateway.mqtt.listener.access import Access
+from fieldbrook.gateway.mqtt.listener.forwarded import forwarded
+from fieldbrook.gateway.mqtt.listener.limits import USER_PROPERTIES
+from fieldbrook.gateway.mqtt.listener.routing import Router
+from fieldbrook.gateway.mqtt.listener.session import Message, Session
+from fieldbrook.gateway.mqtt.protocol.encoding import encode, puback
+from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, PubAck, Publish, PubRec
+from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.observability import metrics
+from fieldbrook.observability.logs import RateLimitedLog
+from fieldbrook.storage.registry.service import RegistryReader
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_TOPICS_CACHED = 10_000
+_LOG_INTERVAL_S = 0.1
+_REASON_LIMIT = 256
+_DIGEST_BYTES = 8
+
+
+class Incoming:
+    """A message from a client that has no acknowledgement yet.
+
+    `acknowledgement` is the packet that goes out when its turn comes. `connection` is None after
+    the client has gone; when it sends the message again, the new connection takes its place.
+    """
+
+    __slots__ = (
+        "acknowledgement",
+        "connection",
+        "delivery",
+        "digest",
+        "packet",
+        "packet_id",
+        "payload",
+        "publishing",
+        "qos",
+        "session",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        publishing: Publishing,
+        connection: Connection,
+        session: Session,
+        topic: EventTopic,
+        payload: bytes,
+        qos: int,
+        packet_id: int,
+    ) -> None:
+        self.publishing = publishing
+        self.connection: Connection | None = connection
+        self.session = session
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.packet_id = packet_id
+        self.acknowledgement: bytes | None = None
+        self.delivery: DeliveryName = NO_NAME
+        self.digest = b""
+        self.packet: Publish | None = None  # of a message that is no event
+
+    def answer(self, reply: EventReply) -> None:
+        """Take the answer to the event; acknowledge the message, or keep it for another try."""
+        error = reply.error
+        if error is None:
+            self.settle(ReasonCode.SUCCESS)
+            if reply.publisher_key:
+                self.publishing.reply(self, reply)
+            return
+        if isinstance(error, TEMPORARY):
+            self.defer()
+            return
+        self.publishing.log_refusal(self.topic.channel, error)
+        code = code_of(error)
+        if self.packet is not None and isinstance(error, MalformedMessageError):
+            code = ReasonCode.NOT_AUTHORIZED  # an ordinary topic, which this client may not use
+        self.settle(code, error)
+        if reply.publisher_key:
+            self.publishing.reply(self, reply)
+
+    def defer(self) -> None:
+        """Keep the message, which the node cannot take now; one of QoS 0 is dropped."""
+        connection = self.connection
+        if not self.qos:
+            metrics.add(metrics.MQTT_DROPPED)
+            self.settle(ReasonCode.SUCCESS)
+        elif connection is None:
+            self._end()  # the client has no acknowledgement and sends the message again
+        else:
+            metrics.here.row[metrics.EVENT_RETRIES] += 1
+            connection.defer(self)
+
+    def settle(self, code: ReasonCode, error: NodeError | None = None) -> None:
+        """Acknowledge the message with a reason code."""
+        qos, session, connection = self.qos, self.session, self.connection
+        packet_id = self.packet_id
+        is_accepted = code < FAILURE
+        if qos == 1 and self.digest and is_accepted:
+            session.remember_handled(packet_id, self.digest)
+        elif qos == 2 and (is_accepted or session.version != VERSION_5):
+            session.received.add(packet_id)
+        self._end()
+        if connection is None:
+            return
+        if not qos:
+            connection.qos0_settled()
+            return
+        metrics.here.row[metrics.MQTT_ACKNOWLEDGED] += 1
+        if code is ReasonCode.SUCCESS and qos == 1:
+            self.acknowledgement = puback(packet_id)
+        else:
+            kind = PubAck if qos == 1 else PubRec
+            properties = NO_PROPERTIES
+            if error is not None and connection.wants_reasons:
+                properties = Properties(reason_string=error.text()[:_REASON_LIMIT])
+            version = connection.version
+            if version != VERSION_5:
+                code = ReasonCode.SUCCESS  # 3.1.1 has no other answer
+            self.acknowledgement = encode(version, kind(packet_id, code, properties))
+        connection.settled()
+
+    def _end(self) -> None:
+        self.publishing.budget.release(len(self.payload))
+        if self.qos:
+            self.session.handling.pop(self.packet_id, None)
+
+
+def code_of(error: NodeError) -> ReasonCode:
+    """The reason code for a message whose event was refused."""
+    if isinstance(error, StrategyNotFoundError):
+        return ReasonCode.NO_MATCHING_SUBSCRIBERS
+    if isinstance(error, ProjectNotFoundError):
+        return ReasonCode.TOPIC_NAME_INVALID
+    if isinstance(error, MalformedMessageError):
+        return ReasonCode.PAYLOAD_FORMAT_INVALID
+    status = error.status
+    if isinstance(error, PayloadTooLargeError) or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return ReasonCode.QUOTA_EXCEEDED
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+        return ReasonCode.NOT_AUTHORIZED
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+    return ReasonCode.UNSPECIFIED_ERROR
+
+
+class Publishing:
+    """Takes the messages of all connections."""
+
+    def __init__(
+        self,
+        events: EventService,
+        reader: RegistryReader,
+        access: Access,
+        router: Router,
+        budget: MemoryBudget,
+    ) -> None:
+        self._events = events
+        self._reader = reader
+        self._access = access
+        self._router = router
+        self.budget = budget
+        # Topics of events by their encoded form, each only while its project exists.
+        self.topics: dict[bytes, EventTopic] = {}
+        self._refused = RateLimitedLog(log, _LOG_INTERVAL_S)
+
+    def registry_changed(self) -> None:
+        """Forget which topics are those of events: projects may have come or gone."""
+        self.topics.clear()
+
+    def event_topic(self, encoded: bytes) -> EventTopic | None:
+        """The parsed topic of events; None when it is none, or its project does not exist."""
+        found = self.topics.get(encoded)
+        if found is None:
+            found = self._read_event_topic(encoded.decode("utf-8"))
+            if found is not None:
+                if len(self.topics) >= _TOPICS_CACHED:
+                    self.topics.clear()
+                self.topics[encoded] = found
+        return found
+
+    def _read_event_topic(self, topic: str) -> EventTopic | None:
+        found = read_topic(topic)
+        if found is None or self._reader.project_named(project_name(found.channel)) is None:
+            return None
+        return found
+
+    def submit(self, incoming: Incoming, login: Login | None) -> None:
+        """Submit a message as an event; its `answer` is called once, now or later."""
+        try:
+            submit_event(
+                self._events,
+                incoming.topic,
+                incoming.payload,
+                incoming.answer,
+                resend=incoming.qos > 0,
+                delivery=incoming.delivery,
+                login=login,
+            )
+        except MalformedMessageError as error:
+            channel = incoming.topic.channel
+            if self._reader.project_named(project_name(channel)) is None:
+                # Any client can invent names, so refusals of all unknown projects count as one.
+                self.refuse(incoming, ProjectNotFoundError(project=channel))
+            else:
+                self.refuse(incoming, error)
+
+    def submit_again(self, incoming: Incoming, login: Login | None) -> None:
+        """Take a message again that could not be taken before."""
+        if incoming.packet is None:
+            self.submit(incoming, login)
+        else:
+            self.plain(incoming, incoming.packet)
+
+    def refuse(self, incoming: Incoming, error: NodeError) -> None:
+        """Refuse a message that is no event; the refusal is recorded under a new id."""
+        channel = incoming.topic.channel
+        incoming.answer(self._events.refuser.refuse(error, "", channel, body=incoming.payload))
+
+    def name_delivery(self, incoming: Incoming, encoded_topic: bytes, *, repeated: bool) -> bool:
+        """Name a message of a session that outlives its connection, so that it runs only once.
+
+        Returns:
+            False when the message was handled before, and only has to be acknowledged again.
+        """
+        session, packet_id = incoming.session, incoming.packet_id
+        digest = hashlib.blake2b(encoded_topic + b"\0", digest_size=_DIGEST_BYTES)
+        digest.update(incoming.payload)
+        incoming.digest = found = digest.digest()
+        if repeated and session.handled.get(packet_id) == found:
+            return False
+        # Only after a restart of this process may a message be known to its project alone.
+        unsure = repeated and session.restored_left > 0
+        if session.restored_left:
+            session.restored_left -= 1
+        name = f"mqtt-{session.uid:x}-{packet_id:x}-{found.hex()}"
+        incoming.delivery = name, DELIVERY | REDELIVERY if unsure else DELIVERY
+        return True
+
+    def plain(self, incoming: Incoming, packet: Publish) -> None:
+        """Take a message whose topic is none of a project's events."""
+        session, topic = incoming.session, packet.topic
+        incoming.packet = packet
+        if not self._access.may_publish(session.principal, topic):
+            self._refuse_topic(incoming, topic)
+            return
+        if len(packet.properties.user_properties) > USER_PROPERTIES:
+            what = f"a message may have {USER_PROPERTIES} user properties"
+            incoming.settle(ReasonCode.QUOTA_EXCEEDED, TooManyRequestsError(what=what))
+            return
+        expiry_s = packet.properties.message_expiry_interval
+        message = Message(
+            topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            forwarded(packet.properties),
+            0 if expiry_s is None else clock.now_ms() + 1_000 * expiry_s,
+            sender=session.key,
+        )
+
+        def done(error: NodeError | None) -> None:
+            if error is None:
+                code = ReasonCode.SUCCESS if found else ReasonCode.NO_MATCHING_SUBSCRIBERS
+                incoming.settle(code)
+            elif isinstance(error, TooManyRequestsError) and not message.retain:
+                incoming.defer()  # the store does not keep up
+            else:
+                incoming.settle(ReasonCode.QUOTA_EXCEEDED, error)
+
+        found = 1  # when nothing is stored, `done` is called before `publish` returns
+        found = self._router.publish(message, done)
+
+    def _refuse_topic(self, incoming: Incoming, topic: str) -> None:
+        """Refuse a message that is no event, on a topic that its client may not use."""
+        event_topic = read_topic(topic)
+        if event_topic is None:
+            self.refuse(incoming, MalformedMessageError(desc=WRONG_TOPIC))
+            return
+        # Meant as an event of a project that does not exist: the refusal tells the event's id.
+        incoming.packet, incoming.topic = None, event_topic
+        self.submit(incoming, None)
+
+    def reply(self, incoming: Incoming, reply: EventReply) -> None:
+        """Send the answer to an event on the topic of its publisher."""
+        topic = ack_topic(reply.publisher_key)
+        if topic is None:
+            return
+        metrics.here.row[metrics.MQTT_REPLIES] += 1
+        session = incoming.session
+        if reply.publisher_id not in session.senders:
+            session.add_sender(reply.publisher_id, reply.publisher_key)
+        self._router.publish(
+            Message(
+                topic,
+                reply.body,
+                1,
+                publisher_id=reply.publisher_id,
+                project_id=reply.project_id,
+            )
+        )
+
+    def log_refusal(self, channel: str, error: NodeError) -> None:
+        """Log a refused message; at most ten lines a second, which count the others."""
+        self._refused.warning(
+            "the message on %s was refused: %s", channel[:128], error.text()[:_REASON_LIMIT]
+        )

@@ -1,0 +1,96 @@
+"""The limits of the MQTT server: what no client, and no sum of clients, can exceed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fieldbrook.core.settings import Settings
+
+CONNECT_LIMIT_S = 10.0
+"""How long a connection may take to send its CONNECT."""
+PACKET_LIMIT_S = 30.0
+"""How long a packet may stay incomplete."""
+UNREAD_LIMIT_S = 60.0
+"""How long a client may leave what was sent to it unread."""
+KEEP_ALIVE_SHARE = 1.5
+UNWRITTEN_BYTES = 1 << 20
+"""What may wait for a client to read it; further QoS 0 messages to it are dropped."""
+
+CONTROL_BYTES = 160 << 10
+"""The size of a packet that is no PUBLISH: a CONNECT with a long will, user name and password."""
+USER_PROPERTIES = 32
+"""User properties of a message."""
+CLIENT_ID_BYTES = 256
+TOPIC_BYTES = 4_096
+TOPIC_LEVELS = 64
+FILTERS_BYTES = 32 << 10  # of all filters of a client
+WILL_BYTES = 16 << 10
+RETAINED_BYTES = 64 << 10
+QOS0_IN_PROGRESS = 256
+"""QoS 0 messages of a connection that are being handled; it is not read from above that."""
+HANDLED_KEPT = 1_024
+"""Packet ids of a session that are remembered after their acknowledgement."""
+SENDERS_KEPT = 1_000
+"""Publishers of a connection whose replies it may read; a gateway sends for many devices."""
+ALIASES = 16
+UNRELEASED = 1_024
+"""QoS 2 messages that a client of MQTT 3.1.1 has not released; at more it is disconnected."""
+_PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits that settings decide."""
+
+    connections: int = 20_000
+    connections_per_address: int = 10_000
+    connects_per_s: int = 1_000
+    packet_bytes: int = (1 << 20) + _PACKET_SLACK
+    receive_maximum: int = 64
+    keep_alive_s: int = 3_600
+    sessions: int = 100_000
+    session_expiry_s: int = 168 * 3_600
+    subscriptions: int = 100
+    queued_messages: int = 1_000
+    queued_bytes: int = 1 << 20
+    retained: int = 1_000
+    retained_expiry_s: int = 0
+    store_bytes: int = 1 << 30
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """Take the limits from the settings."""
+        return cls(
+            connections=settings.mqtt_connections,
+            connections_per_address=settings.mqtt_connections_per_address,
+            connects_per_s=settings.mqtt_connects_per_s,
+            packet_bytes=settings.body_limit_bytes + _PACKET_SLACK,
+            receive_maximum=settings.mqtt_receive_maximum,
+            keep_alive_s=settings.mqtt_keep_alive_s,
+            sessions=settings.mqtt_session_limit,
+            session_expiry_s=settings.mqtt_session_expiry_s,
+            subscriptions=settings.mqtt_subscriptions,
+            queued_messages=settings.mqtt_queued_messages,
+            queued_bytes=settings.mqtt_queued_bytes,
+            retained=settings.mqtt_retained_limit,
+            retained_expiry_s=settings.mqtt_retained_expiry_s,
+            store_bytes=settings.mqtt_store_bytes,
+        )
+
+
+class ConnectRate:
+    """Limits the number of CONNECTs per second: a bucket that holds those of two seconds."""
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s = per_s
+        self._left = 2.0 * per_s
+        self._at = 0.0
+
+    def take(self, now: float) -> bool:
+        """Count one connection; False when there were too many."""
+        self._left = min(2.0 * self._per_s, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True

@@ -1,0 +1,48 @@
+"""Connections of browsers, which the HTTP gateways relay from WebSockets over a Unix socket.
+
+A relayed connection begins with a preface: one byte with the length of the client's address, and
+the address. What follows are the bytes of the MQTT connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fieldbrook.gateway.mqtt.listener.connection import Connection
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.server import MqttServer
+
+WEBSOCKET_SOCKET = "mqtt"
+"""The socket of relayed connections, in the run folder."""
+_ADDRESS_LIMIT = 64
+
+
+def preface(address: str) -> bytes:
+    """The first bytes of a relayed connection."""
+    encoded = address.encode()[:_ADDRESS_LIMIT]
+    return bytes([len(encoded)]) + encoded
+
+
+class RelayedConnection(Connection):
+    """A connection whose client is behind an HTTP gateway."""
+
+    __slots__ = ("_preface",)
+
+    def __init__(self, server: MqttServer) -> None:
+        super().__init__(server, "websocket")
+        self._preface: bytes | None = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Read the preface, then the packets."""
+        if self._preface is None:
+            super().data_received(data)
+            return
+        self._preface = start = self._preface + data
+        if len(start) <= start[0]:
+            return
+        self._preface = None
+        end = 1 + start[0]
+        self._server.renamed(self, start[1:end].decode("utf-8", "replace"))
+        if len(start) > end:
+            super().data_received(start[end:])

@@ -1,0 +1,257 @@
+"""The session of a client: what the server keeps for it, also between two connections.
+
+Messages for the client wait in a queue. A session that outlives its connection keeps them in the
+store, under a sequence number from which the packet id follows, so that a message has the same
+packet id after a restart. Other sessions keep them in memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from fieldbrook.gateway.mqtt.listener.access import ANYBODY, Principal
+from fieldbrook.gateway.mqtt.listener.limits import HANDLED_KEPT, SENDERS_KEPT, Limits
+from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.storage.mqtt import StoredMessage, StoredSession
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.incoming import Incoming
+
+PACKET_IDS = 0xFFFF
+NEVER_EXPIRES = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message on its way to subscribers.
+
+    `expires_at_ms` is a Unix time, 0 for none. `publisher_id` and `project_id` are set on replies
+    to events: only their sender and its owner may read them. `sender` is the name of the session
+    that published it, for subscriptions that want no own messages.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NO_PROPERTIES
+    expires_at_ms: int = 0
+    publisher_id: int = 0
+    project_id: int = 0
+    sender: str = ""
+
+
+class Subscribed(msgspec.Struct, array_like=True, frozen=True):
+    """One subscription of a session."""
+
+    topic_filter: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    identifier: int = 0
+
+
+class WillRecord(msgspec.Struct, array_like=True, frozen=True):
+    """The last will of a client. `properties` are encoded; `delay_s` counts from the loss of the
+    connection."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    delay_s: int = 0
+    expiry_s: int = 0
+    properties: bytes = b""
+
+
+class Record(msgspec.Struct, array_like=True):
+    """What the store keeps of a session beside its queue. Times are Unix milliseconds."""
+
+    principal: str
+    client_id: str
+    created_at_ms: int
+    expiry_s: int
+    ended_at_ms: int
+    next_sequence: int
+    subscriptions: list[Subscribed] = []
+    will: WillRecord | None = None
+    will_at_ms: int = 0
+
+
+encode_record = msgspec.msgpack.Encoder().encode
+decode_record = msgspec.msgpack.Decoder(Record).decode
+
+
+class Stage(enum.Enum):
+    """Where the delivery of a message to the client stands."""
+
+    SENT = 1
+    RELEASING = 2  # QoS 2: PUBREC came, and is being stored
+    RELEASED = 3  # PUBREL was sent
+
+
+class Wire(Protocol):
+    """The connection of a session, as far as the router uses it."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the client does not read what was sent to it."""
+
+    @property
+    def send_maximum(self) -> int:
+        """How many messages the client may have unacknowledged."""
+
+    def send_publish(
+        self,
+        message: Message,
+        qos: int,
+        packet_id: int,
+        *,
+        repeated: bool,
+        identifiers: tuple[int, ...],
+    ) -> None:
+        """Send a message; one that is too large for the client is dropped."""
+
+    def send_release(self, packet_id: int) -> None:
+        """Send PUBREL."""
+
+    def end(self, code: ReasonCode, reason: str) -> None:
+        """End the connection."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message of QoS 1 or 2 that the client has not acknowledged."""
+
+    sequence: int
+    message: Message
+    qos: int
+    identifiers: tuple[int, ...] = ()
+    stage: Stage = Stage.SENT
+
+
+def session_key(principal: str, client_id: str) -> str:
+    """The key of a session: clients of different principals never share one."""
+    return f"{principal}\0{client_id}"
+
+
+def packet_id_of(sequence: int) -> int:
+    """The packet id of a message of the queue."""
+    return sequence % PACKET_IDS + 1
+
+
+@dataclass(slots=True)
+class Session:
+    """One session; `wire` is its connection, None while the client is away."""
+
+    client_id: str
+    principal: Principal = ANYBODY
+    principal_name: str = ""
+    uid: int = field(default_factory=lambda: secrets.randbits(62) + 1)
+    expiry_s: int = 0
+    expires_now: bool = False  # at the end of its connection, although it was kept so far
+    created_at_ms: int = 0
+    ended_at_ms: int = 0
+    wire: Wire | None = None
+    opening: Wire | None = None  # a connection that has no CONNACK yet: nothing may be sent to it
+    subscriptions: dict[str, Subscribed] = field(default_factory=dict)
+    will: WillRecord | None = None
+    will_at_ms: int = 0
+    # Publishers whose events this connection has sent: it may read their replies.
+    senders: set[int] = field(default_factory=set)
+    sender_keys: set[str] = field(default_factory=set)
+    # Messages to the client.
+    next_sequence: int = 1
+    waiting: collections.deque[Outgoing] = field(default_factory=collections.deque)
+    waiting_bytes: int = 0
+    in_flight: dict[int, Outgoing] = field(default_factory=dict)  # by packet id
+    stored: int = 0  # rows in the store, and their bytes
+    stored_bytes: int = 0
+    sent_up_to: int = 0
+    loaded_up_to: int = 0  # rows up to this sequence were sent or wait in memory
+    has_unloaded: bool = False  # whether the store has rows beyond that
+    # Messages from the client.
+    handling: dict[int, Incoming] = field(default_factory=dict)  # by packet id
+    received: set[int] = field(default_factory=set)  # QoS 2, PUBREC sent, PUBREL not received
+    handled: dict[int, bytes] = field(default_factory=dict)  # QoS 1: digests by packet id
+    # After a restart of the process, `handled` and `received` lack packet ids. So many further
+    # messages may be known to their project alone.
+    restored_left: int = 0
+    version: int = 4
+
+    @property
+    def key(self) -> str:
+        """The key under which the session is found."""
+        return session_key(self.principal_name, self.client_id)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the session outlives its connection."""
+        return self.expiry_s > 0
+
+    def expires_at_ms(self) -> int | None:
+        """When a session without a connection ends; None for never."""
+        if self.expiry_s == NEVER_EXPIRES:
+            return None
+        return self.ended_at_ms + 1_000 * self.expiry_s
+
+    @property
+    def queued(self) -> int:
+        """The number of messages that wait for the client or are not acknowledged."""
+        return self.stored if self.is_kept else len(self.waiting) + len(self.in_flight)
+
+    def stored_session(self) -> StoredSession:
+        """The session as the store keeps it."""
+        record = Record(
+            self.principal_name,
+            self.client_id,
+            self.created_at_ms,
+            self.expiry_s,
+            self.ended_at_ms,
+            self.next_sequence,
+            list(self.subscriptions.values()),
+            self.will,
+            self.will_at_ms,
+        )
+        return StoredSession(self.key, self.uid, encode_record(record))
+
+    def remember_handled(self, packet_id: int, digest: bytes) -> None:
+        """Remember a QoS 1 message whose acknowledgement the client may not have received."""
+        self.handled.pop(packet_id, None)
+        self.handled[packet_id] = digest
+        if len(self.handled) > HANDLED_KEPT:
+            del self.handled[next(iter(self.handled))]
+
+    def add_sender(self, publisher_id: int, publisher_key: str) -> None:
+        """Remember a publisher whose events come from this connection: it may read its replies."""
+        if len(self.senders) < SENDERS_KEPT:
+            self.senders.add(publisher_id)
+            self.sender_keys.add(publisher_key)
+
+    def has_space(self, size: int, limits: Limits) -> bool:
+        """Whether the queue may take one more message of `size` payload bytes."""
+        count = len(self.waiting) + len(self.in_flight)
+        if self.is_kept:
+            count = max(count, self.stored)
+        used = max(self.waiting_bytes, self.stored_bytes)
+        return count < limits.queued_messages and (not count or used + size <= limits.queued_bytes)
+
+    def take_sequence(self) -> int:
+        """The sequence number of the next message."""
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        return sequence
+
+
+def to_stored(message: Message, qos: int, properties: bytes) -> StoredMessage:
+    """A message as the store keeps it."""
+    return StoredMessage(
+        message.topic, message.payload, qos, message.retain, properties, message.expires_at_ms
+    )

@@ -1,0 +1,222 @@
+"""The sessions of all clients: opening, keeping, taking over, expiry and last wills."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable
+
+from fieldbrook.core import clock
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.mqtt.listener.access import Principal, RefusedConnectError
+from fieldbrook.gateway.mqtt.listener.limits import HANDLED_KEPT, Limits
+from fieldbrook.gateway.mqtt.listener.routing import Router, Write
+from fieldbrook.gateway.mqtt.listener.session import (
+    NEVER_EXPIRES,
+    Session,
+    WillRecord,
+    Wire,
+    decode_record,
+    session_key,
+)
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.storage.mqtt import DeleteSession, MqttStore, PutSession
+
+log = logging.getLogger(__name__)
+
+PublishWill = Callable[[Session, WillRecord], None]
+
+
+class Sessions:
+    """All sessions of this process, connected or not; every method is called in the loop."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        store: MqttStore,
+        write: Write,
+        router: Router,
+        publish_will: PublishWill,
+    ) -> None:
+        """Load the sessions that the store has."""
+        self._limits = limits
+        self._write = write
+        self._router = router
+        self._publish_will = publish_will
+        self._sessions: dict[str, Session] = {}
+        # When something is due, as a heap of (Unix ms, key, uid): a will, or the end of a session.
+        self._due: list[tuple[int, str, int]] = []
+        usage = store.queue_usage()
+        now = clock.now_ms()
+        for stored in store.sessions():
+            try:
+                record = decode_record(stored.record)
+            except ValueError:
+                log.exception("a stored MQTT session cannot be read and is dropped")
+                write([DeleteSession(stored.key, stored.uid)], None)
+                continue
+            session = Session(
+                client_id=record.client_id,
+                principal_name=record.principal,
+                uid=stored.uid,
+                expiry_s=record.expiry_s,
+                created_at_ms=record.created_at_ms,
+                ended_at_ms=record.ended_at_ms or now,
+                will=record.will,
+                will_at_ms=record.will_at_ms,
+                restored_left=HANDLED_KEPT,
+            )
+            used = usage.get(stored.uid)
+            if used is not None:
+                session.stored, session.stored_bytes, session.sent_up_to = used
+                session.next_sequence = session.sent_up_to + 1
+            session.next_sequence = max(session.next_sequence, record.next_sequence)
+            if record.will is not None and not record.will_at_ms:
+                session.will_at_ms = now + 1_000 * record.will.delay_s
+            for subscribed in record.subscriptions:
+                router.subscribe(session, subscribed)
+            self._sessions[session.key] = session
+            self._schedule(session)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def all(self) -> list[Session]:
+        """All sessions, in the order in which they began."""
+        return list(self._sessions.values())
+
+    def get(self, key: str) -> Session | None:
+        """The session with this key."""
+        return self._sessions.get(key)
+
+    def open(
+        self,
+        principal: Principal,
+        client_id: str,
+        *,
+        clean_start: bool,
+        expiry_s: int,
+        wire: Wire,
+    ) -> tuple[Session, bool]:
+        """Find or create the session of a client that connects, and end its old connection.
+
+        Returns:
+            The session, and whether it was there before.
+
+        Raises:
+            RefusedConnectError: there are too many sessions.
+        """
+        session = self._sessions.get(session_key(principal.name, client_id))
+        old = None if session is None else session.wire or session.opening
+        if session is not None and old is not None:
+            session.wire = session.opening = None
+            old.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has taken over")
+            self.closed(session)
+            session = self._sessions.get(session.key)
+        if session is not None and clean_start:
+            self.remove(session)
+            session = None
+        present = session is not None
+        if session is None:
+            if len(self._sessions) >= self._limits.sessions:
+                raise RefusedConnectError(
+                    ReasonCode.QUOTA_EXCEEDED,
+                    f"{len(self._sessions)} sessions exist, which is the limit",
+                )
+            session = Session(
+                client_id, principal_name=principal.name, created_at_ms=clock.now_ms()
+            )
+            self._sessions[session.key] = session
+        session.principal = principal
+        session.opening = wire
+        session.senders.clear()
+        session.sender_keys.clear()
+        session.expiry_s = self.granted(expiry_s)
+        session.ended_at_ms = session.will_at_ms = 0
+        session.will = None
+        return session, present
+
+    def granted(self, expiry_s: int) -> int:
+        """The session expiry that a client gets for the one that it asks for, in seconds."""
+        return min(expiry_s, self._limits.session_expiry_s)
+
+    def set_expiry(self, session: Session, expiry_s: int) -> None:
+        """Change how long a session is kept after its connection."""
+        if session.is_kept and not expiry_s:
+            # Its rows stay until it ends, which is when its connection ends.
+            session.expires_now = True
+        session.expiry_s = self.granted(expiry_s) or session.expiry_s
+
+    def save(self, session: Session, done: Callable[[NodeError | None], None] | None) -> None:
+        """Write a session that is kept; `done` is called at once for one that is not."""
+        if session.is_kept:
+            self._write([PutSession(session.stored_session())], done)
+        elif done is not None:
+            done(None)
+
+    def closed(self, session: Session) -> None:
+        """A session has lost its connection: publish its will, keep it or end it."""
+        session.wire = session.opening = None
+        session.ended_at_ms = now = clock.now_ms()
+        will = session.will
+        if will is not None:
+            if will.delay_s and session.is_kept and not session.expires_now:
+                session.will_at_ms = now + 1_000 * will.delay_s
+            else:
+                session.will = None
+                self._publish_will(session, will)
+        if not session.is_kept or session.expires_now:
+            self.remove(session)
+            return
+        session.in_flight.clear()
+        session.waiting.clear()
+        session.waiting_bytes = 0
+        self.save(session, None)
+        self._schedule(session)
+
+    def remove(self, session: Session) -> None:
+        """End a session: its subscriptions, its queue and its row go."""
+        wire = session.wire or session.opening
+        session.wire = session.opening = None
+        if wire is not None:
+            wire.end(ReasonCode.ADMINISTRATIVE_ACTION, "the session was removed")
+        if self._sessions.get(session.key) is session:
+            del self._sessions[session.key]
+        self._router.forget(session)
+        will, session.will = session.will, None
+        if will is not None and wire is None:
+            self._publish_will(session, will)  # a will is not later than the end of its session
+        if session.is_kept:
+            self._write([DeleteSession(session.key, session.uid)], None)
+
+    def _schedule(self, session: Session) -> None:
+        expires = session.expires_at_ms()
+        times = [each for each in (expires, session.will_at_ms) if each]
+        if times:
+            heapq.heappush(self._due, (min(times), session.key, session.uid))
+
+    def expire(self) -> None:
+        """Publish the wills and end the sessions that are due; called about once a second."""
+        now = clock.now_ms()
+        while self._due and self._due[0][0] <= now:
+            _, key, uid = heapq.heappop(self._due)
+            session = self._sessions.get(key)
+            if session is None or session.uid != uid or session.wire or session.opening:
+                continue
+            will = session.will
+            if will is not None and 0 < session.will_at_ms <= now:
+                session.will, session.will_at_ms = None, 0
+                self._publish_will(session, will)
+                self.save(session, None)
+            expires = session.expires_at_ms()
+            if expires is not None and expires <= now:
+                self.remove(session)
+            else:
+                self._schedule(session)
+
+
+def requested_expiry_s(version_5: bool, clean_start: bool, asked: int | None) -> int:
+    """The session expiry that a CONNECT asks for; 3.1.1 knows only now and never."""
+    if version_5:
+        return asked or 0
+    return 0 if clean_start else NEVER_EXPIRES

@@ -1,0 +1,65 @@
+"""A node whose MQTT port also serves ordinary topics, with a project and a publisher."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5
+from tests.support.applets import TALLY
+from tests.support.mqtt_client import MqttClient
+from tests.support.nodes import RunningNode, StartNode, message, parts, strategies, until
+
+PROJECT, BARE = "meadow", "bare"
+
+
+class Site:
+    """A node with a project whose handler counts events, and with two publishers."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self.node = node
+        node.create_project(PROJECT)
+        rules = strategies(DEFAULT="start", ECHO="echo")
+        self.applet_id: str = node.deploy(PROJECT, TALLY, strategies=rules)["appletID"]
+        self.publisher: Any = node.add_publisher(PROJECT, "gauge")
+        node.create_project(BARE)  # without a strategy
+        self.bare: Any = node.add_publisher(BARE, "quiet")
+        self.other: Any = node.add_publisher(PROJECT, "valve")
+
+    def client(self, version: int = VERSION_5) -> MqttClient:
+        """A client that has not sent CONNECT."""
+        return MqttClient(self.node.mqtt_port, version)
+
+    def event(self, payload: bytes = b"", event_type: str = "DEFAULT") -> bytes:
+        """An event of the first publisher."""
+        return json.dumps(message(self.publisher, payload, event_type)).encode()
+
+    def count(self) -> int:
+        """How many events were counted."""
+        return self.node.count(PROJECT, self.applet_id)
+
+    def last(self) -> bytes:
+        """The payload of the last event of type ECHO."""
+        return self.node.kv(PROJECT, self.applet_id, b"last")
+
+    def kill(self, name: str) -> None:
+        """kill -9 of one process of the node."""
+        pid = parts(self.node)[name]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: parts(self.node).get(name, pid) != pid, f"a new {name} runs")
+
+
+@pytest.fixture(scope="module")
+def site(start_module_node: StartNode) -> Site:
+    return Site(start_module_node("--mqtt-device-topics", "lake/#, shared/#, will/#"))
+
+
+@pytest.fixture
+def new_site(start_node: StartNode) -> Callable[..., Site]:
+    """Starts a node of the test's own, with options."""
+    return lambda *flags: Site(start_node(*flags))

@@ -1,0 +1,263 @@
+"""Events over MQTT: PUBACK and PUBREC mean committed, and a refusal has a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    VERSION_5,
+    VERSION_311,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+)
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from tests.mqtt.conftest import BARE, PROJECT, Site
+from tests.support.mqtt_client import MqttClient, new_id
+from tests.support.nodes import until, worker_of
+
+BOTH = pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
+
+
+@BOTH
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_acknowledged_event_is_committed(site: Site, version: int, qos: int) -> None:
+    payload = f"{version} {qos}".encode()
+    with site.client(version) as client:
+        client.connect()
+        answer = client.publish(PROJECT, site.event(payload, "ECHO"), qos)
+        assert answer is not None
+        assert answer.code == ReasonCode.SUCCESS
+        assert site.last() == payload
+
+
+def test_an_event_of_qos_0_is_handled(site: Site) -> None:
+    with site.client() as client:
+        client.connect()
+        client.publish(PROJECT, site.event(b"qos 0", "ECHO"), 0)
+        until(lambda: site.last() == b"qos 0", "it is handled")
+
+
+@BOTH
+def test_acknowledgements_come_in_the_order_of_the_messages(site: Site, version: int) -> None:
+    with site.client(version) as client:
+        client.connect()
+        before = site.count()
+        ids = range(1, 65)
+        client.send(*(Publish(PROJECT, site.event(), 1, packet_id=number) for number in ids))
+        assert [client.expect(PubAck).packet_id for _ in ids] == list(ids)
+        assert site.count() == before + len(ids)
+
+
+def test_more_than_the_window_waits_over_3_1_1_and_ends_the_connection_over_5(site: Site) -> None:
+    events = [Publish(PROJECT, site.event(), 1, packet_id=number) for number in range(1, 301)]
+    with site.client(VERSION_311) as client:
+        client.connect()
+        client.send(*events)
+        assert [client.expect(PubAck).packet_id for _ in events] == list(range(1, 301))
+    with site.client() as client:
+        assert client.connect().properties.receive_maximum == 64
+        client.send(*events)
+        ended = client.ended()
+        assert ended is not None
+        assert ended.code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+def _broken(site: Site, **header: str) -> bytes:
+    sent = json.loads(site.event())
+    sent["header"] |= header
+    return json.dumps(sent).encode()
+
+
+@pytest.mark.parametrize(
+    ("topic", "change", "code", "reason"),
+    [
+        ("nowhere", {}, ReasonCode.TOPIC_NAME_INVALID, "ProjectNotFound"),
+        ("nowhere/push/t/T", {}, ReasonCode.NOT_AUTHORIZED, "oken"),
+        (f"{PROJECT}/other", {}, ReasonCode.NOT_AUTHORIZED, "the topic must be"),
+        (PROJECT, {"token": "wrong"}, ReasonCode.NOT_AUTHORIZED, "oken"),
+        (PROJECT, {"pub_id": "nobody"}, ReasonCode.NOT_AUTHORIZED, "nobody"),
+        (BARE, {}, ReasonCode.NO_MATCHING_SUBSCRIBERS, "no strategy"),
+        (PROJECT, None, ReasonCode.PAYLOAD_FORMAT_INVALID, "neither a JSON message"),
+    ],
+)
+def test_a_refused_event_has_its_reason(
+    site: Site, topic: str, change: dict[str, str] | None, code: ReasonCode, reason: str
+) -> None:
+    if topic == BARE:
+        change = {"pub_id": "quiet", "token": site.bare["token"]}
+    payload = b"\xff not JSON" if change is None else _broken(site, **change)
+    for version in (VERSION_311, VERSION_5):
+        with site.client(version) as client:
+            client.connect()
+            answer = client.publish(topic, payload)
+            assert isinstance(answer, PubAck)
+            if version == VERSION_5:
+                assert answer.code == code
+                assert reason in (answer.properties.reason_string or "")
+            else:
+                assert answer.code == ReasonCode.SUCCESS
+    with site.client() as client:
+        client.connect(request_problem_information=False)
+        answer = client.publish(topic, payload)
+        assert answer is not None
+        assert (answer.code, answer.properties.reason_string) == (code, None)
+
+
+def test_a_refused_event_is_in_the_history_of_refusals(site: Site) -> None:
+    with site.client() as client:
+        client.connect()
+        client.publish(PROJECT, _broken(site, pub_id="stranger"), 2)
+
+    def recorded() -> bool:
+        rows = site.node.call("GET", "/refused_event?limit=1000").json["data"]
+        return any(row["publisher"] == "stranger" for row in rows)
+
+    until(recorded, "the refusal can be found")
+
+
+def test_a_message_of_qos_2_runs_once_until_it_is_released(site: Site) -> None:
+    with site.client() as client:
+        client.connect()
+        before = site.count()
+        again = Publish(PROJECT, site.event(), 2, packet_id=7)
+        client.send(again, Publish(PROJECT, site.event(), 2, dup=True, packet_id=9))
+        assert {client.expect(PubRec).packet_id for _ in range(2)} == {7, 9}
+        client.send(Publish(again.topic, again.payload, 2, dup=True, packet_id=7))
+        assert client.expect(PubRec).packet_id == 7
+        client.send(PubRel(7))
+        assert client.expect(PubComp).code == ReasonCode.SUCCESS
+        client.send(PubRel(7))
+        assert client.expect(PubComp).code == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        assert site.count() == before + 2
+        client.send(again)
+        assert client.expect(PubRec).packet_id == 7
+        assert site.count() == before + 3
+
+
+def _kept(site: Site, client_id: str, version: int = VERSION_5) -> MqttClient:
+    client = site.client(version)
+    more: dict[str, Any] = {"expiry_s": 600} if version == VERSION_5 else {}
+    client.connect(client_id, clean=False, **more)
+    return client
+
+
+@BOTH
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_event_that_is_sent_again_after_a_reconnection_runs_once(
+    site: Site, version: int, qos: int
+) -> None:
+    client_id = new_id("again")
+    before = site.count()
+    sent = Publish(PROJECT, site.event(b"x"), qos, packet_id=5)
+    with _kept(site, client_id, version) as client:
+        client.send(sent)
+        client.read()
+    repeated = Publish(sent.topic, sent.payload, qos, dup=True, packet_id=5)
+    with _kept(site, client_id, version) as client:
+        client.send(repeated)
+        client.read()
+    assert site.count() == before + 1
+    with _kept(site, client_id, version) as client:
+        if qos == 2:
+            client.send(PubRel(5))
+            client.expect(PubComp)
+        client.send(sent)  # not marked as repeated: another message with the same packet id
+        client.read()
+    assert site.count() == before + 2
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_event_that_is_sent_again_after_a_crash_of_the_gateway_runs_once(
+    site: Site, qos: int
+) -> None:
+    client_id = new_id("crash")
+    before = site.count()
+    sent = Publish(PROJECT, site.event(b"crash"), qos, packet_id=6)
+    with _kept(site, client_id) as client:
+        client.send(sent)
+        client.read()
+        site.kill("fb-mqtt:0")
+    until(lambda: _present(site, client_id), "the session is there again")
+    with _kept(site, client_id) as client:
+        client.send(Publish(sent.topic, sent.payload, qos, dup=True, packet_id=6))
+        client.read()
+        assert site.count() == before + 1
+        client.send(Publish(PROJECT, site.event(b"other"), qos, dup=True, packet_id=8))
+        client.read()
+        assert site.count() == before + 2
+
+
+def _present(site: Site, client_id: str) -> bool:
+    try:
+        with site.client() as client:
+            return client.connect(client_id, clean=False, expiry_s=600).session_present
+    except OSError:
+        return False
+
+
+def test_a_node_that_cannot_take_an_event_keeps_it_until_it_can(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    with site.client() as client:
+        client.connect()
+        client.publish(PROJECT, site.event(), packet_id=100)
+        before = site.count()
+        worker = worker_of(site.node)
+        assert worker
+        os.kill(worker, signal.SIGKILL)
+        events = [Publish(PROJECT, site.event(), 1, packet_id=number) for number in range(1, 11)]
+        client.send(*events)
+        assert [client.expect(PubAck).packet_id for _ in events] == list(range(1, 11))
+        assert site.count() == before + 10
+
+
+def test_a_login_stands_in_for_the_token_in_the_message(site: Site) -> None:
+    payload = {"header": {"event_type": "ECHO"}, "payload": "bG9naW4="}
+    for username in ("gauge", f"{PROJECT}/gauge", site.publisher["publisherID"]):
+        with site.client() as client:
+            client.connect(username=username, password=site.publisher["token"])
+            answer = client.publish(PROJECT, json.dumps(payload).encode())
+            assert answer is not None
+            assert answer.code == ReasonCode.SUCCESS, answer
+            answer = client.publish(f"{PROJECT}/push//ECHO", b"by its login")
+            assert answer is not None
+            assert answer.code == ReasonCode.SUCCESS, answer
+            assert site.last() == b"by its login"
+            # Another publisher's name beside its own login.
+            named = {"header": {"event_type": "ECHO", "pub_id": "valve"}, "payload": ""}
+            answer = client.publish(PROJECT, json.dumps(named).encode())
+            assert answer is not None
+            assert answer.code == ReasonCode.NOT_AUTHORIZED
+    with site.client() as client:
+        client.connect()
+        answer = client.publish(PROJECT, json.dumps(payload).encode())
+        assert answer is not None
+        assert answer.code == ReasonCode.PAYLOAD_FORMAT_INVALID
+
+
+def test_replies_are_read_by_their_publisher_alone(site: Site) -> None:
+    with site.client() as own, site.client() as same, site.client() as stranger:
+        own.connect(username="gauge", password=site.publisher["token"])
+        same.connect()
+        stranger.connect()
+        for client in (own, same, stranger):
+            assert client.subscribe("ack/#") == 1
+        topic = f"{PROJECT}/push/{site.publisher['token']}/ECHO"
+        same.send(Publish(topic, b"reply", 1, packet_id=100))
+        found = [same.read(), same.read()]
+        assert {type(each) for each in found} == {PubAck, Publish}
+        received = own.receive()
+        assert received.topic == "ack/gauge"
+        assert json.loads(received.payload)["publisherKey"] == "gauge"
+        stranger.send(Publish("lake/marker", b"", 1, packet_id=1))
+        assert stranger.expect(PubAck).packet_id == 1  # and no reply before it

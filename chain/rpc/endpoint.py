@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fieldbrook.chain.rpc.endpoint_url import public_part
 from fieldbrook.chain.rpc.request_queue import RequestQueue
 from fieldbrook.chain.rpc.transport import BusyError, Transport, TransportError, WrongAnswerError
+from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +188,8 @@ class Endpoints:
         if isinstance(error, BusyError):
             endpoint.record_busy(reason, now)
             return
+        if isinstance(error, WrongAnswerError | OtherChainError):
+            metrics.add(metrics.CHAIN_WRONG_ANSWERS)
         alone = len(self.all) == 1
         endpoint.record_failure(error, reason, began=began, now=now, alone=alone)
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 
 import msgspec
 
 from fieldbrook.actors.project.traffic import window_of
+from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import TransactionRefusedError
+from fieldbrook.chain.transactions.chain_state import ChainState
 from fieldbrook.chain.transactions.signatures import unpaid
+from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.durations import format_duration
-from fieldbrook.core.errors import StoreError
+from fieldbrook.core.errors import ChainUnavailableError, StoreError
 from fieldbrook.core.model import BLOCKCHAIN, Operator
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import LOW_FUNDS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     FINISHED,
     IN_BLOCK,
@@ -21,9 +28,16 @@ from fieldbrook.storage.chain.transactions import (
 )
 from fieldbrook.storage.registry.service import RegistryReader
 
+log = logging.getLogger(__name__)
+
 UNFINISHED_LIMIT = 1_000  # unfinished transactions of one project
 DAY_MS = 86_400_000
 _NO_WINDOW = -1
+_ENOUGH = 10  # transactions that an account should be able to pay
+_FUNDS_EVERY_S = 60.0
+_FORGOTTEN_MS = 7 * DAY_MS  # an account that has sent nothing for so long is not watched
+_ROWS_AT_START, _ROWS = 1_000, 100  # newest transactions that are looked at for accounts
+_ACCOUNTS = 50  # that are watched, those that sent last
 
 
 class Limits:
@@ -38,11 +52,7 @@ class Limits:
 
     def check_funds(self, operator: Operator, balance: int, cost: int) -> None:
         """Refuse a transaction that its account may not be able to pay."""
-        reserved = sum(
-            unpaid(row)
-            for row in self._rows.unfinished.values()
-            if row.sender == operator.address and row.state not in (IN_BLOCK, *FINISHED)
-        )
+        reserved = _reserved(self._rows, operator.address)
         if balance - reserved < cost:
             others = f", {reserved} of them for transactions under way" if reserved else ""
             raise TransactionRefusedError(
@@ -111,3 +121,86 @@ class Limits:
             return _NO_WINDOW
         limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
         return _NO_WINDOW if limit is None else window_of(limit, now)
+
+
+class FundsWatch:
+    """Reports accounts whose funds soon end: to health, and as a metric.
+
+    Args:
+        state: reads the balances.
+        rows: the stored transactions of the chain.
+        health: gets the condition.
+        clock: returns Unix milliseconds.
+    """
+
+    def __init__(
+        self,
+        state: ChainState,
+        rows: TransactionWriter,
+        health: ProcessHealth,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._state = state
+        self._rows = rows
+        self._health = health
+        self._clock = clock
+        self._newest: dict[str, Transaction] = {}  # account: its newest transaction
+        self._look_at = _ROWS_AT_START
+
+    async def run(self) -> None:
+        """Look at the funds now and then, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except (ChainUnavailableError, RpcError) as error:
+                # The endpoints have conditions of their own; what was found last stays.
+                log.debug("funds are not known: %s", error)
+            except StoreError as error:
+                log.error("funds are not known: %s", error)
+            await asyncio.sleep(_FUNDS_EVERY_S)
+
+    async def look(self) -> None:
+        """Compare the balance of each account with the cost of its newest transaction.
+
+        Raises:
+            ChainUnavailableError, RpcError: a balance is not known.
+            StoreError: the transactions cannot be read.
+        """
+        accounts = self._accounts()
+        balances = await asyncio.gather(*(self._state.balance(row.sender) for row in accounts))
+        low = []
+        for row, balance in zip(accounts, balances, strict=True):
+            free, cost = balance - _reserved(self._rows, row.sender), unpaid(row)
+            if free < _ENOUGH * cost:
+                low.append((max(0, free) // max(1, cost), free, row))
+        metrics.put(metrics.CHAIN_ACCOUNTS_LOW, len(low))
+        if not low:
+            self._health.clear(LOW_FUNDS)
+            return
+        count, free, row = min(low, key=lambda found: found[:2])
+        others = f"; {len(low) - 1} other accounts have little, too" if len(low) > 1 else ""
+        self._health.raise_(
+            LOW_FUNDS,
+            f"operator {row.operator_name} ({row.sender}) has {free} wei, enough for {count} more "
+            f"transactions like its last one{others}",
+        )
+
+    def _accounts(self) -> list[Transaction]:
+        """Return the newest transaction of each account that has sent something lately."""
+        for row in reversed(self._rows.page(self._look_at).rows):
+            self._newest.pop(row.sender, None)
+            self._newest[row.sender] = row
+        self._look_at = _ROWS
+        since = self._clock() - _FORGOTTEN_MS
+        kept = [(s, row) for s, row in self._newest.items() if row.created_at > since]
+        self._newest = dict(kept[-_ACCOUNTS:])
+        return list(self._newest.values())
+
+
+def _reserved(rows: TransactionWriter, address: str) -> int:
+    """Return what the transactions of an account that no block has yet may cost, in wei."""
+    return sum(
+        unpaid(row)
+        for row in rows.unfinished.values()
+        if row.sender == address and row.state not in (IN_BLOCK, *FINISHED)
+    )

@@ -33,6 +33,7 @@ from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, frame, pa
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
 from fieldbrook.chain.transactions.broadcaster import Broadcaster, EachRpc
+from fieldbrook.chain.transactions.limits import FundsWatch
 from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
 from fieldbrook.core import clock
 from fieldbrook.core.errors import (
@@ -91,7 +92,7 @@ class Transactions:
         submit: sends an event to a project; raises a `NodeError` if it is refused.
         activate: starts a project and requests its route.
         restored: whether the data was restored from a backup and nothing may be sent yet.
-        health: gets the conditions for stuck leases and transactions.
+        health: gets the conditions for stuck leases, transactions and low funds.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Transactions:
         self.broadcaster = Broadcaster(
             chain, rpc, rows, self.leases, self._finished, restored, self._health
         )
+        self._funds = FundsWatch(self.leases.chain_state, rows, self._health)
         self._outbox = OutboxConsumer({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
         self._activated: dict[int, float] = {}  # project: time of the last activation
@@ -137,6 +139,7 @@ class Transactions:
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         self._path.chmod(0o600)
         self._start_task(self.broadcaster.run())
+        self._start_task(self._funds.run())
         self._start_task(self._poll_silent_projects())
         for row in list(self._rows.unfinished.values()):
             if row.state in FINISHED:

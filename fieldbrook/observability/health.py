@@ -29,6 +29,7 @@ NO_CHAIN = "no_chain"
 STUCK_TRANSACTIONS = "stuck_transactions"
 STUCK_LEASES = "stuck_leases"
 NONCES_DIFFER = "nonces_differ"
+LOW_FUNDS = "low_funds"
 DISK_LOW = "disk_low"
 DISK_FULL = "disk_full"
 STORE_FULL = "store_full"
@@ -52,6 +53,7 @@ MEANINGS: dict[str, str] = {
     NO_CHAIN: "no RPC endpoint of the chain is usable",
     STUCK_TRANSACTIONS: "a transaction is refused, and later ones of its account wait for it",
     STUCK_LEASES: "a project that does not answer holds nonces that others wait for",
+    LOW_FUNDS: "an account that sends transactions can pay only a few more",
     NONCES_DIFFER: "the chain has fewer transactions of an account than the node saw there",
     DISK_LOW: "the disk is nearly full",
     DISK_FULL: "the disk is full",

@@ -466,6 +466,19 @@ CHAIN_LOGS_OMITTED = _add(
     COUNTER,
     CHAIN,
 )
+CHAIN_WRONG_ANSWERS = _add(
+    "fieldbrook_chain_wrong_answers",
+    "Answers of endpoints that cannot be true: malformed, of another chain, or contradicted by "
+    "other answers.",
+    COUNTER,
+    CHAIN,
+)
+CHAIN_ACCOUNTS_LOW = _add(
+    "fieldbrook_chain_accounts_low",
+    "Accounts whose funds suffice for fewer than 10 more transactions like their last one.",
+    GAUGE,
+    CHAIN,
+)
 CHAIN_NONCES_MISSING = _add(
     "fieldbrook_chain_nonces_missing",
     "Nonces that the node's transactions have used and the chain does not count, of all accounts "

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldbrook.security.operator_keys import ECDSA, address_of
 from fieldbrook.storage.project.outbox import park, release
+from tests.chain.crashes import CHAIN, kill
 from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, is_slow, request
 from tests.support.metrics import one
@@ -70,6 +71,35 @@ def test_transactions_and_their_chain_are_in_the_metrics(sending: Sending) -> No
     # Nothing is watched: the chain is looked at now and then.
     assert 0 <= one(node, "chain_head_block", chain=chain) <= head
     assert sending.evm.url.encode() not in node.call("GET", "/metrics").body
+
+
+def test_an_account_that_can_pay_only_a_few_more_is_told_before_one_is_refused(
+    sending: Sending,
+) -> None:
+    node, chain = sending.node, str(sending.evm.chain_id)
+
+    def low() -> float:
+        return one(node, "chain_accounts_low", chain=chain)
+
+    before = sending.sent()
+    sending.sends("send", request(value=ETHER))
+    sending.settled(before + 1)
+    until(sending.at_rest, "its outcome is told")
+    sending.fund(3 * ETHER)
+    kill(sending, CHAIN)  # it looks at the funds when it starts, and then once a minute
+    until(lambda: low() == 1, "the metric")
+
+    def told_of() -> list[str]:
+        rows = node.call("GET", "/health").json["data"]
+        return [row["detail"] for row in rows if row["state"] == "low_funds"]
+
+    (told,) = until(told_of, "the condition")
+    assert f"operator default ({sending.address}) has {3 * ETHER} wei, enough for 2 more" in told
+    sending.fund(100 * ETHER)
+    sending.sends("send", request())
+    kill(sending, CHAIN)
+    until(lambda: low() == 0, "the metric")
+    sending.settled(before + 2)
 
 
 @pytest.mark.parametrize(

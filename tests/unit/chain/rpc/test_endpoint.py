@@ -7,7 +7,13 @@ import pytest
 from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError
 from fieldbrook.chain.rpc.endpoint_url import public_part
 from fieldbrook.chain.rpc.request_queue import RequestQueue
-from fieldbrook.chain.rpc.transport import TransportError, make_transport
+from fieldbrook.chain.rpc.transport import (
+    BusyError,
+    TransportError,
+    WrongAnswerError,
+    make_transport,
+)
+from fieldbrook.observability import metrics
 
 FAILED = TransportError()
 
@@ -93,3 +99,19 @@ def test_an_endpoint_lags_behind_a_recent_head_of_another_one() -> None:
     assert one.lags([one, other], 5, 1.0)
     assert not one.lags([one, other], 6, 1.0)
     assert not one.lags([one, other], 5, 61.0), "the other head is too old"
+
+
+def test_answers_that_cannot_be_true_are_counted_and_outages_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    endpoints = Endpoints([endpoint(), endpoint()], 5, 10.0, str)
+    before = metrics.here.row[metrics.CHAIN_WRONG_ANSWERS]
+    for error in (
+        WrongAnswerError("a head that nobody else has"),
+        TransportError("HTTP status 502"),
+        OtherChainError("it belongs to chain 1"),
+        BusyError("too many requests"),
+    ):
+        endpoints.record_failure(endpoints.all[0], error)
+    assert metrics.here.row[metrics.CHAIN_WRONG_ANSWERS] - before == 2
+    assert "a head that nobody else has" in caplog.text

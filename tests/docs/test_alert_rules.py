@@ -1,0 +1,127 @@
+"""Alert rules of the page on monitoring: Prometheus reads them, and they fire when they should."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.site import DOCS
+from tests.support.tools import require_tool
+
+PAGE = (DOCS / "how-to" / "monitor.md").read_text("utf-8")
+METRICS = (DOCS / "reference" / "metrics.md").read_text("utf-8")
+RULES = re.findall(r"^```yaml\n(groups:\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+ALERTS = re.findall(r"alert: (\w+)", "".join(RULES))
+
+# For each alert of chains: its series, and when it is to be there. Values are one a minute.
+CHAIN = 'chain="4690"'
+FIRING: dict[str, tuple[dict[str, str], str, str]] = {
+    # alert: (series, the time at which it fires, the labels it has)
+    "FieldbrookChainStands": ({"chain_head_age_seconds": "0+60x20"}, "12m", CHAIN),
+    "FieldbrookMonitorsLag": ({"chain_monitor_lag_blocks": "60+1x40"}, "12m", CHAIN),
+    "FieldbrookMonitorsFail": ({"chain_monitors_failing": "1x20"}, "11m", CHAIN),
+    "FieldbrookTransactionStuck": ({"transactions_oldest_seconds": "0+60x40"}, "31m", CHAIN),
+    "FieldbrookFundsLow": ({"chain_accounts_low": "0x4 1x20"}, "11m", CHAIN),
+    "FieldbrookNoncesDiffer": ({"chain_nonces_missing": "2x20"}, "11m", CHAIN),
+    "FieldbrookEndpointUnusable": (
+        {"chain_endpoint_usable@1": "0x20", "chain_endpoint_usable@0": "1x20"},
+        "16m",
+        f'{CHAIN},endpoint="1"',
+    ),
+    "FieldbrookEndpointsDisagree": ({"chain_wrong_answers_total": "0x4 1x20"}, "6m", CHAIN),
+    "FieldbrookEndpointsChange": ({"chain_failovers_total": "0+1x40"}, "20m", CHAIN),
+}
+QUIET = {
+    "chain_head_age_seconds": "0 60 120 180 240 0 60 120 180 240 0",
+    "chain_monitor_lag_blocks": "900-60x10 0x40",
+    "chain_monitors_failing": "1x5 0x40",
+    "transactions_oldest_seconds": "0+60x20 0x20",
+    "chain_accounts_low": "1x3 0x40",
+    "chain_nonces_missing": "1x5 0x40",
+    "chain_endpoint_usable@0": "1 0 0 0 1x40",
+    "chain_wrong_answers_total": "7x40",
+    "chain_logs_omitted_total": "3x40",
+    "chain_failovers_total": "0 1x40",
+}
+
+
+def series(name: str) -> str:
+    metric, _, endpoint = name.partition("@")
+    more = f',endpoint="{endpoint}"' if endpoint else ""
+    return f"fieldbrook_{metric}{{{CHAIN}{more}}}"
+
+
+def test_rules_name_only_metrics_that_there_are() -> None:
+    used = set(re.findall(r"\bfieldbrook_\w+", "".join(RULES)))
+    known = set(re.findall(r"`(fieldbrook_\w+)`", METRICS))
+    known |= {f"{name}_bucket" for name in known}
+    assert used
+    assert used - known == set()
+
+
+def test_every_alert_of_chains_is_explained() -> None:
+    assert set(re.findall(r"alert: (\w+)", RULES[1])) == set(FIRING)
+    assert [name for name in FIRING if f"`{name}`" not in PAGE] == []
+
+
+def test_no_two_alerts_have_one_name() -> None:
+    assert len(set(ALERTS)) == len(ALERTS)
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    for number, text in enumerate(RULES):
+        (tmp_path / f"{number}.yml").write_text(text)
+    return tmp_path
+
+
+def test_prometheus_accepts_the_rules(rules: Path) -> None:
+    command = [require_tool("promtool"), "check", "rules", *map(str, sorted(rules.iterdir()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def checked(rules: Path, tests: list[dict[str, Any]]) -> None:
+    """Have Prometheus test the rules."""
+    files = [str(path) for path in sorted(rules.glob("*.yml"))]
+    file = rules / "test.json"
+    file.write_text(json.dumps({"rule_files": files, "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run(
+        [require_tool("promtool"), "test", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("alert", FIRING)
+def test_an_alert_of_chains_fires_in_its_case(rules: Path, alert: str) -> None:
+    given, at, labels = FIRING[alert]
+    expected = dict(re.findall(r'(\w+)="(\w+)"', labels))
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": series(n), "values": v} for n, v in given.items()],
+        "alert_rule_test": [
+            {"eval_time": at, "alertname": alert, "exp_alerts": [{"exp_labels": expected}]}
+        ],
+    }
+    checked(rules, [test])
+
+
+def test_alerts_of_chains_are_quiet_when_nothing_lasts(rules: Path) -> None:
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": series(n), "values": v} for n, v in QUIET.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": []}
+            for alert in FIRING
+            for minute in (3, 7, 9, 20, 30)
+        ],
+    }
+    checked(rules, [test])

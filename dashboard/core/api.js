@@ -11,7 +11,7 @@ class Refused extends Error {
   /** @param {number} status @param {any} body */
   constructor(status, body) {
     const fields = (body?.fields ?? []).map((/** @type {any} */ f) => `${f.field}: ${f.msg}`);
-    super([body?.desc || body?.msg || `HTTP ${status}`, ...fields].join(' – '));
+    super([[body?.msg, body?.desc].filter(Boolean).join(': ') || `HTTP ${status}`, ...fields].join(' – '));
     this.status = status;
     this.key = body?.key ?? '';
   }

@@ -43,7 +43,7 @@ export function follow(what) {
   else connect();
   return () => {
     followings.delete(one.id);
-    if (ready) socket?.send(JSON.stringify({ drop: one.id }));
+    tell({ drop: one.id });
     if (!followings.size) close();
   };
 }
@@ -51,7 +51,12 @@ export function follow(what) {
 /** @param {Following} one */
 function begin({ id, topic, project, filter = {}, after }) {
   const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
-  socket?.send(JSON.stringify({ follow: { id, topic, project, filter: given, after } }));
+  tell({ follow: { id, topic, project, filter: given, after } });
+}
+
+/** @param {any} message */
+function tell(message) {
+  if (ready && socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message)); // it may close just now
 }
 
 function connect() {
@@ -62,8 +67,8 @@ function connect() {
   const opened = new WebSocket(url);
   socket = opened;
   opened.onopen = () => {
-    opened.send(JSON.stringify({ token: session.value?.token }));
     ready = true;
+    tell({ token: session.value?.token });
     for (const one of followings.values()) begin(one);
     heard();
   };

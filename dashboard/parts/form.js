@@ -1,16 +1,25 @@
 // @ts-check
 /** Forms in dialogs: fields, a button that says that it works, and the reason of a refusal. */
-import { html, useState } from '../vendor/preact.js';
+import { html, useEffect, useId, useRef, useState } from '../vendor/preact.js';
 import { typed } from './basics.js';
 import { Dialog } from './dialog.js';
 import * as words from '../words/en/common.js';
 
 /**
- * A label with its control and a hint. Controls are not bound to state (`defaultValue`), so a
- * redraw never empties what was typed.
+ * A label with its control, which a hint describes. Controls are not bound to state
+ * (`defaultValue`), so a redraw never empties what was typed.
  * @param {{label: string, hint?: any, children?: any}} p
  */
-export const Field = ({ label, hint, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small>${hint}</small>`}</label>`;
+export function Field({ label, hint, children }) {
+  const id = useId();
+  const box = useRef(/** @type {any} */ (null));
+  useEffect(() => {
+    const control = box.current.querySelector('input, select, textarea');
+    if (hint) control?.setAttribute('aria-describedby', id);
+    else control?.removeAttribute('aria-describedby');
+  });
+  return html`<div class="field" ref=${box}><label><span>${label}</span>${children}</label>${hint && html`<small id=${id}>${hint}</small>`}</div>`;
+}
 
 /** A field for names and keys, which no browser completes or corrects. @param {Record<string, any>} p */
 export const Text = (p) => html`<input autocomplete="off" spellcheck=${false} ...${p} />`;

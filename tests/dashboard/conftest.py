@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.browser import Visit, chromium
 from tests.support.nodes import RunningNode
+from tests.support.tools import npm_installed
 
 Open = Callable[..., Visit]
+JS = Path(__file__).parent / "js"
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +48,12 @@ def visit(browser: Any) -> Iterator[Open]:
     yield start
     for each in opened:
         each.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, for `js/findings.js`."""
+    return (npm_installed(JS) / "axe-core" / "axe.min.js").read_text()
 
 
 def session_of(node: RunningNode, username: str = "admin", role: str = "ADMIN") -> str:

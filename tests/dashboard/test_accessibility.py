@@ -9,7 +9,6 @@ import pytest
 from tests.dashboard.conftest import Open
 from tests.dashboard.project import Project
 from tests.support.nodes import RunningNode
-from tests.support.tools import npm_installed
 
 pytestmark = pytest.mark.timeout(600)
 JS = Path(__file__).parent / "js"
@@ -23,11 +22,6 @@ GO = f"""(path) => {{
 }}"""
 _BACKGROUND = "(one) => getComputedStyle(one).backgroundColor"
 LOADED = "() => document.querySelector('#main h1') && !document.querySelector('.waiting')"
-
-
-@pytest.fixture(scope="module")
-def axe() -> str:
-    return (npm_installed(JS) / "axe-core" / "axe.min.js").read_text()
 
 
 @pytest.fixture(scope="module")

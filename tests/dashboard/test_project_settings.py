@@ -80,11 +80,12 @@ def test_another_operator_signs_and_may_spend_so_much(node: RunningNode, signed_
     default = choice.locator("option").filter(has_text="default").get_attribute("value")
     choice.select_option(default)
     page.get_by_text(other["address"]).wait_for(state="detached")
-    page.locator("[name=wei]").fill("2500000000000000000")
-    page.get_by_text("2.5 coins").wait_for()
-    card = page.locator("section.card").filter(has=page.get_by_role("heading", name="Operator"))
-    card.get_by_role("button", name="Save").click()
-    page.get_by_text("Spending limit saved").wait_for()
+    page.get_by_role("button", name="Set a limit").click()
+    dialog = page.get_by_role("dialog", name="Set a limit")
+    dialog.locator("[name=wei]").fill("2500000000000000000")
+    dialog.get_by_text("2.5 ether").wait_for()
+    dialog.get_by_role("button", name="Set a limit").click()
+    page.get_by_text("2.5 ether per day").wait_for()
     assert node.call("GET", "/tx/payer/state").json["weiPerDay"] == "2500000000000000000"
 
 

@@ -1,12 +1,12 @@
 // @ts-check
 /** The dashboard: who is signed in, which page the address names, and the frame around it. */
-import { html, render, useEffect, useErrorBoundary, useState } from './vendor/preact.js';
+import { html, render, useEffect, useErrorBoundary } from './vendor/preact.js';
 import { get } from './core/api.js';
 import { go, path } from './core/route.js';
 import { followSeries } from './core/series.js';
 import { expired, isAdmin, session } from './core/session.js';
 import { useLoad } from './core/load.js';
-import { Empty, Lazily, Problem, Toasts, Waiting, style } from './parts/basics.js';
+import { Empty, Lazily, Problem, Toasts, Waiting, style, useModule } from './parts/basics.js';
 import { Shell } from './shell.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
@@ -39,24 +39,14 @@ function Page({ projects }) {
   const parts = path.value.split('/').slice(1).map(decodeURIComponent);
   const found = pageAt(parts);
   const place = parts.slice(0, parts[0] === 'projects' ? 2 : 3).join('/');
-  const [loaded, set] = useState(/** @type {{place?: string, Part?: any, error?: Error}} */ ({}));
+  const { module, error } = useModule(found?.load, place);
   useEffect(() => {
     document.title = `${found?.title ?? words.noPage} – ${product}`;
   }, [path.value]);
-  useEffect(() => {
-    let here = true;
-    found?.load().then(
-      ({ Page: Part }) => here && set({ place, Part }),
-      (error) => here && set({ place, error }),
-    );
-    return () => {
-      here = false;
-    };
-  }, [place]);
   if (!found) return html`<div class="page"><${Empty} title=${words.noPage}><a href="/">${words.toOverview}</a></${Empty}></div>`;
-  if (loaded.error) return html`<div class="page"><${Problem} error=${loaded.error} again=${() => location.reload()} /></div>`;
-  if (!loaded.Part || loaded.place !== place) return html`<div class="page"><${Waiting} rows=${6} /></div>`;
-  return html`<${Guarded} key=${place}><${loaded.Part} ...${found.props} projects=${projects} changed=${projects.again} /></${Guarded}>`;
+  if (error) return html`<div class="page"><${Problem} error=${error} again=${() => location.reload()} /></div>`;
+  if (!module) return html`<div class="page"><${Waiting} rows=${6} /></div>`;
+  return html`<${Guarded} key=${place}><${module.Page} ...${found.props} projects=${projects} changed=${projects.again} /></${Guarded}>`;
 }
 
 /** A page that fails shows its error and leaves the frame usable. @param {{children?: any}} p */

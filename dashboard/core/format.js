@@ -38,6 +38,9 @@ export function size(value) {
   return value >= 1024 ? `${(value / 1024).toFixed(1)} KiB` : `${value} B`;
 }
 
+/** How bad a level of a log is. @param {string} level @returns {'' | 'bad' | 'warn'} */
+export const levelKind = (level) => (/err|fatal|panic|critical/i.test(level) ? 'bad' : /warn/i.test(level) ? 'warn' : '');
+
 /** @typedef {string | number | null | undefined} Moment RFC 3339, or Unix milliseconds */
 
 /** Time of day, local, with milliseconds. @param {Moment} time */

@@ -7,7 +7,7 @@ import { filter, query, to } from '../core/route.js';
 import { RANGES, columns, rates, recent, show } from '../core/series.js';
 import { isAdmin } from '../core/session.js';
 import { follow } from '../core/stream.js';
-import { Badge, Card, Empty, Failed, Heading, Lazily, Show, Table } from '../parts/basics.js';
+import { AppletNames, Badge, Card, Empty, Failed, Heading, Lazily, Show, Table } from '../parts/basics.js';
 import { Chart, Sparkline } from '../parts/chart.js';
 import * as words from '../words/en/overview.js';
 
@@ -39,9 +39,9 @@ const Charts = () => html`<section class="charts">
 const Ranges = ({ range }) => html`<div class="segments" role="group" aria-label=${words.range}>${Object.entries(words.ranges).map(([name, text]) => html`<button type="button" aria-pressed=${name === range} onClick=${() => filter({ range: name === '5m' ? '' : name })}>${text}</button>`)}</div>`;
 
 /** @param {{list: Api.ProjectRow[]}} p */
-const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.applets]]}>
+const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${[words.columns.name, [words.columns.events, 'num'], words.columns.applets]}>
   ${list.map((project) => html`<tr key=${project.projectID}><td><a href=${to('projects', project.projectName)}>${project.projectName}</a></td><td class="num">${rate(rates.value[project.projectName]?.events ?? 0)}</td>
-    <td><span class="line">${(project.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td></tr>`)}</${Table}>`;
+    <td><${AppletNames} of=${project} /></td></tr>`)}</${Table}>`;
 
 /** @param {{projects: import('../core/load.js').Loaded<Api.ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {

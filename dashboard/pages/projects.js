@@ -7,7 +7,7 @@ import { useLoad } from '../core/load.js';
 import { filter, go, query, to } from '../core/route.js';
 import { rates } from '../core/series.js';
 import { isAdmin, session } from '../core/session.js';
-import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table, say, typed } from '../parts/basics.js';
+import { Ago, AppletNames, Card, Empty, Heading, Icon, Show, Table, say, typed } from '../parts/basics.js';
 import { AsCommand } from '../parts/code.js';
 import { Dialog } from '../parts/dialog.js';
 import { Field, Form, Text } from '../parts/form.js';
@@ -55,10 +55,10 @@ const Bad = ({ value = 0, text, href }) => html`<td class="num">${value > 0 ? (h
 function List({ list }) {
   const { columns } = words;
   const several = list.some((one) => one.accountID !== session.value?.accountID);
-  const headings = /** @type {[string, string?][]} */ ([[columns.name], ...(several ? [[columns.owner]] : []), [columns.events, 'num'], [columns.failed, 'num'], [columns.letters, 'num'], [columns.applets], [columns.created], [columns.id], [actions, 'hidden']]);
+  const headings = [columns.name, ...(several ? [[columns.owner]] : []), [columns.events, 'num'], [columns.failed, 'num'], [columns.letters, 'num'], columns.applets, columns.created, columns.id, [actions, 'hidden']];
   const row = (/** @type {Api.ProjectRow} */ one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td>${several && html`<td class="cut" title=${one.owner}>${one.owner}</td>`}
     <td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Bad} value=${rates.value[one.projectName]?.failed} text=${rate} /><${Bad} value=${one.deadLetters} text=${count} href=${to('projects', one.projectName, 'letters')} />
-    <td><span class="line">${(one.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
+    <td><${AppletNames} of=${one} /></td>
     <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`;
   return html`<${Table} label=${words.title} columns=${headings}>${list.map(row)}</${Table}>`;
 }

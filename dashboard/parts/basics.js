@@ -54,11 +54,21 @@ export const Mark = ({ icon, label, kind = 'small', ...more }) => html`<button t
 /** A listener for what is typed or chosen. @param {(value: any) => unknown} set */
 export const typed = (set) => (/** @type {any} */ event) => set(event.target.value);
 
+/** The same, when the typing has rested. @param {(value: any) => unknown} set @param {number} [rest] milliseconds */
+export const typedSlowly = (set, rest = 250) => typed((/** @type {any} */ value) => {
+  clearTimeout(resting);
+  resting = window.setTimeout(set, rest, value);
+});
+let resting = 0;
+
 /** The sign of fieldbrook, as in the icon of index.html. @param {{size: number}} p */
 export const Logo = ({ size }) => html`<svg class="sign" width=${size} height=${size} viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" /><path d="M7 11c4-4 7 4 11 0s5-2 7 0M7 17c4-4 7 4 11 0s5-2 7 0M7 23c4-4 7 4 11 0s5-2 7 0" /></svg>`;
 
 /** @param {{kind?: '' | 'good' | 'bad' | 'warn' | 'info', children?: any, title?: string}} p */
 export const Badge = ({ kind = '', children, title }) => html`<span class=${`badge ${kind}`} title=${title}>${children}</span>`;
+
+/** The first applets of a project, and which of them run. @param {{of: Api.ProjectRow}} p */
+export const AppletNames = ({ of: project }) => html`<span class="line">${(project.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span>`;
 
 /** A time as how long ago it was, with local time and UTC on hover. @param {{at: string | number | null | undefined}} p */
 export const Ago = ({ at }) => html`<time dateTime=${utc(at)} title=${at == null ? '' : `${moment(at)} · ${utc(at)}`}>${ago(at)}</time>`;
@@ -119,10 +129,10 @@ export const Heading = ({ title, text, children }) => html`<header class="title"
 export const Card = ({ title, controls, children, kind = '', label }) => html`<section class=${`card ${kind}`} aria-label=${label}>${(title || controls) && html`<header class="bar">${title && html`<h2>${title}</h2><span class="grow"></span>`}${controls}</header>`}${children}</section>`;
 
 /**
- * A table whose columns are `[heading, kind]`; kind `num` aligns to the end.
- * @param {{columns: [string, string?][], children?: any, label: string}} p
+ * A table whose columns are headings, or `[heading, kind]`; kind `num` aligns to the end.
+ * @param {{columns: (string | string[])[], children?: any, label: string}} p
  */
-export const Table = ({ columns, children, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list"><thead><tr>${columns.map(([name, kind = '']) => html`<th scope="col" class=${kind}>${kind === 'hidden' ? html`<span class="hidden">${name}</span>` : name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
+export const Table = ({ columns, children, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list" aria-label=${label}><thead><tr>${columns.map((one) => [one].flat()).map(([name, kind = '']) => html`<th scope="col" class=${kind}>${kind === 'hidden' ? html`<span class="hidden">${name}</span>` : name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
 
 /** @type {Map<string, Promise<unknown>>} */
 const sheets = new Map();
@@ -159,14 +169,23 @@ export const Toasts = () => html`<div class="toasts" role="status" aria-live="po
  *   load: imports the module; part: the export that gets the other properties
  */
 export function Lazily({ load, part, ...properties }) {
-  const [loaded, set] = useState(/** @type {{Part?: any, error?: Error}} */ ({}));
+  const { module, error } = useModule(load, part);
+  if (error) return html`<${Problem} error=${error} again=${() => location.reload()} />`;
+  return module ? html`<${module[part]} ...${properties} />` : null;
+}
+
+/**
+ * A module that is loaded when it is needed first; none while the one of another name is there.
+ * @param {(() => Promise<any>) | undefined} load @param {string} name @returns {{module?: any, error?: Error}}
+ */
+export function useModule(load, name) {
+  const [loaded, set] = useState(/** @type {{name?: string, module?: any, error?: Error}} */ ({}));
   useEffect(() => {
     let here = true;
-    load().then((module) => here && set({ Part: module[part] }), (error) => here && set({ error }));
+    load?.().then((module) => here && set({ name, module }), (error) => here && set({ name, error }));
     return () => {
       here = false;
     };
-  }, [part]);
-  if (loaded.error) return html`<${Problem} error=${loaded.error} again=${() => location.reload()} />`;
-  return loaded.Part ? html`<${loaded.Part} ...${properties} />` : null;
+  }, [name]);
+  return loaded.name === name ? loaded : {};
 }

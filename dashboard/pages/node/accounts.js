@@ -13,7 +13,7 @@ import { Field, Form, Text } from '../../parts/form.js';
 import * as words from '../../words/en/accounts.js';
 import { Account } from './accounts/one.js';
 
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.name], [words.columns.role], [words.columns.state], [words.columns.projects, 'num'], [words.columns.created]]);
+const COLUMNS = [words.columns.name, words.columns.role, words.columns.state, [words.columns.projects, 'num'], words.columns.created];
 const isWallet = (/** @type {string} */ name) => /^0x[0-9a-fA-F]{40}$/.test(name);
 
 /** @param {{onClose: () => void, again: () => void}} p */

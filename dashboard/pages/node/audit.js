@@ -12,7 +12,7 @@ import { more } from '../../words/en/common.js';
 
 const PAGE = 100;
 const NAMES = ['account', 'operation', 'path', 'outcome', 'begin', 'end'];
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.time], [words.columns.account], [words.columns.operation], [words.columns.path], [words.columns.status], [words.columns.from]]);
+const COLUMNS = [words.columns.time, words.columns.account, words.columns.operation, words.columns.path, words.columns.status, words.columns.from];
 
 /** The filters of the address as the route takes them. @param {Record<string, string>} given */
 function wanted(given) {

@@ -13,7 +13,7 @@ import * as words from '../../words/en/chains.js';
 import { Operators } from './chains/operators.js';
 
 const EVERY_MS = 5000;
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.endpointColumns.endpoint], [words.endpointColumns.state], [words.endpointColumns.head, 'num'], [words.endpointColumns.failures, 'num']]);
+const COLUMNS = [words.endpointColumns.endpoint, words.endpointColumns.state, [words.endpointColumns.head, 'num'], [words.endpointColumns.failures, 'num']];
 
 /** @param {{list: Api.EndpointReply[], newest: number}} p */
 const Endpoints = ({ list, newest }) => html`<${Table} label=${words.endpoints} columns=${COLUMNS}>${list.map((one) => html`<tr key=${one.endpoint}><td class="mono">${one.endpoint}</td><td><${Badge} kind=${one.state === 'OK' ? 'good' : 'bad'}>${one.state === 'OK' ? words.states.OK : one.state}</${Badge}></td>

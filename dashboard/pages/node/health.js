@@ -10,9 +10,9 @@ import { AsCommand } from '../../parts/code.js';
 import { Troubles } from '../../parts/troubles.js';
 import * as words from '../../words/en/health.js';
 
-const RUNNING = /** @type {[string, string?][]} */ ([[words.columns.project], [words.columns.worker], [words.columns.memory, 'num'], [words.columns.busy, 'num'], [words.columns.restarts, 'num']]);
+const RUNNING = [words.columns.project, words.columns.worker, [words.columns.memory, 'num'], [words.columns.busy, 'num'], [words.columns.restarts, 'num']];
 const EVERY_MS = 4000;
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.part], [words.columns.state], [words.columns.memory, 'num'], [words.columns.cpu, 'num'], [words.columns.restarts, 'num'], [words.columns.started], [words.columns.pid, 'num']]);
+const COLUMNS = [words.columns.part, words.columns.state, [words.columns.memory, 'num'], [words.columns.cpu, 'num'], [words.columns.restarts, 'num'], words.columns.started, [words.columns.pid, 'num']];
 
 /** Shares of a core by key between the last two answers. @template T @param {T[]} list @param {(one: T) => [string | number, number]} pair @returns {Map<string | number, number>} */
 function useShares(list, pair) {

@@ -14,7 +14,7 @@ import { NewKey } from './keys/create.js';
 import { OwnAccount } from './keys/own.js';
 
 const NAMED = 3; // permissions named in a row
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.name], [words.columns.grants], [words.columns.used], [words.columns.expires], [words.columns.created], [common.actions, 'hidden']]);
+const COLUMNS = [words.columns.name, words.columns.grants, words.columns.used, words.columns.expires, words.columns.created, [common.actions, 'hidden']];
 
 /** @param {{list: Api.PrivilegeReply[]}} p */
 function Grants({ list }) {

@@ -2,7 +2,7 @@
 /** The node's own log: the last lines of all processes, followed. */
 import { html, useEffect, useState } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
-import { moment, quoted, utc } from '../../core/format.js';
+import { levelKind, moment, quoted, utc } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
 import { Badge, Card, Empty, Failed, Heading, Icon, Problem, Table, typed, Waiting } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
@@ -12,7 +12,7 @@ const KEPT = 5000;
 const SHOWN = 500;
 const PAGE = 1000;
 const EVERY_MS = 1500;
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.time], [words.columns.level], [words.columns.process], [words.columns.text]]);
+const COLUMNS = [words.columns.time, words.columns.level, words.columns.process, words.columns.text];
 
 /** @typedef {{level: string, contains: string, process: string}} Filters as the route takes them */
 
@@ -47,7 +47,7 @@ function useLines(wanted, following) {
 }
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr class="log-line"><td class="mono dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td><td><${Badge} kind=${words.kinds[row.level] ?? ''}>${row.level.toLowerCase()}</${Badge}></td>
+const Row = ({ row }) => html`<tr class="log-line"><td class="mono dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td><td><${Badge} kind=${levelKind(row.level)}>${row.level.toLowerCase()}</${Badge}></td>
   <td class="nowrap"><button type="button" class="link" onClick=${() => filter({ process: row.process })}>${row.process}</button></td><td class="wrap"><pre class="log-text" title=${row.logger}>${row.text}</pre></td></tr>`;
 
 /** What the page shows, as a command. @param {Filters} wanted @param {boolean} following */

@@ -10,7 +10,7 @@ import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/refused.js';
 
 const LIMIT = 500;
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.time], [words.columns.project], [words.columns.publisher], [words.columns.type], [words.columns.error], [words.columns.source], [words.columns.id], [words.columns.size, 'num']]);
+const COLUMNS = [words.columns.time, words.columns.project, words.columns.publisher, words.columns.type, words.columns.error, words.columns.source, words.columns.id, [words.columns.size, 'num']];
 
 /** @param {{row: Api.RefusedEvent}} p */
 const Row = ({ row }) => html`<tr><td class="dim nowrap"><${Ago} at=${row.refusedAt} /></td><td>${row.project || '–'}</td><td class="nowrap">${row.publisher || '–'}</td><td>${row.eventType || '–'}</td>

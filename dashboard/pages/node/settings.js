@@ -9,7 +9,7 @@ import { Badge, Card, Empty, Heading, Icon, Show, Table, typed } from '../../par
 import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_settings.js';
 
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.name], [words.columns.value], [words.columns.standard], [words.columns.from]]);
+const COLUMNS = [words.columns.name, words.columns.value, words.columns.standard, words.columns.from];
 
 /** A value as text; secrets are told as `set`. @param {any} value */
 const shown = (value) => (value == null || value === '' ? html`<span class="dim">${words.empty}</span>` : html`<span class="mono">${String(value)}</span>`);

@@ -1,12 +1,12 @@
 // @ts-check
 /** The frame of a project's pages: its name, its rate, its tabs. */
-import { html, useEffect, useState } from '../../vendor/preact.js';
+import { html } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { count, rate } from '../../core/format.js';
 import { to } from '../../core/route.js';
 import { rates } from '../../core/series.js';
-import { Badge, Heading, Icon, Problem, Show, Waiting } from '../../parts/basics.js';
+import { Badge, Heading, Icon, Problem, Show, Waiting, useModule } from '../../parts/basics.js';
 import * as words from '../../words/en/projects.js';
 import { projectPages } from '../../words/en/shell.js';
 
@@ -42,26 +42,16 @@ const Tabs = ({ name, tab, letters }) => html`<nav class="tabs" aria-label=${wor
 /** @param {{name: string, tab: string, more: string[], changed: () => void}} p */
 export function Page({ name, tab, more, changed }) {
   const loaded = useLoad((signal) => load(name, signal), [name], 15_000);
-  const [part, set] = useState(/** @type {{tab?: string, Part?: any, error?: Error}} */ ({}));
-  useEffect(() => {
-    let here = true;
-    import(`./${tab}.js`).then(
-      ({ Page: Part }) => here && set({ tab, Part }),
-      (error) => here && set({ tab, error }),
-    );
-    return () => {
-      here = false;
-    };
-  }, [tab]);
+  const { module, error } = useModule(() => import(`./${tab}.js`), tab);
   const events = rates.value[name]?.events ?? 0;
   const again = () => {
     loaded.again();
     changed(); // the list of projects names applets, too
   };
   const content = (/** @type {Awaited<ReturnType<typeof load>>} */ data) => {
-    if (part.error) return html`<${Problem} error=${part.error} again=${() => location.reload()} />`;
-    if (part.tab !== tab || !part.Part) return html`<${Waiting} />`;
-    return html`<${part.Part} key=${tab} ...${data} name=${name} more=${more} again=${again} changed=${changed} />`;
+    if (error) return html`<${Problem} error=${error} again=${() => location.reload()} />`;
+    if (!module) return html`<${Waiting} />`;
+    return html`<${module.Page} key=${tab} ...${data} name=${name} more=${more} again=${again} changed=${changed} />`;
   };
   return html`<div class="page"><${Heading} title=${name} text=${events ? words.eventsPerSecond(rate(events)) : words.noEvents}>
       ${tab !== 'console' && html`<a class="button" href=${to('projects', name, 'console')}><${Icon} name="send" />${words.send}</a>`}</${Heading}>

@@ -5,14 +5,13 @@ import { get, put, remove } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { quoted, readable, size, base64 } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Copy, Empty, Icon, Show, Table, say, typed } from '../../parts/basics.js';
+import { Badge, Card, Copy, Empty, Icon, Show, Table, say, typed, typedSlowly } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Confirm, Field, Form, Text } from '../../parts/form.js';
 import * as words from '../../words/en/data.js';
 
 const PAGE = 100;
-const TYPING_MS = 250;
 const SHOWN = 96; // characters of a value in the list
 
 /** @typedef {Api.StoredPair} StoredPair */
@@ -77,15 +76,9 @@ export function KeyValues({ project, applets }) {
     }
     return { rows, next };
   }, [project, name, cursors.length]);
-  let timer = 0;
-  const type = (/** @type {any} */ event) => {
-    clearTimeout(timer);
-    const text = event.target.value;
-    timer = window.setTimeout(() => filter({ prefix: text }), TYPING_MS);
-  };
   return html`<${Card} title=${words.pairs} controls=${html`<select aria-label=${words.applet} value=${appletID} onChange=${typed((v) => filter({ applet: v }))}>${applets.map((one) => html`<option value=${one.appletID}>${one.name}</option>`)}</select>
-      <input type="search" placeholder=${words.prefix} aria-label=${words.prefix} defaultValue=${prefix} onInput=${type} />${appletID && html`<button type="button" onClick=${() => add(true)}><${Icon} name="plus" />${words.add}</button>`}`}>
-    <${Show} of=${loaded}>${(/** @type {{rows: StoredPair[], next: string}} */ { rows, next }) => (rows.length ? html`<${Table} label=${words.pairs} columns=${[[words.key], [words.value], [words.kind], [words.size, 'num']]}>
+      <input type="search" placeholder=${words.prefix} aria-label=${words.prefix} defaultValue=${prefix} onInput=${typedSlowly((text) => filter({ prefix: text }))} />${appletID && html`<button type="button" onClick=${() => add(true)}><${Icon} name="plus" />${words.add}</button>`}`}>
+    <${Show} of=${loaded}>${(/** @type {{rows: StoredPair[], next: string}} */ { rows, next }) => (rows.length ? html`<${Table} label=${words.pairs} columns=${[words.key, words.value, words.kind, [words.size, 'num']]}>
         ${rows.map((pair) => {
           const { kind, text } = shown(pair);
           return html`<tr key=${pair.key}><td><button type="button" class="link mono" onClick=${() => show(pair)}>${pair.key}</button></td><td class="mono cut">${text.slice(0, SHOWN)}</td><td class="dim">${words.kinds[/** @type {keyof typeof words.kinds} */ (kind)]}</td><td class="num dim">${size(pair.size)}</td></tr>`;

@@ -74,7 +74,7 @@ function Letters({ project, group, picked, pick, show, round }) {
     }
     return lists;
   }, [nameOf(group), pages, round]);
-  return html`<${Show} of=${loaded}>${(/** @type {LetterRow[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], [words.columns.failed], [words.columns.event], [words.columns.type], [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
+  return html`<${Show} of=${loaded}>${(/** @type {LetterRow[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], words.columns.failed, words.columns.event, words.columns.type, [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
     ${list.map((one) => html`<tr key=${one.letterID}><td><label class="check"><input type="checkbox" aria-label=${words.selectOne(one.eventID)} checked=${picked.has(one.letterID)} onChange=${(/** @type {any} */ e) => pick([one.letterID], e.target.checked)} /></label></td>
       <td class="dim"><${Ago} at=${one.failedAt} /></td><td><button type="button" class="link mono" onClick=${() => show(one)}>${one.eventID}</button></td><td>${one.eventType}</td><td class="num">${one.attempts}</td><td class="num dim">${size(one.size)}</td></tr>`)}</${Table}>
     ${list.length === pages.length * PAGE && html`<div class="pad"><button type="button" onClick=${() => more([...pages, list[list.length - 1].letterID])}>${words.more}</button></div>`}`}</${Show}>`;

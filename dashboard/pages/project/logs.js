@@ -3,39 +3,26 @@
 import { html, useMemo } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { attempt } from '../../core/load.js';
-import { clock, moment } from '../../core/format.js';
+import { clock, levelKind, moment, quoted } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Badge, Card, Empty, Problem, typed, Waiting } from '../../parts/basics.js';
+import { Badge, Card, Empty, Problem, Waiting, typed, typedSlowly } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import { Counts, Newer, PauseButton, useTail } from '../../parts/live.js';
 import { Rows } from '../../parts/rows.js';
 import * as words from '../../words/en/logs.js';
 import { older as loadOlder } from '../../words/en/live.js';
-import { quoted } from '../../core/format.js';
 
 const OPENED_WITH = 200;
-const TYPING_MS = 300;
 const LEVELS = ['debug', 'info', 'warn', 'error'];
-
-/** @param {string} level @returns {'' | 'bad' | 'warn'} */
-const kindOf = (level) => (/err|fatal/i.test(level) ? 'bad' : /warn/i.test(level) ? 'warn' : '');
 
 /** @param {{row: any, index: number, project: string}} p */
 const Row = ({ row, index, project }) => html`<div role="row" aria-rowindex=${index + 2} class="row"><span role="cell" class="mono dim" title=${moment(row.logTime)}>${row.eventID ? html`<a href=${to('projects', project, 'events', row.eventID)} aria-label=${words.toEvent(clock(row.logTime))}>${clock(row.logTime)}</a>` : clock(row.logTime)}</span>
-  <span role="cell"><${Badge} kind=${kindOf(row.level)}>${row.level}</${Badge}></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
+  <span role="cell"><${Badge} kind=${levelKind(row.level)}>${row.level}</${Badge}></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
 
 /** @param {{applets: Api.AppletReply[]}} p */
-function Filters({ applets }) {
-  let timer = 0;
-  const type = (/** @type {any} */ event) => {
-    clearTimeout(timer);
-    const text = event.target.value;
-    timer = window.setTimeout(() => filter({ contains: text }), TYPING_MS);
-  };
-  return html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${typed((v) => filter({ level: v }))}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
+const Filters = ({ applets }) => html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${typed((v) => filter({ level: v }))}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
     <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${typed((v) => filter({ instance: v }))}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance?.instanceID}>${one.name}</option>`)}</select>
-    <input type="search" placeholder=${words.contains} aria-label=${words.contains} defaultValue=${query.value.contains ?? ''} onInput=${type} />`;
-}
+    <input type="search" placeholder=${words.contains} aria-label=${words.contains} defaultValue=${query.value.contains ?? ''} onInput=${typedSlowly((text) => filter({ contains: text }))} />`;
 
 /** @param {import('./frame.js').Project} p */
 export function Page({ name, applets }) {

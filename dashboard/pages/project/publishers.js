@@ -38,7 +38,7 @@ const Row = ({ project, one, open }) => html`<tr>
 /** @param {{project: string, list: any[], open: (what: string, which: any) => void}} p */
 const List = ({ project, list, open }) => {
   const { key, name, types, seen, events, expires } = words.columns;
-  return html`<${Table} label=${words.title} columns=${[[key], [name], [types], [seen], [events, 'num'], [expires], [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.publisherID} project=${project} one=${one} open=${open} />`)}</${Table}>`;
+  return html`<${Table} label=${words.title} columns=${[key, name, types, seen, [events, 'num'], expires, [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.publisherID} project=${project} one=${one} open=${open} />`)}</${Table}>`;
 };
 
 /** @param {import('./frame.js').Project} p */

@@ -3,7 +3,7 @@
 import { html } from '../../vendor/preact.js';
 import { get, post } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
-import { clock, duration, moment, quoted, readable, size } from '../../core/format.js';
+import { clock, duration, levelKind, moment, quoted, readable, size } from '../../core/format.js';
 import { to } from '../../core/route.js';
 import { Ago, Badge, Card, Copy, Empty, Failed, Icon, Show, Waiting, say } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
@@ -34,7 +34,7 @@ const Run = ({ result, traced }) => html`<${Step} kind=${result.errMsg ? 'bad' :
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
 
 /** @param {{rows: Api.LogLine[]}} p */
-const Logged = ({ rows }) => html`<${Step} title=${html`<strong>${words.logged}</strong>`}>${rows.map((row) => html`<p class="log-line mono"><${Badge} kind=${/err/i.test(row.level) ? 'bad' : /warn/i.test(row.level) ? 'warn' : ''}>${row.level}</${Badge}> ${row.msg}</p>`)}</${Step}>`;
+const Logged = ({ rows }) => html`<${Step} title=${html`<strong>${words.logged}</strong>`}>${rows.map((row) => html`<p class="log-line mono"><${Badge} kind=${levelKind(row.level)}>${row.level}</${Badge}> ${row.msg}</p>`)}</${Step}>`;
 
 /** @param {{effect: Api.Effect}} p */
 const Sent = ({ effect }) => html`<${Step} at=${effect.at} kind=${effect.state === 'refused' ? 'bad' : ''} title=${html`<strong>${words.sent}</strong> ${effect.kind} ${words.to} <b>${effect.target}</b>, ${size(effect.size)} <${Badge} kind=${effect.state === 'delivered' ? 'good' : effect.state === 'refused' ? 'bad' : ''}>${/** @type {any} */ (words.states)[effect.state] ?? effect.state}</${Badge}>`}>${effect.reason && html`<p class="error">${effect.reason}</p>`}</${Step}>`;

@@ -19,7 +19,7 @@ const segment = encodeURIComponent;
 const Cell = ({ value }) => html`<td class=${`mono cut ${typeof value === 'number' ? 'num' : ''}`} title=${value == null ? '' : String(value)}>${value == null ? html`<span class="dim">${words.nothing}</span>` : String(value)}</td>`;
 
 /** @param {{columns: string[], rows: any[][], heading?: (name: string) => any, label: string}} p */
-const Grid = ({ columns, rows, heading, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list"><thead><tr>${columns.map((name) => html`<th scope="col" aria-sort=${heading ? sortOf(name) : undefined}>${heading ? heading(name) : name}</th>`)}</tr></thead>
+const Grid = ({ columns, rows, heading, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list" aria-label=${label}><thead><tr>${columns.map((name) => html`<th scope="col" aria-sort=${heading ? sortOf(name) : undefined}>${heading ? heading(name) : name}</th>`)}</tr></thead>
   <tbody>${rows.map((row) => html`<tr>${row.map((value) => html`<${Cell} value=${value} />`)}</tr>`)}</tbody></table></div>`;
 
 /** @param {string} name */

@@ -15,7 +15,7 @@ import { Spending } from './transactions/spending.js';
 
 const PAGE = 100;
 const EVERY_MS = 4000;
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.state], [words.columns.hash], [words.chain], [words.columns.to], [words.columns.value, 'num'], [words.columns.nonce, 'num'], [words.columns.fees, 'num'], [words.columns.confirmations, 'num'], [words.columns.event], [words.columns.created]]);
+const COLUMNS = [words.columns.state, words.columns.hash, words.chain, words.columns.to, [words.columns.value, 'num'], [words.columns.nonce, 'num'], [words.columns.fees, 'num'], [words.columns.confirmations, 'num'], words.columns.event, words.columns.created];
 
 /** What `find` names: a hash, a sender, a transaction, or else an event. @param {string} text @returns {Record<string, string>} */
 function wanted(text) {

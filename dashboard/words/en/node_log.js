@@ -16,5 +16,3 @@ export const none = 'No lines';
 export const noneHint = 'The node keeps its last lines in memory; none of them matches.';
 /** @param {number} n @param {number} shown */
 export const lines = (n, shown) => (n > shown ? `the newest ${count(shown)} of ${count(n)} lines` : `${count(n)} lines`);
-/** @type {Record<string, '' | 'bad' | 'warn' | 'info'>} */
-export const kinds = { ERROR: 'bad', CRITICAL: 'bad', WARNING: 'warn', INFO: '', DEBUG: '' };

@@ -46,13 +46,9 @@ export const useOperator = 'Sign with';
 export const operatorChanged = 'Operator changed';
 export const operatorOption = (/** @type {string} */ name, /** @type {string} */ address) => `${name} – ${address.slice(0, 8)}…${address.slice(-4)}`;
 export const spending = 'Spending limit';
-export const spendingText = 'What transactions may cost per day (UTC), fees included.';
-export const wei = 'Wei per day';
-export const coins = (/** @type {string} */ n) => `${n} coins of 10¹⁸ wei`;
-export const noLimit = 'No limit is set.';
+export const noLimit = 'none';
+export const perDay = (/** @type {string} */ amount) => `${amount} per day`;
 export const noChains = 'This node has no chain, so the project sends no transactions.';
-export const spendingSaved = 'Spending limit saved';
-export const notWhole = 'Whole wei, in digits.';
 
 export const exportTitle = 'Export';
 export const exportText = 'A file with applets, strategies, publishers, triggers and settings. “Import” on the page of all projects makes a project of it, on this node or on another.';

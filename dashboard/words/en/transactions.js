@@ -30,7 +30,8 @@ export const noLimit = 'no limit per day';
 export const ofLimit = (limit) => `of ${limit} per day`;
 export const setLimit = 'Set a limit';
 export const limitPerDay = 'Limit per day (UTC), in wei, fees included';
-export const limitHint = 'A transaction that would exceed it is refused to the handler.';
+/** @param {string} amount */
+export const limitHint = (amount) => `${amount}. A transaction that would exceed it is refused to the handler.`;
 export const limitSet = 'Limit set';
 /** @param {any} counts */
 export const counted = (counts) => ['init', 'pending', 'in_block', 'confirmed', 'failed'].filter((name) => counts[name]).map((name) => `${count(counts[name])} ${states[name.toUpperCase()]}`).join(', ') || 'none yet';

@@ -18,4 +18,4 @@ function Quota({ row, edit }) {
 }
 
 /** @param {{list: any[], edit?: (row: any) => void}} p edit: for administrators */
-export const Quotas = ({ list, edit }) => html`<${Table} label=${words.quotas} columns=${/** @type {[string, string?][]} */ ([[words.quotaColumns.name], [words.quotaColumns.used, 'num'], [words.quotaColumns.limit, 'num'], [words.quotaColumns.share, 'hidden'], ...(edit ? [[words.change, 'hidden']] : [])])}>${list.map((row) => html`<${Quota} key=${row.name} row=${row} edit=${edit} />`)}</${Table}>`;
+export const Quotas = ({ list, edit }) => html`<${Table} label=${words.quotas} columns=${[words.quotaColumns.name, [words.quotaColumns.used, 'num'], [words.quotaColumns.limit, 'num'], [words.quotaColumns.share, 'hidden'], ...(edit ? [[words.change, 'hidden']] : [])]}>${list.map((row) => html`<${Quota} key=${row.name} row=${row} edit=${edit} />`)}</${Table}>`;

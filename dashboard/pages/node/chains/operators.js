@@ -12,7 +12,7 @@ import { Confirm, Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/chains.js';
 import * as common from '../../../words/en/common.js';
 
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.operatorColumns.name], [words.operatorColumns.address], [words.operatorColumns.type], [words.operatorColumns.created], [common.actions, 'hidden']]);
+const COLUMNS = [words.operatorColumns.name, words.operatorColumns.address, words.operatorColumns.type, words.operatorColumns.created, [common.actions, 'hidden']];
 
 /** @param {{imports: boolean, onClose: () => void, again: () => void}} p */
 function NewOperator({ imports, onClose, again }) {

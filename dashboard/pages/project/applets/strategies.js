@@ -42,7 +42,7 @@ export function Strategies({ project, applet, again }) {
     <td><${Badge} kind=${rule.dead ? 'bad' : 'good'} title=${rule.warnings?.join('\n')}>${rule.dead ? words.dead : words.works}</${Badge}></td>
     <td class="end"><span class="row-actions"><${Mark} icon="edit" label=${words.editStrategy(rule.eventType)} title=${edit} onClick=${() => show({ what: 'edit', rule })} />
       <${Mark} icon="trash" label=${words.deleteStrategy(rule.eventType)} title=${removeWord} onClick=${() => show({ what: 'delete', rule })} /></span></td></tr>`;
-  return html`${rules.length ? html`<${Table} label=${`${words.strategies}, ${applet.name}`} columns=${[[type], [handler], [state], [actions, 'hidden']]}>${rules.map(row)}</${Table}>` : html`<p class="note">${words.noStrategies}</p>`}
+  return html`${rules.length ? html`<${Table} label=${`${words.strategies}, ${applet.name}`} columns=${[type, handler, state, [actions, 'hidden']]}>${rules.map(row)}</${Table}>` : html`<p class="note">${words.noStrategies}</p>`}
     <div class="bar thin"><button type="button" class="ghost small" onClick=${() => show({ what: 'add', rule: null })}><${Icon} name="plus" />${words.addStrategy}</button></div>
     ${dialog && dialog.what !== 'delete' && html`<${StrategyDialog} project=${project} applet=${applet} rule=${dialog.rule} onClose=${close} onDone=${again} />`}
     ${dialog?.what === 'delete' && html`<${Confirm} title=${words.deleteStrategy(dialog.rule.eventType)} text=${words.deleteStrategyText} submit=${removeWord} onClose=${close} work=${async () => { await remove(`/strategy/data/${dialog.rule.strategyID}`); say(words.strategyDeleted); again(); }} />`}`;

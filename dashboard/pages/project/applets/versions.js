@@ -45,6 +45,6 @@ export function Versions({ project, applet, again }) {
     loaded.again();
     again();
   };
-  return html`<${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => html`<${Table} label=${`${words.versions}, ${applet.name}`} columns=${[[version], [module], [digest], [bytes, 'num'], [handlers], [author], [time], [actions, 'hidden']]}>${data.map((/** @type {Api.VersionReply} */ one) => html`<${Row} key=${one.version} one=${one} back=${back} />`)}</${Table}>`}</${Show}>
+  return html`<${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => html`<${Table} label=${`${words.versions}, ${applet.name}`} columns=${[version, module, digest, [bytes, 'num'], handlers, author, time, [actions, 'hidden']]}>${data.map((/** @type {Api.VersionReply} */ one) => html`<${Row} key=${one.version} one=${one} back=${back} />`)}</${Table}>`}</${Show}>
     ${number > 0 && html`<${RollBack} project=${project} applet=${applet} number=${number} onClose=${() => back(0)} onDone=${done} />`}`;
 }

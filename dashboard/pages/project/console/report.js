@@ -1,7 +1,7 @@
 // @ts-check
 /** What a handler did in a dry run. */
 import { html } from '../../../vendor/preact.js';
-import { NONE, duration, size } from '../../../core/format.js';
+import { NONE, duration, levelKind, size } from '../../../core/format.js';
 import { Badge, Table } from '../../../parts/basics.js';
 import * as words from '../../../words/en/console.js';
 
@@ -14,16 +14,16 @@ const Shown = ({ of: bytes }) => (bytes === null ? html`<span class="dim">${word
 const Part = ({ title, none, list, children }) => html`<div><h3>${title}</h3>${list.length ? children(list) : html`<p class="hint">${none}</p>`}</div>`;
 
 /** @param {any[]} logs */
-const logged = (logs) => logs.map((row) => html`<p class="log-line mono"><${Badge} kind=${/err|fatal|panic/i.test(row.level) ? 'bad' : /warn/i.test(row.level) ? 'warn' : ''}>${row.level}</${Badge}> ${row.text}</p>`);
+const logged = (logs) => logs.map((row) => html`<p class="log-line mono"><${Badge} kind=${levelKind(row.level)}>${row.level}</${Badge}> ${row.text}</p>`);
 
 /** @param {any[]} writes */
-const wrote = (writes) => html`<${Table} label=${words.writes} columns=${[[words.key], [words.before], [words.after]]}>${writes.map(({ key, before, after }) => html`<tr><td class="wrap"><${Shown} of=${key} /></td><td class="wrap"><${Shown} of=${before} /></td><td class="wrap"><${Shown} of=${after} /></td></tr>`)}</${Table}>`;
+const wrote = (writes) => html`<${Table} label=${words.writes} columns=${[words.key, words.before, words.after]}>${writes.map(({ key, before, after }) => html`<tr><td class="wrap"><${Shown} of=${key} /></td><td class="wrap"><${Shown} of=${before} /></td><td class="wrap"><${Shown} of=${after} /></td></tr>`)}</${Table}>`;
 
 /** @param {any[]} statements */
-const asked = (statements) => html`<${Table} label=${words.statements} columns=${[[words.statement], [words.statementResult], [words.time, 'num']]}>${statements.map((one) => html`<tr><td class="wrap"><${Shown} of=${one.request} /></td><td class="wrap">${one.error ? html`<span class="error">${one.error}</span>` : html`<${Shown} of=${one.result} />`}</td><td class="num dim">${duration(one.elapsedUs / 1000)}</td></tr>`)}</${Table}>`;
+const asked = (statements) => html`<${Table} label=${words.statements} columns=${[words.statement, words.statementResult, [words.time, 'num']]}>${statements.map((one) => html`<tr><td class="wrap"><${Shown} of=${one.request} /></td><td class="wrap">${one.error ? html`<span class="error">${one.error}</span>` : html`<${Shown} of=${one.result} />`}</td><td class="num dim">${duration(one.elapsedUs / 1000)}</td></tr>`)}</${Table}>`;
 
 /** @param {any[]} effects */
-const sends = (effects) => html`<${Table} label=${words.effects} columns=${[[words.kind], [words.target], [words.body]]}>${effects.map((one) => html`<tr><td><${Badge}>${one.kind}</${Badge}></td><td class="mono">${one.target || NONE}</td><td class="wrap"><${Shown} of=${one.body} /></td></tr>`)}</${Table}>`;
+const sends = (effects) => html`<${Table} label=${words.effects} columns=${[words.kind, words.target, words.body]}>${effects.map((one) => html`<tr><td><${Badge}>${one.kind}</${Badge}></td><td class="mono">${one.target || NONE}</td><td class="wrap"><${Shown} of=${one.body} /></td></tr>`)}</${Table}>`;
 
 /** @param {{report: any}} p as `POST /applet/data/{appletID}/run` answers it */
 export const Report = ({ report }) => html`<div class="pad stack">${report.error && html`<p class="error" role="alert">${report.error}</p>`}

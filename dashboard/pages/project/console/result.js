@@ -27,7 +27,7 @@ export function Result({ project, publishers, entry }) {
 /** @param {{entries: import('./kept.js').Entry[], shown?: import('./kept.js').Entry, show: (entry: import('./kept.js').Entry) => void}} p */
 export function History({ entries, shown, show }) {
   const { time, way, type, payload, outcome } = words.historyColumns;
-  return html`<${Card} title=${words.history} controls=${html`<small class="dim">${words.historyText(LIMIT)}</small>`}><${Table} label=${words.history} columns=${[[time], [way], [type], [payload], [outcome]]}>
+  return html`<${Card} title=${words.history} controls=${html`<small class="dim">${words.historyText(LIMIT)}</small>`}><${Table} label=${words.history} columns=${[time, way, type, payload, outcome]}>
     ${entries.map((entry) => html`<tr key=${entry.number} aria-current=${entry === shown ? 'true' : undefined}><td><button type="button" class="link mono" aria-label=${words.open(clock(entry.at))} onClick=${() => show(entry)}>${clock(entry.at)}</button></td><td>${words.ways[entry.draft.way]}</td><td>${entry.draft.type}</td>
       <td class="mono cut">${entry.draft.text.replace(/\s+/g, ' ').slice(0, 80)}</td><td><${Outcome} entry=${entry} /></td></tr>`)}</${Table}></${Card}>`;
 }

@@ -6,7 +6,7 @@ import { count } from '../../../core/format.js';
 import { Badge, Card, Empty, Table } from '../../../parts/basics.js';
 import * as words from '../../../words/en/flow.js';
 
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.table.type], [words.table.handler], [words.table.events, 'num'], [words.table.failed, 'num'], [words.table.recent, 'num'], [words.table.applet], [words.table.from]]);
+const COLUMNS = [words.table.type, words.table.handler, [words.table.events, 'num'], [words.table.failed, 'num'], [words.table.recent, 'num'], words.table.applet, words.table.from];
 const SHOWN = 3; // sources that are named
 
 /** Who sends a type. @param {Api.FlowReply} flow @param {string} type @param {Map<string, string>} names */

@@ -33,7 +33,7 @@ function LimitDialog({ path, limit, free, onClose, onDone }) {
 /** @param {{list: Api.TrafficLimitReply[], open: (what: string, limit: Api.TrafficLimitReply) => void}} p */
 const List = ({ list, open }) => {
   const { kind, threshold, each, since } = words.columns;
-  return html`<${Table} label=${words.title} columns=${[[kind], [threshold], [each], [since], ...(isAdmin() ? [[actions, 'hidden']] : [])]}>
+  return html`<${Table} label=${words.title} columns=${[kind, threshold, each, since, ...(isAdmin() ? [[actions, 'hidden']] : [])]}>
     ${list.map((one) => html`<tr key=${one.trafficLimitID}><td>${words.kinds[/** @type {keyof typeof words.kinds} */ (one.apiType)]}</td><td>${words.per(count(one.threshold), one.duration)}</td>
       <td>${one.publisherThreshold ? words.per(count(one.publisherThreshold), one.duration) : html`<span class="dim">${words.noShare}</span>`}</td><td class="dim"><${Ago} at=${one.startAt} /></td>
       ${isAdmin() && html`<td class="end"><span class="row-actions"><${Mark} icon="edit" label=${words.editTitle} title=${edit} onClick=${() => open('edit', one)} /><${Mark} icon="trash" label=${words.deleteTitle} title=${removeWord} onClick=${() => open('delete', one)} /></span></td>`}</tr>`)}</${Table}>`;

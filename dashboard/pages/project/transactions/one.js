@@ -14,7 +14,7 @@ import { Confirm } from '../../../parts/form.js';
 import * as words from '../../../words/en/transactions.js';
 
 const EVERY_MS = 4000;
-const COLUMNS = /** @type {[string, string?][]} */ ([[words.attemptColumns.hash], [words.attemptColumns.max, 'num'], [words.attemptColumns.tip, 'num'], [words.attemptColumns.signed], [words.attemptColumns.why]]);
+const COLUMNS = [words.attemptColumns.hash, [words.attemptColumns.max, 'num'], [words.attemptColumns.tip, 'num'], words.attemptColumns.signed, words.attemptColumns.why];
 
 /** @param {{row: Api.TransactionReply}} p */
 export const State = ({ row }) => html`<span class="line"><${Badge} kind=${row.stuck ? 'bad' : words.kinds[row.state]} title=${words.hints[row.state]}>${words.states[row.state] ?? row.state}</${Badge}>${row.stuck && html`<${Badge} kind="bad">${words.stuck}</${Badge}>`}</span>`;

@@ -54,7 +54,7 @@ function Preview({ id, text }) {
 /** @param {{list: any[], drop: (job: any) => void}} p */
 const List = ({ list, drop }) => {
   const { expression, type, next, then } = words.cronColumns;
-  return html`<${Table} label=${words.cron} columns=${[[expression], [type], [next], [then], [actions, 'hidden']]}>${list.map((job) => html`<tr key=${job.cronJobID}><td class="mono once">${job.cronExpressions}</td><td>${job.eventType}</td>
+  return html`<${Table} label=${words.cron} columns=${[expression, type, next, then, [actions, 'hidden']]}>${list.map((job) => html`<tr key=${job.cronJobID}><td class="mono once">${job.cronExpressions}</td><td>${job.eventType}</td>
     <td class="once">${job.nextAt ? html`<${Ago} at=${job.nextAt} />` : html`<span class="dim">${words.neverAgain}</span>`}</td><td class="dim"><${Times} times=${job.next} /></td>
     <td class="end"><${Mark} icon="trash" label=${words.deleteCron(job.cronExpressions)} title=${removeWord} onClick=${() => drop(job)} /></td></tr>`)}</${Table}>`;
 };

@@ -5,6 +5,7 @@ import { get, put, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { NONE, count } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
+import { short } from '../../../core/units.js';
 import { Badge, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { Confirm } from '../../../parts/form.js';
 import { AddMonitor } from './add_monitor.js';
@@ -13,7 +14,6 @@ import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
 
 const EVERY_MS = 5000;
-const ENDS = 6;
 
 /** @typedef {keyof typeof words.kinds} Kind */
 
@@ -29,11 +29,8 @@ async function load(project, signal) {
   return lists.flatMap(({ data }, i) => data.map((one) => ({ ...one, kind: kinds[i], id: 'contractlogID' in one ? one.contractlogID : 'chaintxID' in one ? one.chaintxID : one.chainHeightID })));
 }
 
-/** @param {string} hex */
-const short = (hex) => (hex.length > 2 * ENDS + 4 ? `${hex.slice(0, ENDS + 2)}…${hex.slice(-ENDS)}` : hex);
-
 /** What a monitor looks for, in few characters. @param {Monitor} one */
-export const whatOf = (one) => (one.kind === 'contract_log' ? short(one.contractAddress ?? '') : one.kind === 'chain_tx' ? short(one.txAddress ?? '') : words.block(String(one.height)));
+export const whatOf = (one) => (one.kind === 'contract_log' ? short(one.contractAddress) : one.kind === 'chain_tx' ? short(one.txAddress) : words.block(String(one.height)));
 
 /** @param {{one: Monitor}} p */
 function State({ one }) {
@@ -58,7 +55,7 @@ function Row({ one, project, chains, act }) {
 /** @param {{list: Monitor[], project: string, chains: Api.ChainName[], act: (what: string, one: Monitor) => void}} p */
 const List = ({ list, project, chains, act }) => {
   const { kind, chain, what, type, state, at, lag, events } = words.monitorColumns;
-  return html`<${Table} label=${words.monitors} columns=${[[kind], [chain], [what], [type], [state], [at, 'num'], [lag, 'num'], [events, 'num'], [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.id} one=${one} project=${project} chains=${chains} act=${act} />`)}</${Table}>`;
+  return html`<${Table} label=${words.monitors} columns=${[kind, chain, what, type, state, [at, 'num'], [lag, 'num'], [events, 'num'], [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.id} one=${one} project=${project} chains=${chains} act=${act} />`)}</${Table}>`;
 };
 
 /** @param {{project: string, chains: Api.ChainName[]}} p chains: those of the node, `{id, name}` */

@@ -46,6 +46,7 @@ SCENARIOS: dict[str, Scenario] = {
     "start-up": lifecycle.start_up,
     "memory": lifecycle.memory_held,
     "dashboard": dashboard.pages,
+    "tail": dashboard.tail,
     "followers": dashboard.followers,
     "chain-backfill": chain_backfill.backfill,
     "smallest": http_load.smallest,

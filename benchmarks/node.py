@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,9 +16,12 @@ HANDLERS = ("sum", "kv", "tally", "spin", "loop")
 
 
 @contextmanager
-def running_node(folder: Path, *flags: str) -> Iterator[RunningNode]:
+def running_node(
+    folder: Path, *flags: str, environment: Mapping[str, str] | None = None
+) -> Iterator[RunningNode]:
     """A fresh node below `folder`, stopped at the end."""
-    node = RunningNode(folder / "node", "--log-level", "WARNING", *flags, ready=False)
+    options = ("--log-level", "WARNING", *flags)
+    node = RunningNode(folder / "node", *options, ready=False, environment=environment)
     try:
         wait_until_live(node)
         yield node

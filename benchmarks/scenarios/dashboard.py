@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 from benchmarks.context import Context, Emit
@@ -15,14 +16,18 @@ from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import OTHERS, P50, P99, RATE, Figures, Table
 from benchmarks.scenarios.http_load import CONNECTIONS, DEVICES, Load, measure
 from benchmarks.servers import PROJECT, answers_201, event_requests
+from benchmarks.tools import turns
 from tests.support.browser import Visit, chromium
 from tests.support.nodes import RunningNode, part_of
 from tests.support.streams import StreamClient
 
 FIRST, AGAIN = "first ms", "again ms"
-GATEWAY, PER_EVENT, LAG = "gateway cores", "gateway us/event", "longest turn ms"
+GATEWAY, PER_EVENT, TURN = "gateway cores", "gateway us/event", "longest turn ms"
 FOLLOWERS = {"nobody": 0, "one page": 1, "ten pages": 10}
-EVENT_RATES = (1_000, 5_000)
+EVENT_RATES = (1_000, 5_000, 0)
+"""Events/s; 0 is as fast as the node answers."""
+FRAMES, TASK, BUSY = "frames p95 ms", "longest task ms", "main thread cores"
+HEAP, NODES = "heap MiB", "DOM nodes"
 TABS = (
     *("flow", "events", "logs", "letters", "data", "applets", "publishers", "triggers"),
     *("transactions", "console", "settings"),
@@ -34,6 +39,19 @@ _WATCH = f"""new MutationObserver(() => {{
   if (!document.querySelector('{_SIGN_IN}')) return;
   requestAnimationFrame(() => (window.drawnAt ??= performance.now()));
 }}).observe(document, {{ childList: true, subtree: true }})"""
+# The times between frames, and tasks of more than 50 ms (W3C Long Tasks).
+_TASKS = """(() => {
+  window.seen = { frames: [], tasks: [0] };
+  let before = performance.now();
+  const frame = (now) => {
+    seen.frames.push(now - before);
+    before = now;
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+  const note = (list) => seen.tasks.push(...list.getEntries().map((one) => one.duration));
+  new PerformanceObserver(note).observe({ type: 'longtask', buffered: true });
+})()"""
 # From the click to the frame that has the page and nothing that is still awaited.
 _CHANGE = """(address) => new Promise((drawn) => {
   const begun = performance.now();
@@ -62,6 +80,14 @@ def pages(context: Context, emit: Emit) -> None:
     emit(table)
 
 
+def _sign_in(seen: Visit, address: str) -> None:
+    """Open an address, and sign in there."""
+    seen.page.goto(address)
+    seen.page.get_by_label("Username").fill("admin")
+    seen.page.get_by_label("Password").fill("correct horse")
+    seen.page.get_by_role("button", name="Sign in", exact=True).click()
+
+
 def _walk(node: RunningNode, browser: Any) -> Iterator[tuple[str, Figures]]:
     """One round: a new browser signs in and opens every page twice."""
     address = f"http://localhost:{node.dashboard_port}"
@@ -71,9 +97,7 @@ def _walk(node: RunningNode, browser: Any) -> Iterator[tuple[str, Figures]]:
         seen.page.goto(f"{address}/signin")
         drawn.append(seen.page.wait_for_function("() => window.drawnAt").json_value())
     yield "sign-in", {FIRST: drawn[0], AGAIN: drawn[1]}
-    seen.page.get_by_label("Username").fill("admin")
-    seen.page.get_by_label("Password").fill("correct horse")
-    seen.page.get_by_role("button", name="Sign in", exact=True).click()
+    _sign_in(seen, address)
     seen.page.get_by_role("heading", name="Overview").wait_for()
     project = f"/projects/{PROJECT}"
     within = [f"{project}/{tab}" for tab in TABS]
@@ -88,43 +112,89 @@ def _walk(node: RunningNode, browser: Any) -> Iterator[tuple[str, Figures]]:
     seen.close()
 
 
+def tail(context: Context, emit: Emit) -> None:
+    """A page in Chromium that shows the events of a project live: frames, tasks, memory."""
+    with context.folder() as folder, running_node(folder) as node, chromium() as browser:
+        _, devices = deploy(node, devices=DEVICES)
+        load = Load(node_server(node), event_requests(folder / "events", devices))
+        measure(load, CONNECTIONS, context.seconds)
+        address = f"http://localhost:{node.dashboard_port}"
+        seen = Visit(browser, f"{address}", expected=["status of 401"], watch=_TASKS)
+        _sign_in(seen, f"{address}/projects/{PROJECT}/events")
+        seen.page.get_by_role("heading", name=PROJECT).wait_for()
+        for rate in EVENT_RATES[:2]:
+            table = Table(context.title(f"a page that follows {rate:,} events/s"), main=FRAMES)
+            for _ in range(context.rounds):
+                table.add("the page", _watched(seen, load, rate, context.seconds))
+            emit(table)
+        seen.close()
+
+
+def _watched(seen: Visit, load: Load, rate: int, seconds: float) -> Figures:
+    """What a page does while its list grows. Heap and nodes are those after a collection."""
+    devtools = seen.context.new_cdp_session(seen.page)
+    devtools.send("Performance.enable")
+
+    def read() -> dict[str, float]:
+        answer = devtools.send("Performance.getMetrics")
+        return {each["name"]: each["value"] for each in answer["metrics"]}
+
+    seen.page.evaluate("() => { window.seen.frames = []; window.seen.tasks = [0]; }")
+    before, at = read(), time.monotonic()
+    figures = measure(load, CONNECTIONS, seconds, rate)
+    after, passed_s = read(), time.monotonic() - at
+    frames, tasks = seen.page.evaluate("() => [window.seen.frames, window.seen.tasks]")
+    devtools.send("HeapProfiler.collectGarbage")
+    held = read()
+    devtools.detach()
+    return {
+        RATE: figures[RATE],
+        FRAMES: sorted(frames)[int(len(frames) * 0.95)],
+        TASK: max(tasks),
+        BUSY: (after["TaskDuration"] - before["TaskDuration"]) / passed_s,
+        HEAP: held["JSHeapUsedSize"] / (1 << 20),
+        NODES: held["Nodes"],
+        OTHERS: figures[OTHERS],
+    }
+
+
 def followers(context: Context, emit: Emit) -> None:
-    """The CPU of the gateway at fixed rates, with 0, 1 and 10 pages that follow the events."""
-    with context.folder() as folder, running_node(folder) as node:
+    """The CPU and the longest turn of the gateway, with 0, 1 and 10 pages that follow events."""
+    with (
+        context.folder() as folder,
+        running_node(folder, environment=turns.environment(folder)) as node,
+    ):
         server = node_server(node)
         _, devices = deploy(node, devices=DEVICES)
         load = Load(server, event_requests(folder / "events", devices))
         (gateway,) = [pid for pid in node.processes() if part_of(pid) == "fb-http:0"]
         measure(load, CONNECTIONS, context.seconds)  # the project runs and its caches are warm
         for rate in EVENT_RATES:
-            title = context.title(f"{rate:,} events/s, and pages that follow them")
-            table = Table(title, main=GATEWAY, baselines=["nobody"], plots=(PER_EVENT, P99))
+            events = f"{rate:,} events/s" if rate else "as many events as are answered"
+            title = context.title(f"{events}, and pages that follow them")
+            main = GATEWAY if rate else RATE
+            table = Table(title, main=main, baselines=["nobody"], plots=(PER_EVENT, P99))
             for _ in range(context.rounds):
                 for name, number in FOLLOWERS.items():
                     with _following(node, number):
-                        figures = _beside(load, gateway, node, rate, context.seconds)
+                        figures = _beside(load, gateway, folder, rate, context.seconds)
                     table.add(name, figures)
             emit(table)
 
 
-def _beside(load: Load, gateway: int, node: RunningNode, rate: int, seconds: float) -> Figures:
-    begun, used, at = time.time(), cpu_s([gateway]), time.monotonic()
+def _beside(load: Load, gateway: int, folder: Path, rate: int, seconds: float) -> Figures:
+    used, at = cpu_s([gateway]), time.monotonic()
     figures = measure(load, CONNECTIONS, seconds, rate)
     cores = (cpu_s([gateway]) - used) / (time.monotonic() - at)
-    lag = node.call("GET", f"/series?name=loopLagMs&step=1&begin={_rfc3339(begun)}").json
     return {
         RATE: figures[RATE],
         GATEWAY: cores,
         PER_EVENT: cores / figures[RATE] * 1e6,
-        LAG: max(value or 0.0 for value in lag["columns"][1]),
+        TURN: turns.longest_ms(folder, gateway, at),
         P50: figures[P50],
         P99: figures[P99],
         OTHERS: figures[OTHERS],
     }
-
-
-def _rfc3339(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 @contextmanager

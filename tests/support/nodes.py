@@ -67,12 +67,20 @@ class RunningNode:
     folder: Path | None = None
     program: tuple[str, ...] = (sys.executable, "-m", "fieldbrook")
 
-    def __init__(self, data: Path, *flags: str, command: str = "up", ready: bool = True) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *flags: str,
+        command: str = "up",
+        ready: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.data = data
         self.log_path = data.with_suffix(".log")
         self.http_port, self.mqtt_port, self.dashboard_port = (free_port() for _ in range(3))
         self.token = ""
         self._flags = (command, *flags)
+        self.environment = environment or self.environment
         self.start(ready=ready)
 
     def start(self, *, ready: bool = True) -> None:

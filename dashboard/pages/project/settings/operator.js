@@ -1,7 +1,7 @@
 // @ts-check
 /** Who signs a project's transactions, and what they may cost. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, post, put, remove } from '../../../core/api.js';
+import { get, put, remove } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { amount } from '../../../core/units.js';

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from fieldbrook.core import clock
@@ -38,7 +39,6 @@ from fieldbrook.gateway.mqtt.protocol.errors import (
 from fieldbrook.gateway.mqtt.protocol.framing import PUBLISHES, next_frame
 from fieldbrook.gateway.mqtt.protocol.packets import (
     VERSION_5,
-    VERSION_311,
     Auth,
     ClientPacket,
     ConnAck,
@@ -498,7 +498,7 @@ class Connection(asyncio.Protocol):
                 self._send(PINGRESP)
             case Disconnect(code=code, properties=properties):
                 expiry_s = properties.session_expiry_interval
-                if expiry_s and not session.is_kept:
+                if expiry_s and (not session.is_kept or session.expires_now):
                     raise ProtocolViolationError("a session that ends cannot be kept after all")
                 if expiry_s is not None:
                     server.sessions.set_expiry(session, expiry_s)
@@ -533,7 +533,11 @@ class Connection(asyncio.Protocol):
         self.is_connecting = False
         self.connected_at_ms = clock.now_ms()
         self.keep_alive_s = keep_alive_s
-        self._send(encode(self.version, answer))
+        data = encode(self.version, answer)
+        if not self._fits(data):
+            self._close()
+            return
+        self._send(data)
         self._server.router.resume(session)
         self._resume()
         if self._buffer:
@@ -541,11 +545,25 @@ class Connection(asyncio.Protocol):
 
     def reject(self, code: ReasonCode, reason: str) -> None:
         """Answer CONNECT with an error and close."""
-        properties = Properties(reason_string=reason) if self.wants_reasons else NO_PROPERTIES
-        self._send(encode(self.version or VERSION_311, ConnAck(False, code, properties)))
+        data = self.with_reason(ConnAck(False, code), reason)
+        if self._fits(data):
+            self._send(data)
         self._close()
 
     # ---------------------------------------------------------------- sending
+
+    def _fits(self, data: bytes) -> bool:
+        """Whether a packet is within the client's maximum packet size."""
+        return not self._packet_maximum or len(data) <= self._packet_maximum
+
+    def with_reason(self, packet: ConnAck | Disconnect | PubAck | PubRec, reason: str) -> bytes:
+        """Encode a packet, with a reason string if the client wants one and it fits."""
+        if self.wants_reasons and reason:
+            properties = Properties(reason_string=reason)
+            data = encode(self.version, replace(packet, properties=properties))
+            if self._fits(data):
+                return data
+        return encode(self.version, packet)
 
     def send_publish(
         self,
@@ -574,7 +592,7 @@ class Connection(asyncio.Protocol):
                     self._server.outgoing_properties(message, identifiers),
                 ),
             )
-            if self._packet_maximum and len(data) > self._packet_maximum:
+            if not self._fits(data):
                 # As if it was delivered: it can never be (MQTT 5.0, 3.1.2.11.4).
                 metrics.add(metrics.MQTT_UNDELIVERED)
                 if qos and self.session is not None:
@@ -589,8 +607,11 @@ class Connection(asyncio.Protocol):
         self._send(encode(self.version, PubRel(packet_id)))
 
     def send(self, data: bytes) -> None:
-        """Send an encoded packet."""
-        self._send(data)
+        """Send an encoded packet; end the connection if it is too large for the client."""
+        if self._fits(data):
+            self._send(data)
+        else:
+            self.end(ReasonCode.PACKET_TOO_LARGE, "the answer exceeds the maximum packet size")
 
     def acknowledge_again(self, packet_id: int) -> None:
         """Acknowledge a QoS 1 message that was handled on an earlier connection."""
@@ -622,8 +643,9 @@ class Connection(asyncio.Protocol):
     def end(self, code: ReasonCode, reason: str) -> None:
         """End the connection; MQTT 5 clients are told why."""
         if self.session is not None and self.version == VERSION_5:
-            properties = Properties(reason_string=reason) if self.wants_reasons else NO_PROPERTIES
-            self._send(encode(self.version, Disconnect(code, properties)))
+            data = self.with_reason(Disconnect(code), reason)
+            if self._fits(data):
+                self._send(data)
         self._close()
 
     def _close(self) -> None:

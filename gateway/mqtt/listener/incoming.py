@@ -39,9 +39,8 @@ from fieldbrook.gateway.mqtt.listener.forwarded import forwarded
 from fieldbrook.gateway.mqtt.listener.limits import USER_PROPERTIES
 from fieldbrook.gateway.mqtt.listener.routing import Router
 from fieldbrook.gateway.mqtt.listener.session import Message, Session
-from fieldbrook.gateway.mqtt.protocol.encoding import encode, puback
+from fieldbrook.gateway.mqtt.protocol.encoding import puback
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, PubAck, Publish, PubRec
-from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
@@ -153,13 +152,10 @@ class Incoming:
             self.acknowledgement = puback(packet_id)
         else:
             kind = PubAck if qos == 1 else PubRec
-            properties = NO_PROPERTIES
-            if error is not None and connection.wants_reasons:
-                properties = Properties(reason_string=error.text()[:_REASON_LIMIT])
-            version = connection.version
-            if version != VERSION_5:
+            if connection.version != VERSION_5:
                 code = ReasonCode.SUCCESS  # 3.1.1 has no other answer
-            self.acknowledgement = encode(version, kind(packet_id, code, properties))
+            reason = "" if error is None else error.text()[:_REASON_LIMIT]
+            self.acknowledgement = connection.with_reason(kind(packet_id, code), reason)
         connection.settled()
 
     def _end(self) -> None:

@@ -286,10 +286,12 @@ class Router:
             session.in_flight[packet_id] = outgoing
             connection.send_release(packet_id)
             return
-        if 0 < outgoing.message.expires_at_ms <= clock.now_ms():
+        repeated = outgoing.sequence <= session.sent_up_to
+        expires_at_ms = outgoing.message.expires_at_ms
+        # A delivery of QoS 2 that has begun is completed (MQTT 5.0, 4.3.3).
+        if 0 < expires_at_ms <= clock.now_ms() and not (repeated and outgoing.qos == 2):
             self._finish(session, outgoing)
             return
-        repeated = outgoing.sequence <= session.sent_up_to
         session.sent_up_to = max(session.sent_up_to, outgoing.sequence)
         session.in_flight[packet_id] = outgoing
         connection.send_publish(

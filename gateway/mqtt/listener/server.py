@@ -267,9 +267,7 @@ class MqttServer:
         answer = ConnAck(
             present,
             ReasonCode.SUCCESS,
-            self._granted(packet, session, assigned, asked, keep_alive_s)
-            if five
-            else NO_PROPERTIES,
+            self._granted(packet, assigned, asked, keep_alive_s) if five else NO_PROPERTIES,
         )
 
         def saved(error: NodeError | None) -> None:
@@ -319,12 +317,11 @@ class MqttServer:
                 raise RefusedConnectError(error.code, error.text) from None
         return self.access.connect(packet.username, packet.password)
 
-    def _granted(
-        self, packet: Connect, session: Session, assigned: str, asked: int, keep_alive_s: int
-    ) -> Properties:
+    def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
         """The properties of a CONNACK: what the server offers, and what it has changed."""
+        granted = self.sessions.granted(asked)
         return Properties(
-            session_expiry_interval=session.expiry_s if session.expiry_s != asked else None,
+            session_expiry_interval=granted if granted != asked else None,
             receive_maximum=self.limits.receive_maximum,
             maximum_packet_size=self.limits.packet_bytes,
             assigned_client_identifier=assigned or None,

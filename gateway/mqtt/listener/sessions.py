@@ -24,6 +24,8 @@ from fieldbrook.storage.mqtt import DeleteSession, MqttStore, PutSession
 
 log = logging.getLogger(__name__)
 
+_STALE = 1_000
+
 PublishWill = Callable[[Session, WillRecord], None]
 
 
@@ -81,6 +83,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def scheduled(self) -> int:
+        """The number of entries that say when something is due."""
+        return len(self._due)
+
     def all(self) -> list[Session]:
         """All sessions, in the order in which they began."""
         return list(self._sessions.values())
@@ -131,7 +138,10 @@ class Sessions:
         session.opening = wire
         session.senders.clear()
         session.sender_keys.clear()
-        session.expiry_s = self.granted(expiry_s)
+        granted = self.granted(expiry_s)
+        # One that was kept so far has rows in the store, which are removed when it ends.
+        session.expires_now = present and not granted
+        session.expiry_s = granted or session.expiry_s
         session.ended_at_ms = session.will_at_ms = 0
         session.will = None
         return session, present
@@ -190,10 +200,12 @@ class Sessions:
             self._write([DeleteSession(session.key, session.uid)], None)
 
     def _schedule(self, session: Session) -> None:
-        expires = session.expires_at_ms()
-        times = [each for each in (expires, session.will_at_ms) if each]
-        if times:
-            heapq.heappush(self._due, (min(times), session.key, session.uid))
+        if len(self._due) >= 2 * len(self._sessions) + _STALE:
+            # A client that connects again and again leaves an entry each time.
+            self._due = [each for known in self.all() if (each := _due_of(known)) is not None]
+            heapq.heapify(self._due)
+        elif (due := _due_of(session)) is not None:
+            heapq.heappush(self._due, due)
 
     def expire(self) -> None:
         """Publish the wills and end the sessions that are due; called about once a second."""
@@ -213,6 +225,14 @@ class Sessions:
                 self.remove(session)
             else:
                 self._schedule(session)
+
+
+def _due_of(session: Session) -> tuple[int, str, int] | None:
+    """When something is due for a session without a connection; None for never."""
+    if session.wire or session.opening:
+        return None
+    times = [each for each in (session.expires_at_ms(), session.will_at_ms) if each]
+    return (min(times), session.key, session.uid) if times else None
 
 
 def requested_expiry_s(version_5: bool, clean_start: bool, asked: int | None) -> int:

@@ -1,0 +1,45 @@
+"""What sessions without a connection cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fieldbrook.gateway.mqtt.listener.access import ANYBODY
+from fieldbrook.gateway.mqtt.listener.limits import Limits
+from fieldbrook.gateway.mqtt.listener.routing import Router
+from fieldbrook.gateway.mqtt.listener.session import Wire
+from fieldbrook.gateway.mqtt.listener.sessions import Sessions
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.storage.mqtt import MqttStore
+
+
+class _Line:
+    """A connection that nothing is sent to."""
+
+    is_congested = False
+    send_maximum = 1
+
+    def send_publish(self, *_: object, **__: object) -> None:
+        raise AssertionError("nothing is published here")
+
+    def send_release(self, packet_id: int) -> None:
+        raise AssertionError(packet_id)
+
+    def end(self, code: ReasonCode, reason: str) -> None:
+        raise AssertionError(code, reason)
+
+
+def test_a_client_that_connects_again_and_again_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+    router = Router(Limits(), store, lambda *_: None, lambda _: False)
+    sessions = Sessions(Limits(), store, lambda *_: None, router, lambda *_: None)
+    wire: Wire = _Line()
+    for number in range(5_000):
+        session, present = sessions.open(
+            ANYBODY, "again", clean_start=False, expiry_s=100_000, wire=wire
+        )
+        assert present is bool(number)
+        sessions.closed(session)
+    assert len(sessions) == 1
+    assert sessions.scheduled < 2_000
+    store.close()

@@ -1,12 +1,26 @@
-"""The journal of a worker, shared by its projects and its threads."""
+"""The journal of a worker, shared by its projects and its threads.
+
+When its disk fails, it is open which of the last batches happened, and asking the disk again
+would not tell: the kernel may have dropped what it could not write. So the worker ends at once,
+as after a crash. The next one reads the journal, and what it finds there has happened; gateways
+settle what has no answer as after every death of a worker.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
-from fieldbrook.core.errors import JournalFullError, StoreError
+from fieldbrook.core.errors import JournalFailedError, JournalFullError
 from fieldbrook.storage.journal.protocol import Journal
+
+log = logging.getLogger(__name__)
+
+DISK_FAILED = 74
+"""Exit status of a worker whose journal has failed (`EX_IOERR`): no project has caused that."""
 
 
 class ProjectRecords:
@@ -25,11 +39,10 @@ class ProjectRecords:
         """Commit this project's record alone.
 
         Raises:
-            StoreError: it was not written; see `Journal`.
+            JournalFullError: the journal has no room for it.
         """
-        errors = self._shared.commit([self])
-        if errors:
-            raise errors[self.project_id]
+        if self._shared.commit([self]):
+            raise JournalFullError(reason="the journal has no room for the batch")
 
     def release(self, project_id: int, number: int) -> None:
         """Note that the project's store has all batches up to `number`."""
@@ -44,43 +57,36 @@ class SharedJournal:
         self._lock = threading.Lock()
         self.syncs = 0
 
-    def commit(self, records: Iterable[ProjectRecords]) -> dict[int, StoreError]:
-        """Write the records of these projects and sync once.
+    def commit(self, records: Iterable[ProjectRecords]) -> set[int]:
+        """Write the records of these projects and sync once. It ends the process if that fails.
 
         Returns:
-            The errors of the projects whose record was not written, by project id.
+            The ids of the projects for whose record the journal has no room.
         """
-        errors: dict[int, StoreError] = {}
-        added: list[int] = []
+        full: set[int] = set()
         with self._lock:
-            for project in records:
-                waiting, project.waiting = project.waiting, []
-                for number, batch in waiting:
-                    try:
-                        try:
-                            self._journal.add(project.project_id, number, batch)
-                        except JournalFullError:
-                            # All records of a sync go into one segment.
-                            errors |= self._sync(added)
-                            self._journal.add(project.project_id, number, batch)
-                        added.append(project.project_id)
-                    except StoreError as error:
-                        errors[project.project_id] = error
-            errors |= self._sync(added)
-        return errors
+            try:
+                for project in records:
+                    waiting, project.waiting = project.waiting, []
+                    for number, batch in waiting:
+                        if not self._add(project.project_id, number, batch):
+                            full.add(project.project_id)
+                self._journal.sync()
+            except JournalFailedError as error:
+                _end(error)
+            self.syncs += 1
+        return full
 
-    def _sync(self, added: list[int]) -> dict[int, StoreError]:
-        """Sync what was added; return the error for these projects, if there is one."""
-        projects = added.copy()
-        added.clear()
-        if not projects:
-            return {}
-        try:
-            self._journal.sync()
-        except StoreError as error:
-            return dict.fromkeys(projects, error)
-        self.syncs += 1
-        return {}
+    def _add(self, project_id: int, number: int, batch: bytes) -> bool:
+        """Add a record; return whether the journal has room for it."""
+        for _ in range(2):
+            try:
+                self._journal.add(project_id, number, batch)
+            except JournalFullError:
+                self._journal.sync()  # all records of a sync go into one segment
+            else:
+                return True
+        return False
 
     def release(self, project_id: int, number: int) -> None:
         """Note that a project's store has all batches up to `number`."""
@@ -96,3 +102,9 @@ class SharedJournal:
         """Close the journal."""
         with self._lock:
             self._journal.close()
+
+
+def _end(error: JournalFailedError) -> NoReturn:
+    """End this process: only the next one can tell what is in the journal."""
+    log.critical("the journal failed, the worker ends: %s", error)
+    os._exit(DISK_FAILED)

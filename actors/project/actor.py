@@ -26,7 +26,6 @@ from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.actors.wire import LOST, NOT_HERE
-from fieldbrook.core.errors import StoreError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table
 from fieldbrook.observability.health import ProcessHealth
@@ -205,10 +204,10 @@ class ProjectActor:
             executor.rest()
             self._next_rest = self._rest_at(now)
 
-    def finish(self, error: StoreError | None = None) -> None:
-        """Answer what the last turn has handled; `error` says that the journal failed."""
+    def finish(self, *, full: bool) -> None:
+        """Answer what the last turn has handled; `full`: the journal has no room for it."""
         if self._executor is not None:
-            self._executor.finish(error)
+            self._executor.finish(full=full)
 
     def yield_process(self) -> None:
         """Report `Idle` after a short time without events."""

@@ -148,14 +148,14 @@ class WorkerCore:
     def commit(self, actors: Sequence[ProjectActor]) -> None:
         """Commit what these projects have prepared in their turns, and send the answers."""
         prepared = [actor.records for actor in actors if actor.records.waiting]
-        errors = self.journal.commit(prepared) if prepared else {}
+        full = self.journal.commit(prepared) if prepared else ()
         answers: dict[Connection, list[tuple[int, Any]]] = {}
         handled = False
         for actor in actors:
             here.row = actor.row
             if not actor.closed:
                 try:
-                    actor.finish(errors.get(actor.project_id))
+                    actor.finish(full=actor.project_id in full)
                 except Exception as error:  # noqa: BLE001 - the project starts again
                     self._fail(actor, error)
             if actor.answers:

@@ -8,14 +8,8 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
 
-from fieldbrook.core.errors import (
-    JournalDamagedError,
-    JournalFullError,
-    JournalOutcomeError,
-    StoreError,
-)
+from fieldbrook.core.errors import JournalDamagedError, JournalFailedError, JournalFullError
 from fieldbrook.storage.journal.lock import lock_folder
 from fieldbrook.storage.journal.protocol import Damaged, Record, refuse_damage
 from fieldbrook.storage.journal.records import BLOCK, HEAD_BYTES, pack_round
@@ -92,11 +86,10 @@ class FileJournal:
             raise
         self._last = max((found.segment for found in self._found), default=0)
         self._damaged: set[str] = set()
-        self._live: deque[_Segment] = deque()  # the last one is written to, if `_writable`
+        self._live: deque[_Segment] = deque()  # the last one is written to
         self._free: deque[SegmentFile] = deque()
-        self._writable = False
         self._can_grow = True
-        self._begun = False
+        self._begun = self._failed = False
         self._waiting: list[Record] = []
         self._waiting_bytes = 0
 
@@ -157,8 +150,7 @@ class FileJournal:
     def add(self, project_id: int, number: int, batch: bytes) -> None:
         """Keep a record for the next `sync`; see the protocol."""
         assert self._begun
-        if not self._writable:
-            self._recover_writing()
+        self._require_sound()
         size = HEAD_BYTES + len(batch)
         round_bytes = self._waiting_bytes + size
         if round_bytes > self._size - BEGIN:
@@ -173,49 +165,41 @@ class FileJournal:
 
     def sync(self) -> None:
         """Write all added records to the disk; see the protocol."""
+        self._require_sound()
         if not self._waiting:
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        if not self._writable:
-            raise StoreError(reason=f"{self._folder}: no segment of the journal can be written")
         segment = self._live[-1]
         data = pack_round(waiting, segment.segment)
-        try:
+        with self._written():
             segment.file.write(data, segment.end)
-        except OSError as error:
-            self._writable = False
-            self._exclude_round(error)
         segment.end += len(data)
         for project_id, number, _ in waiting:
             segment.needed[project_id] = number
 
-    def _recover_writing(self) -> None:
-        """Begin a segment after a failure, so that the failed round can never be read.
+    def _require_sound(self) -> None:
+        """Refuse to write after a failure.
 
-        Before that no batch may have its number, not even one that is written past the journal:
-        therefore a full journal is not reported as such.
+        The kernel may have dropped what it could not write, and report success from then on.
         """
-        try:
-            self._next_segment()
-        except JournalFullError as error:
-            raise StoreError(reason=f"after a failed sync {error}") from error
+        if self._failed:
+            raise JournalFailedError(reason=f"{self._folder}: the journal has failed before")
 
-    def _exclude_round(self, failure: OSError) -> NoReturn:
-        """Begin a segment whose head says that the last round of this one does not count."""
-        reason = str(store_error(self._folder, failure))
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
         try:
-            self._next_segment()
-        except StoreError as error:
-            raise JournalOutcomeError(reason=f"{reason}; then {error}") from failure
-        raise StoreError(reason=reason) from failure
+            yield
+        except OSError as error:
+            self._failed = True
+            reason = str(store_error(self._folder, error))
+            raise JournalFailedError(reason=reason) from error
 
     def _next_segment(self) -> None:
-        """Go on in the next segment. When its head cannot be written, nothing can be.
+        """Go on in the next segment.
 
-        The head may be on the disk nevertheless, so the last segment must not grow any more.
+        Its head may be on the disk when it could not be written, and excludes what the last
+        segment would get from then on. That is one more reason to write nothing after a failure.
         """
-        if self._live and self._live[-1].end == BEGIN:  # nothing in it counts: left out
-            self._free.append(self._live.pop().file)
         file = self._take_file()
         segment = next_id(self._last)
         last = self._live[-1] if self._live else None
@@ -227,14 +211,9 @@ class FileJournal:
             self._live[0].segment if self._live else segment,
         )
         self._last = segment
-        self._writable = False
-        try:
-            file.put_head(head)
-        except OSError as error:
-            self._free.append(file)
-            raise store_error(self._folder, error) from error
         self._live.append(_Segment(file, segment))
-        self._writable = True
+        with self._written():
+            file.put_head(head)
         self._free_released()
 
     def _take_file(self) -> SegmentFile:
@@ -281,14 +260,14 @@ class FileJournal:
         When all records are released, a head is written that says so.
         """
         try:
-            if self._writable and not any(segment.needed for segment in self._live):
+            if self._begun and not (self._failed or any(each.needed for each in self._live)):
                 self._forget_all()
         finally:
             for file in [segment.file for segment in self._live] + list(self._free):
                 file.close()
             self._live.clear()
             self._free.clear()
-            self._waiting, self._begun, self._writable = [], False, False
+            self._waiting, self._begun = [], False
             if self._lock >= 0:
                 os.close(self._lock)
             self._lock = -1
@@ -298,7 +277,7 @@ class FileJournal:
             return
         self._free.extend(segment.file for segment in self._live)
         self._live.clear()
-        with contextlib.suppress(StoreError):  # then the next start finds nothing to apply
+        with contextlib.suppress(JournalFailedError):  # then the next start finds nothing to apply
             self._next_segment()
 
     def remove(self) -> None:
@@ -307,7 +286,7 @@ class FileJournal:
         Raises:
             StoreError: a file cannot be removed.
         """
-        self._writable = False
+        assert not self._begun
         with store_errors(self._folder):
             # The newest file first: each of the others is the end of a journal by itself.
             found = find(self._folder, self._folder.name)

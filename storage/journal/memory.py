@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from fieldbrook.core.errors import JournalFullError, StoreError
+from fieldbrook.core.errors import JournalFailedError, JournalFullError
 from fieldbrook.storage.journal.protocol import Damaged, Record, refuse_damage
 
 
@@ -19,19 +19,18 @@ class _Segment:
 class MemoryJournal:
     """A journal in memory; the protocol is `Journal`.
 
-    `failing_syncs` is the number of the next syncs that fail. While `full` is set, `add` refuses
-    everything. `syncs` counts those that wrote something.
+    While `failing` is set, syncs fail. While `full` is set, `add` refuses everything. `syncs`
+    counts the syncs that wrote something.
     """
 
     def __init__(self, segment_bytes: int = 16 << 20, segments: int = 8) -> None:
         """Make an empty journal: `segments` times `segment_bytes` bytes of batches."""
-        self.failing_syncs = 0
-        self.full = False
+        self.failing = self.full = False
         self.syncs = 0
         self._size, self._limit = segment_bytes, segments
         self._live: deque[_Segment] = deque()
         self._waiting: list[Record] = []
-        self._begun = False
+        self._begun = self._failed = False
 
     def crash(self, keep: int = 0) -> None:
         """Forget what was not synced, as a crash does; the journal can then be read again.
@@ -40,7 +39,7 @@ class MemoryJournal:
         """
         if self._live:
             self._live[-1].records += self._waiting[:keep]
-        self._waiting, self._begun = [], False
+        self._waiting, self._begun, self._failed = [], False, False
 
     def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
         """Iterate over what is in the journal; memory is never damaged."""
@@ -70,12 +69,12 @@ class MemoryJournal:
 
     def sync(self) -> None:
         """Keep all added records."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        if not (self._waiting or self._failed):
             return
-        if self.failing_syncs:
-            self.failing_syncs -= 1
-            raise StoreError(reason="the journal's disk failed")
+        self._failed = self._failed or self.failing
+        if self._failed:
+            raise JournalFailedError(reason="the journal's disk failed")
+        waiting, self._waiting = self._waiting, []
         self.syncs += 1
         segment = self._live[-1]
         for record in waiting:

@@ -42,17 +42,16 @@ class JournalWriter(Protocol):
 
         Raises:
             JournalFullError: the record does not fit in, or no segment is free.
-            StoreError: the disk failed.
+            JournalFailedError: as in `sync`.
         """
 
     def sync(self) -> None:
-        """Write all records since the last `sync` to the disk: either all of them or none.
+        """Write all records since the last `sync` to the disk.
 
         Raises:
-            StoreError: the disk failed. None of these records will ever be read.
-            JournalOutcomeError: the disk failed, and it is open whether these records will be read
-                if the process ends now. `add` refuses records until that is settled: from then
-                on they will not be read.
+            JournalFailedError: the disk failed. Each of these records may be read by the next
+                process or not. Nothing can be written any more: a later sync that succeeds would
+                not show that these are on the disk, because the kernel may have dropped them.
         """
 
     def release(self, project_id: int, number: int) -> None:

@@ -249,15 +249,10 @@ class ProjectStore(Effects):
                 database's commit failed, or anything after it, the batch may have been committed.
                 Both stores then agree on whether it was.
         """
-        if not self.prepare(database):
-            return
-        assert self._journal is not None
-        try:
+        if self.prepare(database):
+            assert self._journal is not None
             self._journal.sync()
-        except BaseException:
-            self.dropped()
-            raise
-        self.committed()
+            self.committed()
 
     def prepare(self, database: ProjectDatabase | None = None) -> bool:
         """Do the part of `commit` that comes before the journal's sync.

@@ -15,10 +15,10 @@ from fieldbrook.actors.supervisor.child import Child
 from fieldbrook.actors.supervisor.workers import Workers
 from fieldbrook.actors.wire import frame, pack
 from fieldbrook.actors.worker.core import WorkerCore
-from fieldbrook.core.errors import StoreError
 from fieldbrook.gateway.links.fair_queue import FairQueue
 from fieldbrook.storage.journal import recovery
 from fieldbrook.storage.journal.protocol import Record
+from fieldbrook.storage.journal.segments import SegmentFile
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.store import ProjectStore
@@ -31,7 +31,7 @@ def answers_before_the_sync() -> Iterator[None]:
     """A round is written and synced with the next one, after its events were answered."""
     sync = SharedJournal.commit
 
-    def commit(self: SharedJournal, records: Iterable[ProjectRecords]) -> dict[int, StoreError]:
+    def commit(self: SharedJournal, records: Iterable[ProjectRecords]) -> set[int]:
         late: list[Any] = self.__dict__.setdefault("late", [])
         sync(self, late)
         late.clear()
@@ -39,7 +39,7 @@ def answers_before_the_sync() -> Iterator[None]:
             held = ProjectRecords(project.project_id, self)
             held.waiting, project.waiting = project.waiting, []
             late.append(held)
-        return {}
+        return set()
 
     with mock.patch.object(SharedJournal, "commit", commit):
         yield
@@ -127,6 +127,25 @@ def releases_records_before_the_checkpoint() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def syncs_again_after_a_failure() -> Iterator[None]:
+    """A sync of the journal that failed is repeated, and its success is believed."""
+    write_once = SegmentFile.write
+
+    def write(self: SegmentFile, data: bytes, at: int) -> None:
+        try:
+            write_once(self, data, at)
+        except OSError:
+            for _ in range(10):
+                with contextlib.suppress(OSError):
+                    self._sync(self._descriptor)
+                    return
+            raise
+
+    with mock.patch.object(SegmentFile, "write", write):
+        yield
+
+
+@contextlib.contextmanager
 def drops_answers_that_a_gateway_does_not_read() -> Iterator[None]:
     """What a socket does not take is forgotten, and the connection stays."""
 
@@ -147,5 +166,6 @@ BUGS: list[Callable[[], Bug]] = [
     never_syncs_slow_turns,
     starts_projects_before_their_journal_is_read,
     releases_records_before_the_checkpoint,
+    syncs_again_after_a_failure,
     drops_answers_that_a_gateway_does_not_read,
 ]

@@ -15,6 +15,7 @@ class Faults:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._machine = node.machine
+        self._ended = False
 
     def inject(self, kind: str) -> None:
         """Make one fault happen now."""
@@ -24,6 +25,7 @@ class Faults:
 
     def end(self) -> None:
         """From now on everything works."""
+        self._ended = True
         disk = self._node.disk
         disk.syncs_fail = disk.checkpoints_fail = self._node.guests.failures_left = 0
         disk.full = False
@@ -54,10 +56,15 @@ class Faults:
             process.kill("fault")
 
     def _cut_power(self) -> None:
-        self._node.cut_power()
+        if not self._ended:
+            self._node.cut_power()
 
     def _fail_syncs(self) -> None:
-        self._node.disk.syncs_fail = self._machine.random.choice((1, 1, 2, 3, 5))
+        """The disk fails some syncs, and at times the power soon after."""
+        chance = self._machine.random
+        self._node.disk.syncs_fail = chance.choice((1, 1, 2, 3, 5))
+        if chance.random() < 0.5:
+            self._machine.at(chance.random() * 3, None, self._cut_power)
 
     def _fail_checkpoints(self) -> None:
         self._node.disk.checkpoints_fail = self._machine.random.choice((1, 3, 20))

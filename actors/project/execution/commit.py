@@ -28,7 +28,6 @@ from fieldbrook.core.errors import (
     BatchTooLargeError,
     DisabledAccountError,
     EffectsTooLargeError,
-    JournalFullError,
     NodeError,
     StorageQuotaError,
     StoreError,
@@ -125,18 +124,14 @@ class BatchCommitter:
         except StoreError as error:
             self._roll_back(error)
 
-    def finish(self, error: StoreError | None = None) -> None:
-        """Answer the events of the prepared batch; `error` says that the journal failed."""
+    def finish(self, *, full: bool = False) -> None:
+        """Answer the events of the prepared batch; `full`: the journal has no room for it."""
         try:
-            if error is None:
-                self._store.committed()
-            elif isinstance(error, JournalFullError):
+            if full:
                 self._store.write_prepared()
-            else:
-                self._store.dropped()
-                self._roll_back(error)
-        except StoreError as failure:
-            self._roll_back(failure)
+            self._store.committed()
+        except StoreError as error:
+            self._roll_back(error)
         counts, self._counts = self._counts, []
         if counts:
             metrics.COMMIT_SECONDS.observe(time.monotonic() - self._began)

@@ -216,9 +216,9 @@ class ProjectExecutor:
             self.health.clear(HUNG_GUEST)
         self._committer.prepare(batch)
 
-    def finish(self, error: StoreError | None = None) -> None:
-        """Answer the events of the prepared batch; `error` says that the journal failed."""
-        self._committer.finish(error)
+    def finish(self, *, full: bool = False) -> None:
+        """Answer the events of the prepared batch; `full`: the journal has no room for it."""
+        self._committer.finish(full=full)
         if self._look_ahead is not None:
             self._settle_speculation(self._look_ahead)
         self.outbox.announce()

@@ -68,8 +68,9 @@ class JournalFullError(StoreError):
     """The journal has no room for the batch: it is larger than a segment, or no segment is free."""
 
 
-class JournalOutcomeError(StoreError):
-    """The journal could not be synced, and it is open whether the batches in it happened."""
+class JournalFailedError(StoreError):
+    """The journal could not be written or synced. It is open whether the last batches happened:
+    only the next process that reads the journal can tell, so this one has to end."""
 
 
 class JournalBusyError(StoreError):

@@ -1,8 +1,10 @@
 """The disks of the simulated machine: journals that may lose what was not synced, and stores.
 
 Journals are the node's own files in a folder of memory. The disk keeps a copy of each as of its
-last sync, so that a power cut can take back any sector written since. Stores are LMDB without
-its syncs: LMDB itself is not on trial, so a transaction is either whole or absent.
+last sync, so that a power cut can take back any sector written since. A sync that fails does what
+Linux does: the blocks stay readable, and are never written again unless they are changed, so that
+a later sync succeeds without them. Stores are LMDB without its syncs: LMDB itself is not on
+trial, so a transaction is either whole or absent.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Disk:
         self._machine = machine
         self._segment_bytes, self._segments = segment_bytes, segments
         self._synced: dict[Path, bytes] = {}  # journal files, as of their last sync
+        # Blocks that a failed sync has dropped: their content, by the path and the offset.
+        self._dropped: dict[Path, dict[int, bytes]] = {}
         self._opened: dict[Path, Environment] = {}
         self.syncs_fail = 0
         self.checkpoints_fail = 0
@@ -49,15 +53,25 @@ class Disk:
         """Take the place of `os.fdatasync` for the files of journals."""
         machine = self._machine
         machine.pass_point("journal.before_sync")
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        now = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        dropped = self._dropped.setdefault(path, {})
+        before = self._synced.get(path, b"").ljust(len(now), b"\0")
         if self.syncs_fail:
             self.syncs_fail -= 1
+            for at in _changed(before, now, BLOCK):
+                dropped[at] = now[at : at + BLOCK]
             machine.trace("the disk fails a sync of the journal")
             raise OSError(errno.EIO, "Input/output error")
         machine.spend(machine.random.random() * 0.0004)
         self.syncs += 1
-        size = os.fstat(descriptor).st_size
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        self._synced[path] = os.pread(descriptor, size, 0)
+        synced = bytearray(now)
+        for at, block in list(dropped.items()):
+            if now[at : at + BLOCK] == block:
+                synced[at : at + BLOCK] = before[at : at + BLOCK]
+            else:
+                del dropped[at]
+        self._synced[path] = bytes(synced)
         machine.pass_point("journal.synced")
 
     def open_journal(self, folder: Path, *_sizes: int, wait: bool = True) -> FileJournal:
@@ -67,7 +81,7 @@ class Disk:
         journal = FileJournal(folder, self._segment_bytes, self._segments, self.sync, wait=wait)
 
         def at_death() -> None:
-            journal._writable = False  # who is killed writes no last head
+            journal._failed = True  # who is killed writes no last head
             journal.close()
             if self.power_is_cut:
                 self._take_back(folder, SECTOR)
@@ -96,11 +110,7 @@ class Disk:
         for path in sorted(folder.glob("*.segment")):
             now = path.read_bytes()
             before = self._synced.get(path, b"").ljust(len(now), b"\0")
-            changed = [
-                at
-                for at in range(0, len(now), step)
-                if now[at : at + step] != before[at : at + step]
-            ]
+            changed = _changed(before, now, step)
             if changed and step == BLOCK:
                 lost = changed[chance.randrange(len(changed)) :]
             else:
@@ -113,6 +123,7 @@ class Disk:
                     data[at : at + step] = before[at : at + step]
                 path.write_bytes(data)
             self._synced[path] = path.read_bytes()
+            self._dropped.pop(path, None)
 
     # ---------------------------------------------------------------- stores
 
@@ -138,6 +149,11 @@ class Disk:
         """Note that a store is closed."""
         if self._opened.get(path) is environment:
             del self._opened[path]
+
+
+def _changed(before: bytes, now: bytes, step: int) -> list[int]:
+    """The offsets at which two contents of a file differ."""
+    return [at for at in range(0, len(now), step) if now[at : at + step] != before[at : at + step]]
 
 
 class Environment:

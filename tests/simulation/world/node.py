@@ -291,7 +291,10 @@ class Node:
             current = self.machine.current
             return 0 if current is None else current.pid
 
-        return SimpleNamespace(kill=kill, getpid=getpid)
+        def exit_(_status: int) -> None:
+            self.machine.crash("its own wish")
+
+        return SimpleNamespace(kill=kill, getpid=getpid, _exit=exit_)
 
 
 class Complaints(logging.Handler):

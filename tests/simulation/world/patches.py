@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from fieldbrook.actors import frame_server
+from fieldbrook.actors import frame_server, shared_journal
 from fieldbrook.actors.project import pool
 from fieldbrook.actors.supervisor import balance, supervisor
 from fieldbrook.actors.worker import actor as worker_actor
@@ -66,6 +66,7 @@ def installed(node: Node) -> Iterator[None]:
         (worker_actor, "name_process", nothing),
         (worker_actor, "node_log", SimpleNamespace(name=nothing)),
         (worker_actor, "os", system),
+        (shared_journal, "os", system),
         (worker_actor, "threading", SimpleNamespace(Thread=node.thread)),
         (supervisor, "os", system),
         (supervisor, "has_ended", node.has_ended),

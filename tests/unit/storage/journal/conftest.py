@@ -33,7 +33,10 @@ class Kept(Protocol):
     def crash(self) -> Journal:
         """Return the journal as the next process finds it."""
 
-    def fail_next_sync(self) -> None: ...
+    def fail_syncs(self) -> None:
+        """Let all syncs fail until `repair`, or the crash."""
+
+    def repair(self) -> None: ...
 
 
 class InFiles:
@@ -47,20 +50,23 @@ class InFiles:
 
     def _sync(self, descriptor: int) -> None:
         if self._fails:
-            self._fails = False
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.fdatasync(descriptor)
 
     def crash(self) -> Journal:
         left = self._folder.parent / "crashed" / self._folder.name
         shutil.copytree(self._folder, left)
+        self._fails = False
         self.journal.close()
         self._folder = left
         self.journal = self._open()
         return self.journal
 
-    def fail_next_sync(self) -> None:
+    def fail_syncs(self) -> None:
         self._fails = True
+
+    def repair(self) -> None:
+        self._fails = False
 
 
 class InMemory:
@@ -68,11 +74,15 @@ class InMemory:
         self.journal = MemoryJournal(ROUNDS * RECORD_BYTES, SEGMENTS)
 
     def crash(self) -> Journal:
+        self.journal.failing = False
         self.journal.crash()
         return self.journal
 
-    def fail_next_sync(self) -> None:
-        self.journal.failing_syncs += 1
+    def fail_syncs(self) -> None:
+        self.journal.failing = True
+
+    def repair(self) -> None:
+        self.journal.failing = False
 
 
 @pytest.fixture(params=["file", "memory"])

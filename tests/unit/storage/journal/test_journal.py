@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.core.errors import JournalFullError, StoreError
+from fieldbrook.core.errors import JournalFailedError, JournalFullError
 from fieldbrook.storage.journal.protocol import Journal, Record
 from tests.unit.storage.journal.conftest import RECORD_BYTES, ROUNDS, SEGMENTS, Kept
 
@@ -140,28 +140,34 @@ def test_records_that_share_a_sync_are_refused_when_they_fill_more_than_a_segmen
     assert list(kept.crash().records()) == written
 
 
-def test_records_of_a_failed_sync_are_never_read_and_the_next_ones_are(
+def test_after_a_failed_sync_nothing_is_written_and_the_next_process_sees_what_happened(
     kept: Kept, journal: Journal
 ) -> None:
     written = synced(journal, Record(1, 1, b"a"))
-    for _ in range(2 * SEGMENTS):
-        journal.add(1, 2, b"failed" * 999)
-        journal.add(2, 1, b"failed")
-        kept.fail_next_sync()
-        with pytest.raises(StoreError):
+    failed = [Record(1, 2, b"failed" * 999), Record(2, 1, b"failed")]
+    for record in failed:
+        journal.add(*record)
+    kept.fail_syncs()
+    for _ in range(3):
+        with pytest.raises(JournalFailedError):
             journal.sync()
-        journal.sync()
-    written += synced(journal, Record(1, 2, b"b"), Record(2, 1, b"c"))
+    found = list(kept.crash().records())
+    happened = found[len(written) :]
+    assert found[: len(written)] == written
+    assert happened == failed[: len(happened)]
+    kept.journal.begin()
+    assert not kept.journal.oldest()
+    written = synced(kept.journal, Record(1, 3, b"b"))
     assert list(kept.crash().records()) == written
 
 
-def test_records_of_a_failed_sync_are_not_read_when_nothing_follows(
+def test_a_sync_that_would_succeed_after_a_failed_one_is_refused(
     kept: Kept, journal: Journal
 ) -> None:
     journal.add(1, 1, b"failed")
-    kept.fail_next_sync()
-    with pytest.raises(StoreError):
+    kept.fail_syncs()
+    with pytest.raises(JournalFailedError):
         journal.sync()
-    assert list(kept.crash().records()) == []
-    kept.journal.begin()
-    assert not kept.journal.oldest()
+    kept.repair()
+    with pytest.raises(JournalFailedError):
+        synced(journal, Record(1, 2, b"next"))

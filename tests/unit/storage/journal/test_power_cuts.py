@@ -12,8 +12,8 @@ import pytest
 
 from fieldbrook.core.errors import (
     JournalDamagedError,
+    JournalFailedError,
     JournalFullError,
-    JournalOutcomeError,
     StoreError,
 )
 from fieldbrook.storage.journal.file import FileJournal
@@ -68,8 +68,7 @@ class Machine:
         self._disk = Disk(folder, random)
         self._happened: dict[int, dict[int, bytes]] = {n: {} for n in range(PROJECTS)}
         self._stored = dict.fromkeys(range(PROJECTS), 0)
-        self._unsynced: list[Record] = []
-        self._open: list[Record] = []  # of syncs whose outcome is not known
+        self._unsynced: list[Record] = []  # of the last round: they may have happened
         self._serial = 0
         self._journal = self._opened()
         self.stop(power=False)
@@ -82,7 +81,7 @@ class Machine:
         self._journal = self._opened()
         self._check(list(self._journal.records()))
         self._stored = {n: max(self._happened[n], default=0) for n in range(PROJECTS)}
-        self._unsynced, self._open = [], []
+        self._unsynced = []
         self._disk.failing = self._disk.cutting = 0.02
         self._journal.begin()
         self._disk.failing, self._disk.cutting = 0.15, 0.03
@@ -90,7 +89,7 @@ class Machine:
     def _check(self, found: list[Record]) -> None:
         for record in found:
             known = self._happened[record.project_id]
-            if record in self._unsynced or record in self._open:
+            if record in self._unsynced:
                 assert record.number == max(known, default=0) + 1
                 known[record.number] = record.batch
             assert known.get(record.number) == record.batch
@@ -105,6 +104,8 @@ class Machine:
             self._random.choice((self._round, self._round, self._round, self._checkpoint))()
         except PowerCutError:
             self.stop(power=True)
+        except JournalFailedError:
+            self.stop(power=self._random.random() < 0.5)
         if self._random.random() < 0.04:
             self.stop(power=self._random.random() < 0.5)
 
@@ -126,13 +127,7 @@ class Machine:
     def _round(self) -> None:
         for project_id in self._random.sample(range(PROJECTS), self._random.randint(1, PROJECTS)):
             self._add(project_id)
-        try:
-            self._journal.sync()
-        except StoreError as error:
-            if isinstance(error, JournalOutcomeError):
-                self._open += self._unsynced
-            self._unsynced = []
-            return
+        self._journal.sync()
         for record in self._unsynced:
             self._happened[record.project_id][record.number] = record.batch
         self._unsynced = []
@@ -145,11 +140,8 @@ class Machine:
             self._journal.add(*record)
         except JournalFullError:
             self._checkpoint()
-        except StoreError:
-            pass
         else:
             self._unsynced.append(record)
-            self._open = []
 
     def _checkpoint(self) -> None:
         projects = list(self._journal.oldest()) or [0]

@@ -41,7 +41,7 @@ MAP_BYTES = 8 << 20
 KINDS = (MQTT, TRANSACTIONS + "1")
 
 ENDS = (
-    *("commit", "commit", "commit", "no end yet", "the journal is full", "the journal fails"),
+    *("commit", "commit", "commit", "no end yet", "the journal is full"),
     "the journal is found to be full when it is synced",
 )
 CHECKPOINTS = ("done", "the disk is full")
@@ -232,12 +232,6 @@ class StoreMachine(RuleBasedStateMachine):
                 if store.prepare():
                     journal._waiting.clear()
                     store.write_prepared()
-            case "the journal fails":
-                journal.failing_syncs = int(bool(self.batch))
-                if self.batch:
-                    with pytest.raises(StoreError):
-                        store.commit()
-                    self.batch, self.pending = Effects(), []
             case _:
                 return
         self.committed()

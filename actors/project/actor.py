@@ -191,7 +191,9 @@ class ProjectActor:
             self._open()
             self._activity.enter("")
             return
-        if self._checkpoint_due(now):
+        if executor.has_unwritten:
+            executor.write_prepared()
+        elif self._checkpoint_due(now):
             self.checkpoint_wanted = False
             self._next_checkpoint = now + (0.0 if executor.checkpoint() else _RETRY_S)
         elif executor.has_work:
@@ -205,7 +207,7 @@ class ProjectActor:
             self._next_rest = self._rest_at(now)
 
     def finish(self, *, full: bool) -> None:
-        """Answer what the last turn has handled; `full`: the journal has no room for it."""
+        """Answer what the last turn has handled, unless the journal is `full`: next turn then."""
         if self._executor is not None:
             self._executor.finish(full=full)
 

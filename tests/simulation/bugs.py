@@ -10,6 +10,7 @@ from unittest import mock
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.actor import ProjectActor
+from fieldbrook.actors.project.execution.commit import BatchCommitter
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.supervisor.child import Child
 from fieldbrook.actors.supervisor.workers import Workers
@@ -158,6 +159,18 @@ def drops_answers_that_a_gateway_does_not_read() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def answers_although_the_journal_is_full() -> Iterator[None]:
+    """A batch for which the journal has no room waits for the next checkpoint, in memory only."""
+    finish = BatchCommitter.finish
+
+    def finish_all(self: BatchCommitter, *, full: bool = False) -> None:
+        finish(self)
+
+    with mock.patch.object(BatchCommitter, "finish", finish_all):
+        yield
+
+
 BUGS: list[Callable[[], Bug]] = [
     answers_before_the_sync,
     recovers_without_looking_at_numbers,
@@ -167,5 +180,6 @@ BUGS: list[Callable[[], Bug]] = [
     starts_projects_before_their_journal_is_read,
     releases_records_before_the_checkpoint,
     syncs_again_after_a_failure,
+    answers_although_the_journal_is_full,
     drops_answers_that_a_gateway_does_not_read,
 ]

@@ -93,6 +93,7 @@ class BatchCommitter:
         self._configuration = NO_CONFIGURATION
         self._handlers: dict[str, Handlers] = {}  # by event type
         self.duplicates: set[int] = set()  # the duplicate events of this batch, by `id()`
+        self.has_unwritten = False  # whether `write_prepared` has to come next
         self.batch: Batch = []  # the batch between `prepare` and `finish`, and what is known of it:
         self._written = 0
         self._counts: list[tuple[int, int]] = []
@@ -124,14 +125,28 @@ class BatchCommitter:
         except StoreError as error:
             self._roll_back(error)
 
-    def finish(self, *, full: bool = False) -> None:
-        """Answer the events of the prepared batch; `full`: the journal has no room for it."""
+    def write_prepared(self) -> None:
+        """Commit the prepared batch in the store, because the journal has no room for it.
+
+        That takes a sync or two of the store. It is therefore done in a turn, which can lose the
+        baton, and not in `finish`, for which other projects wait.
+        """
+        self._activity.enter("commit")
+        self.has_unwritten = False
         try:
-            if full:
-                self._store.write_prepared()
-            self._store.committed()
+            self._store.write_prepared()
         except StoreError as error:
             self._roll_back(error)
+
+    def finish(self, *, full: bool = False) -> None:
+        """Answer the events of the prepared batch.
+
+        When the journal is `full`, they are answered after `write_prepared`.
+        """
+        if full:
+            self.has_unwritten = True
+            return
+        self._store.committed()
         counts, self._counts = self._counts, []
         if counts:
             metrics.COMMIT_SECONDS.observe(time.monotonic() - self._began)

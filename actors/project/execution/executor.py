@@ -181,8 +181,17 @@ class ProjectExecutor:
 
     @property
     def has_work(self) -> bool:
-        """Whether a body waits."""
-        return bool(self._queue)
+        """Whether a body waits, or a batch for which the journal has no room."""
+        return bool(self._queue) or self._committer.has_unwritten
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the next turn has to be one of `write_prepared`."""
+        return self._committer.has_unwritten
+
+    def write_prepared(self) -> None:
+        """Commit the last batch in the store, as the journal has no room; call `finish` next."""
+        self._committer.write_prepared()
 
     def unanswered(self) -> list[tuple[Requester, bool]]:
         """Who waits for the answers of the open bodies, in order, and whether each has begun."""
@@ -217,8 +226,10 @@ class ProjectExecutor:
         self._committer.prepare(batch)
 
     def finish(self, *, full: bool = False) -> None:
-        """Answer the events of the prepared batch; `full`: the journal has no room for it."""
+        """Answer the events of the prepared batch; not yet if the journal is `full`."""
         self._committer.finish(full=full)
+        if full:
+            return
         if self._look_ahead is not None:
             self._settle_speculation(self._look_ahead)
         self.outbox.announce()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
+from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import LOST, NODE_COMMAND, NOT_HERE, RESUME, WRITE_LOG, WireEvent, pack
 from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import ProjectStore
+from tests.support.disks import MIB, fill, small_disk
 from tests.support.nodes import until
 from tests.support.projects import COUNTER, SPIN
 from tests.support.workers import Worker, running_worker
@@ -117,3 +121,69 @@ def test_an_exception_in_a_project_ends_only_its_actor(
     worker.send((broken, [RESUMED]))
     assert worker.receive(1) == [(broken, NOT_HERE)], "there is no new actor yet"
     assert stored(worker, broken) == (1).to_bytes(8, "little")
+
+
+def test_a_project_for_which_the_journal_has_no_room_holds_up_no_other_while_its_store_is_written(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = worker.projects
+    commit, write, may_write = SharedJournal.commit, ProjectStore.write_prepared, Event()
+
+    def commit_others(self: SharedJournal, records: Iterable[ProjectRecords]) -> set[int]:
+        without = [each for each in records if each.project_id == one]
+        for each in without:
+            each.waiting.clear()
+        return commit(self, [each for each in records if each.project_id == other]) | {
+            each.project_id for each in without
+        }
+
+    def write_later(self: ProjectStore) -> None:
+        assert may_write.wait(20)
+        write(self)
+
+    for _ in range(3):  # from now on turns are fast, and keep the baton
+        worker.send((one, [event(COUNTER + b"k")]), (other, [event(COUNTER + b"k")]))
+        worker.receive(2)
+    monkeypatch.setattr(SharedJournal, "commit", commit_others)
+    monkeypatch.setattr(ProjectStore, "write_prepared", write_later)
+    try:
+        worker.send((one, [event(COUNTER + b"k")]))
+        for number in range(4, 24):
+            worker.send((other, [event(COUNTER + b"k")]))
+            ((project, results),) = worker.receive(1)
+            assert (project, count(results)) == (other, number)
+    finally:
+        may_write.set()
+    ((project, results),) = worker.receive(1)
+    assert (project, count(results)) == (one, 4)
+    assert stored(worker, one) == (4).to_bytes(8, "little")
+    worker.send((one, [event(COUNTER + b"k")]))
+    ((project, results),) = worker.receive(1)
+    assert (project, count(results)) == (one, 5)
+
+
+def test_on_a_full_disk_events_are_refused_when_neither_journal_nor_store_has_room(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", 32 * MIB) as disk, running_worker(disk) as worker:
+        project, _ = worker.projects
+        happened = 0
+
+        def is_taken() -> bool:
+            nonlocal happened
+            worker.send((project, [event(COUNTER + b"k" + bytes(8_000))]))
+            ((_, results),) = worker.receive(1)
+            if isinstance(results[0][0], str):
+                return False
+            happened += 1
+            assert count(results) == happened
+            return True
+
+        assert is_taken()
+        filler = fill(disk)
+        until(lambda: not is_taken(), "an event is refused")
+        filler.unlink()
+        until(is_taken, "events are taken again")
+        worker.send((project, {WRITE_LOG: True}))
+        worker.receive(1)
+        assert int.from_bytes(stored(worker, project), "little") == happened

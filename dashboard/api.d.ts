@@ -344,7 +344,7 @@ export type HandlerResult = { instanceID: string; code: number; errMsg: string; 
 /** A health condition of one part. `seconds` is how long it has lasted. */
 export type HealthCondition = { part: string; state: string; meaning: string; detail: string; since?: string; seconds?: number; until?: string };
 
-/** The conditions, recent ones (newest first), the processes, and the projects in them. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, workers of one project last. `running` lists the at most 200 busiest of the projects that have metrics of their own (setting `metrics_projects`). */
+/** The conditions, recent ones (newest first), the processes, and the projects in them. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, workers of one project last. `running` lists the at most 200 busiest projects. */
 export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: number; recent: HealthCondition[]; parts: Record<string, string>; projects: Record<string, number>; processes: ProcessRow[]; processesTotal: number; running: ProjectLoad[] };
 
 /** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
@@ -464,7 +464,7 @@ export type PrivilegeReply = { name: string; desc: string; perm: string };
 /** A process of the node. A worker has the number of `projects` that it runs; `project` is the name of the one that has a worker of its own. `state` is the supervisor's; `resting` is a part without a process. `cpuSeconds` counts from the start of the process. `restarts` is how often a process of this part has died since the node started. */
 export type ProcessRow = { part: string; project?: string; projects?: number; state: string; pid?: number; memoryBytes?: number; cpuSeconds?: number; startedAt?: string; restarts: number };
 
-/** A project that runs, or has died since the node started. `worker` is the part that runs it; a project without one is at rest. `busySeconds` is the time that workers have spent on it since the node started. `memoryBytes` are its kept instances and what it has yet to write to its store. `restarts` is how often it has died. */
+/** A project that runs, or has died since the node started. `worker` is the part that runs it; a project without one is at rest. `busySeconds` is the time that workers have spent on it since the node started. `memoryBytes` are its kept instances and what it has yet to write to its store. `restarts` is how often it has died. A project without metrics of its own (setting `metrics_projects`) is listed while it runs, with what it has used since it started. */
 export type ProjectLoad = { project: string; projectID: string; worker?: string; busySeconds: number; memoryBytes: number; restarts: number };
 
 /** A page of projects; `total` counts all matching ones. */

@@ -34,7 +34,11 @@ class ChildMetrics:
         if child.slot == metrics_table.NO_ROW:
             return
         self.table.name(child.slot, name)
-        self.table.row(child.slot)[metrics.PROCESS_STARTS] += 1
+        row = self.table.row(child.slot)
+        row[metrics.PROCESS_STARTS] += 1
+        if name != child.part:  # other projects have used this row
+            row[metrics.BUSY_BEFORE] = row[metrics.BUSY_SECONDS]
+            row[metrics.RESTARTS_BEFORE] = row[metrics.PROCESS_RESTARTS]
         if child.kind == "project":
             self._dead_letters.pop(child.project_id, None)
 

@@ -510,6 +510,18 @@ IN_TURN = _add(
     GAUGE,
     HIDDEN,
 )
+BUSY_BEFORE = _add(
+    "fieldbrook_project_busy_seconds_before",
+    "What the busy seconds of a shared row were when its project started.",
+    COUNTER,
+    HIDDEN,
+)
+RESTARTS_BEFORE = _add(
+    "fieldbrook_project_restarts_before",
+    "What the restarts of a shared row were when its project started.",
+    COUNTER,
+    HIDDEN,
+)
 PROCESS_STARTS = _add(
     "fieldbrook_process_starts", "Starts of processes and of projects.", COUNTER, PART
 )

@@ -58,7 +58,9 @@ class ProjectLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     `worker` is the part that runs it; a project without one is at rest. `busySeconds` is the time
     that workers have spent on it since the node started. `memoryBytes` are its kept instances and
-    what it has yet to write to its store. `restarts` is how often it has died.
+    what it has yet to write to its store. `restarts` is how often it has died. A project without
+    metrics of its own (setting `metrics_projects`) is listed while it runs, with what it has used
+    since it started.
     """
 
     project: str
@@ -74,8 +76,8 @@ class HealthReply(msgspec.Struct, frozen=True, kw_only=True):
 
     `total` also counts conditions that `data` does not list. `parts` has the state of each part,
     `projects` how many projects are in each state. `processes` lists at most 200 of
-    `processesTotal`, workers of one project last. `running` lists the at most 200 busiest of the
-    projects that have metrics of their own (setting `metrics_projects`).
+    `processesTotal`, workers of one project last. `running` lists the at most 200 busiest
+    projects.
     """
 
     healthy: bool
@@ -187,7 +189,7 @@ def _process(
 
 def _running(context: ManagementContext, rows: _Rows) -> list[ProjectLoad]:
     workers = {pid: part for part, pid, _ in rows.processes if pid}
-    busiest = sorted(rows.projects, key=lambda row: row[2][metrics.BUSY_SECONDS], reverse=True)
+    busiest = sorted(rows.projects, key=lambda found: _busy_s(found[2]), reverse=True)
     found = []
     for project_id, pid, row in busiest[:_SHOWN]:
         project = context.reader.project(project_id)
@@ -197,12 +199,17 @@ def _running(context: ManagementContext, rows: _Rows) -> list[ProjectLoad]:
                     project=project.name,
                     project_id=str(project_id),
                     worker=workers.get(pid, UNSET),
-                    busy_seconds=round(row[metrics.BUSY_SECONDS], 2),
+                    busy_seconds=round(_busy_s(row), 2),
                     memory_bytes=int(row[metrics.PROJECT_MEMORY]),
-                    restarts=int(row[metrics.PROCESS_RESTARTS]),
+                    restarts=int(row[metrics.PROCESS_RESTARTS] - row[metrics.RESTARTS_BEFORE]),
                 )
             )
     return found
+
+
+def _busy_s(row: memoryview[float]) -> float:
+    """The time that workers have spent on the project that has this row."""
+    return row[metrics.BUSY_SECONDS] - row[metrics.BUSY_BEFORE]
 
 
 ROUTES: tuple[Route, ...] = (Route("GET", "/health", "GetHealth", get_health, auth=Auth.ADMIN),)

@@ -36,6 +36,7 @@ import signal
 import socket
 import time
 from datetime import timedelta
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     # 4.0.1 restarts a dead logging process from `logDefs`, but it sets only `logdefs`.
     multiproc.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
     multiproc.uncatchable_signals += FATAL_SIGNALS
-    _remember_how_children_end(multiproc)
+    _remember_children(multiproc)
     _refuse_absurd_lengths(TCPTransport)
     _bound_unfinished_frames(TCPTransport)
     _die_with_parent_in_every_actor(TCPTransport, node_pid)
@@ -193,25 +194,38 @@ def _bound_unfinished_frames(tcp: Any) -> None:
     tcp.TCPTransport._acceptNewIncoming = accept_some
 
 
-def _remember_how_children_end(multiproc: Any) -> None:
-    # Thespian's notice of a child's death has no exit code.
-    check = multiproc.MultiProcReplicator._checkChildLiveness
+def _remember_children(multiproc: Any) -> None:
+    # Thespian's notice of a child's death has no exit code. It gives none at all of a child that
+    # has not connected yet, nor of one that it finds dead while it handles the death of another.
+    start = multiproc.MultiProcReplicator._startChildActor
 
-    def is_alive(child: Any) -> bool:
-        alive: bool = check(child)
-        number = getattr(child.childAddr.addressDetails, "addressInstanceNum", None)
-        if not alive and number is not None and child.childProc.exitcode is not None:
-            _exit_codes[number] = child.childProc.exitcode
-            if len(_exit_codes) > _EXIT_CODES_KEPT:  # drop the oldest: nobody asked for it
-                del _exit_codes[next(iter(_exit_codes))]
-        return alive
+    def start_child(self: Any, address: Any, *args: Any, **more: Any) -> None:
+        start(self, address, *args, **more)
+        _children[_number(address)] = self._child_procs[-1].childProc
 
-    multiproc.MultiProcReplicator._checkChildLiveness = staticmethod(is_alive)
+    multiproc.MultiProcReplicator._startChildActor = start_child
 
 
-_EXIT_CODES_KEPT = 256
-_exit_codes: dict[int, int] = {}
-"""Exit codes of this process's children, by the instance number in their address."""
+_children: dict[int, BaseProcess] = {}
+"""The children of this process whose end was not asked for, by `_number`."""
+
+
+def _number(address: Any) -> int:
+    """The instance number in the address of a child."""
+    number: int = getattr(address.addressDetails, "addressInstanceNum", -1)
+    return number
+
+
+def describe_exit(code: int | None) -> str:
+    """Describe an exit code: `SIGSEGV ended it`, `it ended with status 1`; "" if it is unknown."""
+    if code is None:
+        return ""
+    if code >= 0:
+        return f"it ended with status {code}"
+    try:
+        return f"{signal.Signals(-code).name} ended it"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-code} ended it"
 
 
 def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
@@ -294,24 +308,29 @@ class NodeActor(Actor):
         self.unexpected(payload, None)
 
     def child_exited(self, address: Address) -> None:
-        """Handle the death of a child process. Thespian may report one death twice."""
+        """Handle the death of a child process. Thespian may report one death twice or never."""
 
-    def describe_exit(self, address: Address) -> str:
-        """Describe the end of a child's process: `SIGSEGV ended it`, `it ended with status 1`.
+    def has_exited(self, address: Address) -> bool:
+        """Whether the process of a child has ended, with the address that `createActor` returned.
 
-        The text is empty when the exit code is not known. It can be queried only once per
-        child, with the address that `createActor` returned.
+        Ask now and then: Thespian does not report every death.
         """
-        number: int = getattr(address.addressDetails, "addressInstanceNum", -1)
-        code = _exit_codes.pop(number, None)
-        if code is None:
-            return ""
-        if code >= 0:
-            return f"it ended with status {code}"
-        try:
-            return f"{signal.Signals(-code).name} ended it"
-        except ValueError:  # a real-time signal has no name
-            return f"signal {-code} ended it"
+        child = _children.get(_number(address))
+        return child is not None and not child.is_alive()
+
+    def exit_code(self, address: Address) -> int | None:
+        """The exit code of a child that has ended, negative for a signal; None if it is unknown.
+
+        It can be queried only once.
+        """
+        child = _children.pop(_number(address), None)
+        return None if child is None else child.exitcode
+
+    def kill_child(self, address: Address) -> None:
+        """Kill the process of a child, unless it has ended."""
+        child = _children.get(_number(address))
+        if child is not None and child.is_alive():
+            child.kill()
 
     def stopping(self) -> None:
         """Release the actor's resources: it has been asked to exit."""

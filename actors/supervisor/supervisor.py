@@ -7,28 +7,27 @@ fork of it and would inherit them.
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
 import os
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.registry import PART as REGISTRY
-from fieldbrook.actors.runtime import Address, NodeActor
+from fieldbrook.actors.runtime import Address, NodeActor, describe_exit
+from fieldbrook.actors.shared_journal import DISK_FAILED
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING, UP, Child
 from fieldbrook.actors.supervisor.child_metrics import ChildMetrics
 from fieldbrook.actors.supervisor.node_checks import NodeChecks
 from fieldbrook.actors.supervisor.projects import MQTT_PART, RETIRE_LIMIT_S, Projects
+from fieldbrook.actors.supervisor.watchdog import Watchdog
 from fieldbrook.actors.supervisor.workers import Workers
 from fieldbrook.core import clock
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import health, node_log
 from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.system.process import name_process
-from fieldbrook.system.process_tree import has_ended
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +37,7 @@ START_LIMIT_S = 30.0
 # start on a busy machine would only repeat that work. After CHAIN_LATE_S the node serves
 # without the chain.
 CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
-LONGEST_PING_S = 2.0
-PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
-STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the worker
 _HEALTH_S = 0.1  # health changes within this time are sent together
-_OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine: kill it
 
 _CLASSES = {
     "registry": "fieldbrook.actors.registry.RegistryActor",
@@ -71,8 +66,6 @@ class Supervisor(NodeActor):
         self._drain_requester: Address | None = None
         self._draining: set[str] = set()
         self.exiting = False
-        self._pings = 0
-        self._pinged = time.monotonic()
         self.board = health.Board(time.monotonic, clock.now_ms)
         self._health_scheduled = False
         self.child_metrics = ChildMetrics()
@@ -110,7 +103,7 @@ class Supervisor(NodeActor):
             case m.JournalRecovered():
                 self.workers.on_journal_recovered(message)
             case m.Ponged():
-                self._on_pong(message)
+                self._watchdog.on_pong(message)
             case m.HealthReported():
                 self._on_health_report(message)
             case m.Drained():
@@ -122,7 +115,7 @@ class Supervisor(NodeActor):
         """Handle a timer; a timer of an earlier generation of a child is ignored."""
         match payload:
             case "ping":
-                self._ping()
+                self._look()
             case "health":
                 self._send_health()
             case _Timer(what=what, part=part, generation=generation):
@@ -137,7 +130,7 @@ class Supervisor(NodeActor):
         """
         for child in self.children.values():
             if child.address is not None and child.address == address:
-                self._on_exit(child)
+                self.on_exit(child)
                 return
 
     def stopping(self) -> None:
@@ -153,7 +146,7 @@ class Supervisor(NodeActor):
         self.child_metrics.create(boot.settings.metrics_projects)
         self._checks = NodeChecks(boot.settings, self.board, self.child_metrics.table)
         self._run_dir: Path = boot.run_dir
-        self._ping_s = min(LONGEST_PING_S, boot.settings.watchdog_s / PINGS)
+        self._watchdog = Watchdog(self, boot.settings.watchdog_s)
         self.board.hold_s = min(health.HOLD_S, boot.settings.watchdog_s / 2)
         self._boot_requester = sender
         self.projects.parked = is_parked(boot.settings.data)
@@ -169,7 +162,7 @@ class Supervisor(NodeActor):
         for part in parts:
             self.children[part] = Child(part)
         self.start(self.children[REGISTRY])
-        self.wake_after(self._ping_s, "ping")
+        self.wake_after(self._watchdog.ping_s, "ping")
 
     def _check_boot(self) -> None:
         children = self.children.values()
@@ -274,24 +267,25 @@ class Supervisor(NodeActor):
         elif child.address is not None:
             self.stop_child(child.address)
 
-    def _on_exit(self, child: Child) -> None:
+    def on_exit(self, child: Child) -> None:
+        """Start a child again whose process has ended, if it is still needed."""
         lived_s = time.monotonic() - child.since if child.state == UP else 0.0
         retired = child.state == RETIRING
         self.child_metrics.release(child, died=not (retired or self.exiting))
-        how = "" if child.address is None else self.describe_exit(child.address)
+        code = None if child.address is None else self.exit_code(child.address)
         child.address = child.pid = child.path = None
         self._draining.discard(child.part)
         self._on_drained(None)
         if child.kind == "worker" and not self.exiting:
             if not retired:
                 child.enter(BACKOFF)  # until it starts again: its journal has to be read first
-            self.workers.on_exit(child)
+            self.workers.on_exit(child, blames=code != DISK_FAILED)
         if self.exiting:
             return
         if retired:
             self._end_retired(child)
         else:
-            self._restart(child, lived_s, how)
+            self._restart(child, lived_s, describe_exit(code))
 
     def retire(self, child: Child) -> None:
         """Have the process of a child end; it is started again only if it is `wanted`."""
@@ -379,27 +373,13 @@ class Supervisor(NodeActor):
                 limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S
                 reason = f"it did not start within {limit_s:.0f} s"
                 self._raise_condition(child, health.CANNOT_START, reason)
-                self._kill(child)
+                self._watchdog.kill(child)
             case "retired?" if child.state == RETIRING:
                 log.error("%s did not retire within %.0f s", child.part, RETIRE_LIMIT_S)
                 if child.is_project:
                     self.projects.retire(child)  # its worker is busy: ask again
                 else:
-                    self._kill(child)
-
-    def _kill(self, child: Child) -> None:
-        """Kill a child that does not answer.
-
-        The pid of a child that has not reported Ready is not known: it is asked to exit.
-        """
-        if child.pid is not None:
-            if has_ended(child.pid):
-                self._on_exit(child)
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
-        elif child.address is not None:
-            self.stop_child(child.address)
+                    self._watchdog.kill(child)
 
     def set_timer(self, delay_s: float, what: str, child: Child) -> None:
         """Set a timer that is ignored once the child was started again; see `_on_timer`."""
@@ -426,33 +406,11 @@ class Supervisor(NodeActor):
 
     # ---------------------------------------------------------------- watching
 
-    def _ping(self) -> None:
-        self._pings += 1
-        self.projects.check_parked()
+    def _look(self) -> None:
+        """Watch everything, every few seconds."""
         now = time.monotonic()
-        # A late timer means that this process itself was paused, so no child counts as silent.
-        paused = now - self._pinged > 3 * self._ping_s
-        self._pinged = now
-        limit_s = self.settings.watchdog_s
-        for child in list(self.children.values()):
-            if child.state != UP or child.is_project:
-                continue
-            if paused:
-                child.heard = now
-            silent_s = now - child.heard
-            if silent_s >= 2 * self._ping_s and child.pid is not None and has_ended(child.pid):
-                # When two children die at once, Thespian may report only one of them.
-                log.info("%s has died without a notice", child.part)
-                self._on_exit(child)
-            elif silent_s > limit_s:
-                self._raise_condition(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
-                self._kill(child)
-            elif silent_s < 2 * self._ping_s:
-                # Silent children get no more pings: more than 20 queued messages to one target
-                # would stall every send.
-                self.send_to(child, m.Ping(self._pings))
-            elif silent_s > limit_s / 2:
-                self._raise_condition(child, health.HUNG, f"silent for {silent_s:.0f} s")
+        self.projects.check_parked()
+        self._watchdog.look(now)
         self.workers.look(now)
         self._checks.run(now, parked=self.projects.parked)
         self.board.end_cleared()
@@ -460,33 +418,7 @@ class Supervisor(NodeActor):
             self.schedule_health()
         self.child_metrics.set_gauges(self.children.values())
         if not self.exiting:
-            self.wake_after(self._ping_s, "ping")
-
-    def _on_pong(self, pong: m.Ponged) -> None:
-        child = self.children.get(pong.part)
-        if child is None:
-            return
-        child.heard = time.monotonic()
-        self.board.clear(pong.part, health.HUNG)
-        if child.kind == "worker":
-            self._check_turn(child, pong)
-
-    def _check_turn(self, worker: Child, pong: m.Ponged) -> None:
-        """Check how long a worker's current turn takes: its handler, or a step besides that."""
-        limit_s, for_s = self.settings.watchdog_s, pong.phase_s
-        if pong.busy_s > self.settings.deadline_ms / 1000 + _OVERTIME_S:
-            reason = f"a handler runs for {pong.busy_s:.0f} s, far over its deadline: killed"
-            self.workers.raise_hung(worker, pong.project_id, health.HUNG_GUEST, reason)
-            self._kill(worker)
-        elif for_s > STUCK_FACTOR * limit_s:
-            reason = f"{pong.phase} takes {for_s:.0f} s: killed"
-            self.workers.raise_hung(worker, pong.project_id, health.STUCK_BATCH, reason)
-            self._kill(worker)
-        elif for_s > limit_s / 2:
-            reason = f"{pong.phase} takes {for_s:.0f} s"
-            self.workers.raise_hung(worker, pong.project_id, health.STUCK_BATCH, reason)
-        else:
-            self.workers.clear_hung(worker, health.STUCK_BATCH, health.HUNG_GUEST)
+            self.wake_after(self._watchdog.ping_s, "ping")
 
     # ---------------------------------------------------------------- health
 

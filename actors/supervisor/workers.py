@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.supervisor.balance import Balance
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING, UP, Child
-from fieldbrook.observability import metrics
+from fieldbrook.observability import health, metrics
 from fieldbrook.observability.metrics_table import DEDICATED, NO_ROW
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPECT_S = 600.0  # a project in whose turn a worker died has a worker of its own for this time
+SUSPECTS = 8  # of them at most; a further one waits until another has behaved for `PROVEN_S`
+PROVEN_S = 60.0
 _GIVEN_UP_AFTER = 2  # deaths in a row: another worker reads its journal and takes its projects
 _ASKED_AGAIN_S = 30.0
 
@@ -56,6 +58,9 @@ class Workers:
             return
         ordered = project.in_journal and home is not None  # the order is sent again
         worker = home if ordered and home is not None else self._worker_for(project)
+        if worker is None:
+            self._let_wait(project)
+            return
         project.in_journal, project.worker = False, worker.part
         if worker.state == UP:
             project.in_journal = True
@@ -66,14 +71,46 @@ class Workers:
         elif worker.state == RETIRING:
             worker.wanted = True
 
-    def _worker_for(self, project: Child) -> Child:
+    def _worker_for(self, project: Child) -> Child | None:
+        """Choose a worker; None when the project has to have its own, and too many others do."""
         children = self._supervisor.children
         if self.is_alone(project):
             part = f"{DEDICATED}{project.project_id}"
+            chosen = part in children or project.project_id in self.dedicated
+            if not chosen and len(self._suspects()) >= SUSPECTS:
+                return None
             return children.setdefault(part, Child(part))
         shared = [children[part] for part in self._shared]
         running = [worker for worker in shared if worker.state == UP]
         return min(running or shared, key=self._load)
+
+    def _suspects(self) -> list[Child]:
+        """The suspected projects for which there is a worker."""
+        children = self._supervisor.children
+        own = [child.part.removeprefix(DEDICATED) for child in children.values()]
+        found = [children.get(f"project:{name}") for name in own if name.isdecimal()]
+        return [one for one in found if one and one.project_id not in self.dedicated]
+
+    def _waits(self, project: Child) -> bool:
+        """Whether a suspected project waits for a worker of its own."""
+        part = f"{DEDICATED}{project.project_id}"
+        children = self._supervisor.children
+        starts = project.state == STARTING and not project.in_journal
+        return starts and self.is_alone(project) and part not in children
+
+    def _let_wait(self, project: Child) -> None:
+        """Let a project wait, and have the suspect that has behaved longest go back to others."""
+        supervisor = self._supervisor
+        detail = f"it waits for a worker of its own: {SUSPECTS} projects in whose turn workers died"
+        supervisor.board.raise_(project.part, health.CANNOT_START, f"{detail} have one")
+        supervisor.schedule_health()
+        supervisor.send_to_gateways(m.Unreachable(project.project_id))
+        now = time.monotonic()
+        here = [child for child in self._suspects() if child.state in (UP, RETIRING)]
+        proven = [child for child in here if child.state == UP and now - child.since >= PROVEN_S]
+        if proven and all(map(self.is_alone, here)):  # else one is about to leave
+            min(proven, key=lambda child: child.since).suspect_until = 0.0
+            self.settle()
 
     def is_alone(self, project: Child) -> bool:
         """Whether a project has a worker of its own, by choice or because it is suspected."""
@@ -84,6 +121,9 @@ class Workers:
         self._balance.look(now)
         self.settle()
         self._recover_elsewhere(now)
+        for child in list(self._supervisor.children.values()):
+            if child.is_project and self._waits(child):
+                self.run(child)
 
     def settle(self) -> None:
         """Move projects that are in the wrong kind of worker, and end workers without a project."""
@@ -107,6 +147,8 @@ class Workers:
     def can_run(self, project: Child) -> bool:
         """Whether a project that starts may expect its worker to come up soon."""
         home = self._supervisor.children.get(project.worker)
+        if self._waits(project):
+            return False
         return home is None or home.state == UP or not home.restarts.unreachable
 
     def _load(self, worker: Child) -> tuple[float, int]:
@@ -138,18 +180,18 @@ class Workers:
             if child.state == STARTING and not child.in_journal:
                 self.run(child)
 
-    def on_exit(self, worker: Child) -> None:
+    def on_exit(self, worker: Child, *, blames: bool) -> None:
         """Close the projects of a worker that has died, and start those again that are needed.
 
-        Only a project in whose turn the worker died may have caused that. It gets a worker of its
-        own; the others come back to this one.
+        Only a project in whose turn the worker died may have caused that, if its exit `blames`
+        projects at all. It gets a worker of its own; the others come back to this one.
         """
         supervisor = self._supervisor
         lost = self._projects_of(worker)
         guilty = [child for child in lost if self._had_turn(child)]
         if worker.is_dedicated:
             guilty = lost
-        if worker.state == RETIRING:
+        if worker.state == RETIRING or not blames:
             guilty = []
         for child in lost:
             if child in guilty and child.state in (UP, STARTING):

@@ -17,7 +17,13 @@ from pathlib import Path
 import pytest
 from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
-from fieldbrook.actors.runtime import Address, NodeActor, SignedPickle, UnauthenticatedFrameError
+from fieldbrook.actors.runtime import (
+    Address,
+    NodeActor,
+    SignedPickle,
+    UnauthenticatedFrameError,
+    describe_exit,
+)
 from tests.support.applets import TALLY
 from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
 from tests.support.tools import LIMIT_S, free_port
@@ -328,7 +334,52 @@ class Faulty(NodeActor):
 
     def child_exited(self, address: Address) -> None:
         """Tell the test."""
-        self.send(self._asked, self.describe_exit(self._child))
+        self.send(self._asked, describe_exit(self.exit_code(self._child)))
+
+
+def test_the_end_of_every_child_is_known_though_two_end_at_once_and_one_before_it_connects(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "from pathlib import Path; from fieldbrook.actors import runtime;"
+        "from fieldbrook.system.process_tree import kill_descendants;"
+        f"runtime.harden(Path({str(tmp_path)!r}));"
+        "tree = runtime.ActorTree('tests.integration.test_actor_runtime.Losing');"
+        "print(tree.ask('lose', 30, list)); tree.shutdown(); kill_descendants()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.stdout == "[5, 5, -9]\n", done.stderr
+
+
+class Losing(NodeActor):
+    """Has three children: two end by themselves, and one is killed while it starts."""
+
+    def receive(self, message: object, sender: Address) -> None:
+        """`lose` from the test, `end` from the parent."""
+        if message == "end":
+            os._exit(5)
+        name = "tests.integration.test_actor_runtime.Losing"
+        self._asked, self._lost = sender, [self.createActor(name) for _ in range(3)]
+        self.kill_child(self._lost[2])
+        for child in self._lost[:2]:
+            self.send(child, "end")
+        self.wake_after(0.05, "look")
+
+    def child_exited(self, address: Address) -> None:
+        """It does not come for all of them."""
+
+    def woken(self, payload: object) -> None:
+        """Tell the test when all have ended."""
+        if all(map(self.has_exited, self._lost)):
+            self.send(self._asked, [self.exit_code(child) for child in self._lost])
+        else:
+            self.wake_after(0.05, payload)
 
 
 def test_a_stopped_process_does_not_keep_the_node_from_stopping(mortal: RunningNode) -> None:

@@ -29,6 +29,7 @@ class Faults:
         disk = self._node.disk
         disk.syncs_fail = disk.checkpoints_fail = self._node.guests.failures_left = 0
         disk.full = False
+        self._node.doomed = 0
         self._machine.worst_delay_s = self._node.post.worst_delay_s = 0.002
         for process in self._machine.processes:
             process.crash_after = None
@@ -49,6 +50,11 @@ class Faults:
         process = self._some("worker")
         if process is not None:
             process.crash_after = int(self._machine.random.random() ** 2 * 60)
+
+    def _kill_starting_worker(self) -> None:
+        """A worker dies, and so do the next ones while they start."""
+        self._node.doomed = self._machine.random.choice((1, 1, 2, 5))
+        self._kill_worker()
 
     def _kill_gateway(self) -> None:
         process = self._some(self._machine.random.choice(("http", "mqtt")))

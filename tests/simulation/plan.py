@@ -14,6 +14,7 @@ from tests.simulation.world.guests import FAIL, KILL, LARGE, SLOW, TELL
 KINDS = (
     "kill_worker",
     "kill_worker_at_point",
+    "kill_starting_worker",
     "kill_gateway",
     "cut_power",
     "fail_syncs",

@@ -31,6 +31,8 @@ class Tree:
     Attributes:
         now: monotonic seconds.
         stopped: the parts that were asked to exit, in order.
+        killed: the parts that were killed, in order.
+        exit_codes: of the next deaths, by part; SIGKILL if none is given.
         cpu_s: CPU seconds by part.
         private: bytes of private memory by part.
     """
@@ -38,17 +40,19 @@ class Tree:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.now = 1_000.0
         self.stopped: list[str] = []
+        self.killed: list[str] = []
+        self.exit_codes: dict[str, int] = {}
+        self._exited: set[Address] = set()
         self.cpu_s: dict[str, float] = {}
         self.private: dict[str, int] = {}
         self._sent: list[tuple[Address, object]] = []
         self._timers: list[tuple[float, Any]] = []
         self._addresses, self._pids = itertools.count(1), itertools.count(1 << 30)
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        for module in ("supervisor", "child", "workers"):
+        for module in ("supervisor", "child", "workers", "watchdog"):
             monkeypatch.setattr(f"fieldbrook.actors.supervisor.{module}.time", clock)
         monkeypatch.setattr(supervisor, "name_process", lambda _name: None)
         monkeypatch.setattr(node_log, "name", lambda _name: None)
-        monkeypatch.setattr(supervisor, "has_ended", lambda _pid: False)
         monkeypatch.setattr(balance, "read_stat", self._stat)
         monkeypatch.setattr(balance, "private_bytes", self._private_bytes)
         monkeypatch.setattr(health.log, "disabled", True)  # tests look at the board itself
@@ -60,7 +64,9 @@ class Tree:
             "createActor": lambda _class: f"address {next(self._addresses)}",
             "wake_after": lambda after_s, what: self._timers.append((self.now + after_s, what)),
             "stop_child": lambda address: self.stopped.append(self._child_at(address).part),
-            "describe_exit": lambda _address: "it was killed",
+            "kill_child": lambda address: self.killed.append(self._child_at(address).part),
+            "has_exited": lambda address: address in self._exited,
+            "exit_code": lambda address: self.exit_codes.pop(self._child_at(address).part, -9),
         }.items():
             monkeypatch.setattr(self.supervisor, name, function)
         (tmp_path / "projects").mkdir()
@@ -88,11 +94,13 @@ class Tree:
         path = f"{part}.{child.generation}" if child.kind == "worker" else None
         self.receive(m.Ready(part, child.generation, pid, path))
 
-    def die(self, part: str) -> None:
-        """Let the process of a child end."""
+    def die(self, part: str, *, noticed: bool = True) -> None:
+        """Let the process of a child end; Thespian may give no notice of that."""
         address = self.children[part].address
         assert address is not None, f"{part} has no process"
-        self.supervisor.child_exited(address)
+        self._exited.add(address)
+        if noticed:
+            self.supervisor.child_exited(address)
 
     def activate(self, project_id: int) -> None:
         """Let the HTTP gateway ask for a project."""

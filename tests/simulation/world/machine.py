@@ -35,6 +35,7 @@ class Process:
         self.name = name
         self.pid = _FIRST_PID + len(machine.processes)
         self.alive = True
+        self.exit_code: int | None = None
         self.crash_after: int | None = None  # the number of points until it is killed
         self.held: list[Callable[[], object]] | None = None  # while it stands still: its steps
         self.unread: list[Callable[[], object]] | None = None  # while it reads from no socket

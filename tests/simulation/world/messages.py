@@ -15,7 +15,6 @@ from typing import Any
 
 from thespian.actors import ActorExitRequest, ChildActorExited, WakeupMessage
 
-from fieldbrook.actors.messages import Ready
 from fieldbrook.actors.runtime import NodeActor
 from fieldbrook.core.settings import Settings
 from tests.simulation.world.machine import Machine, Process
@@ -45,7 +44,6 @@ class Address:
         self.process = process
         self.last_arrival: dict[Address, float] = {}  # by sender
         self.actor: Any = None
-        self.has_reported = False  # its pid, with `Ready`
 
 
 class Post:
@@ -69,7 +67,6 @@ class Post:
         message = pickle.loads(data)  # noqa: S301 - of this process
         self._machine.trace("%s gets %s", to.process.name, _Brief(message))
         to.actor.receiveMessage(message, sender)
-        sender.has_reported = sender.has_reported or isinstance(message, Ready)
         if isinstance(message, ActorExitRequest):
             to.process.kill("it was asked to exit")
 
@@ -99,13 +96,9 @@ class Post:
         return address
 
     def _tell(self, parent: Address, dead: Any) -> None:
-        """Tell of a death, now and then twice or never, as Thespian does.
-
-        The supervisor looks for itself whether a process has died of which it knows the pid.
-        """
+        """Tell of a death, now and then twice or never, as Thespian does."""
         machine, actor = self._machine, parent.actor
-        notices = machine.random.choice(NOTICES)
-        for _ in range(notices if dead.has_reported else 1):
+        for _ in range(machine.random.choice(NOTICES)):
             late = machine.random.random() ** 4 * 10 * self.worst_delay_s
             exited = ChildActorExited(dead)
             machine.at(late, parent.process, partial(actor.receiveMessage, exited, dead))
@@ -130,6 +123,3 @@ class Simulated:
 
     def post(self, message: object) -> None:
         self.post_office.post(self.address, message)
-
-    def describe_exit(self, _address: Any) -> str:
-        return ""

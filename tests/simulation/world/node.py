@@ -49,6 +49,16 @@ class SimulatedSupervisor(Simulated, Supervisor):
     def createActor(self, actorClass: Any, *_: Any, **__: Any) -> Any:  # noqa: N802, N803
         return self.node.create(self.address, actorClass.rpartition(".")[2])
 
+    def has_exited(self, address: Any) -> bool:
+        return not address.process.alive
+
+    def exit_code(self, address: Any) -> int | None:
+        code: int | None = address.process.exit_code
+        return code
+
+    def kill_child(self, address: Any) -> None:
+        address.process.kill("the supervisor kills it")
+
 
 class SimulatedWorker(Simulated, WorkerActor):
     """The real actor of a worker, without threads."""
@@ -117,6 +127,7 @@ class Node:
     def __init__(self, machine: Machine, settings: Settings, disk: Disk, projects: int) -> None:
         self.machine = machine
         self.settings = settings
+        self.doomed = 0  # how many of the next workers die while they start
         self.network, self.disk = Network(machine), disk
         self.post, self.guests, self.broker = Post(machine), Guests(machine), Broker()
         self.gateways: dict[str, SimulatedGateway] = {}
@@ -171,7 +182,11 @@ class Node:
             "MqttGateway": SimulatedMqttGateway,
             "Scheduler": SimulatedScheduler,
         }
-        return self.post.create(parent, kind, lambda address: made[kind](self, address))
+        address = self.post.create(parent, kind, lambda address: made[kind](self, address))
+        if kind == "WorkerActor" and self.doomed:
+            self.doomed -= 1
+            address.process.crash_after = self.machine.random.randrange(3)  # points of a start
+        return address
 
     def process_of(self, part: str) -> Process | None:
         """The living process of a part."""
@@ -266,10 +281,6 @@ class Node:
         """Take the place of `balance.read_stat`: each process has a load of its own."""
         return SimpleNamespace(cpu_s=self.machine.now * (pid % 7) / 5)
 
-    def has_ended(self, pid: int) -> bool:
-        """Take the place of `process_tree.has_ended`."""
-        return not any(p.pid == pid and p.alive for p in self.machine.processes)
-
     def thread(
         self, target: Callable[..., None], args: tuple[Any, ...], daemon: bool
     ) -> SimpleNamespace:
@@ -280,21 +291,18 @@ class Node:
         return SimpleNamespace(start=start)
 
     def system(self) -> SimpleNamespace:
-        """Take the place of `os` in the modules that ask for a pid or kill one."""
-
-        def kill(pid: int, _number: int) -> None:
-            for process in self.machine.processes:
-                if process.pid == pid:
-                    process.kill("the supervisor kills it")
+        """Take the place of `os` in the modules that ask for a pid or end their process."""
 
         def getpid() -> int:
             current = self.machine.current
             return 0 if current is None else current.pid
 
-        def exit_(_status: int) -> None:
+        def exit_(status: int) -> None:
+            assert self.machine.current is not None
+            self.machine.current.exit_code = status
             self.machine.crash("its own wish")
 
-        return SimpleNamespace(kill=kill, getpid=getpid, _exit=exit_)
+        return SimpleNamespace(getpid=getpid, _exit=exit_)
 
 
 class Complaints(logging.Handler):

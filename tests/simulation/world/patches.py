@@ -13,6 +13,7 @@ from unittest import mock
 from fieldbrook.actors import frame_server, shared_journal
 from fieldbrook.actors.project import pool
 from fieldbrook.actors.supervisor import balance, supervisor
+from fieldbrook.actors.supervisor import workers as supervisor_workers
 from fieldbrook.actors.worker import actor as worker_actor
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import fault_points
@@ -69,7 +70,7 @@ def installed(node: Node) -> Iterator[None]:
         (shared_journal, "os", system),
         (worker_actor, "threading", SimpleNamespace(Thread=node.thread)),
         (supervisor, "os", system),
-        (supervisor, "has_ended", node.has_ended),
+        (supervisor_workers, "SUSPECTS", 1),
         (supervisor, "name_process", nothing),
         (supervisor, "node_log", SimpleNamespace(name=nothing)),
         (supervisor, "NodeChecks", _NoChecks),

@@ -8,6 +8,7 @@ import pytest
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.supervisor.supervisor import CHAIN_LATE_S, CHAIN_START_LIMIT_S, START_LIMIT_S
+from fieldbrook.actors.supervisor.watchdog import LONGEST_PING_S
 from fieldbrook.core.settings import Chain
 from tests.support.supervisor_tree import Tree
 
@@ -45,9 +46,9 @@ def test_a_chain_that_starts_slowly_is_let_be_and_waited_for_no_longer(
     booting = Booting("chain:1", tmp_path, monkeypatch)
     booting.pass_time(CHAIN_LATE_S + 1)
     assert booting.has_booted
-    assert booting.stopped == []
+    assert booting.killed == []
     booting.pass_time(CHAIN_START_LIMIT_S - CHAIN_LATE_S)
-    assert booting.stopped == ["chain:1"]
+    assert booting.killed == ["chain:1"]
 
 
 def test_another_part_that_does_not_start_in_time_is_ended(
@@ -55,7 +56,39 @@ def test_another_part_that_does_not_start_in_time_is_ended(
 ) -> None:
     booting = Booting("http:0", tmp_path, monkeypatch)
     booting.pass_time(START_LIMIT_S + 1)
-    assert (booting.has_booted, booting.stopped) == (False, ["http:0"])
+    assert (booting.has_booted, booting.killed) == (False, ["http:0"])
+
+
+@pytest.mark.parametrize("part", ["http:0", "worker:0", "chain:1"])
+def test_a_part_that_died_while_it_started_is_started_again_though_nobody_gave_notice(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booting = Booting(part, tmp_path, monkeypatch)
+    booting.die(part, noticed=False)
+    booting.pass_time(2 * LONGEST_PING_S)
+    assert booting.children[part].generation == 2
+    booting.ready(part)
+    assert booting.has_booted
+
+
+def test_a_part_that_died_while_it_ran_or_ended_is_noticed_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(tmp_path, monkeypatch, workers=1)
+    tree.boot()
+    tree.die("http:0", noticed=False)
+    tree.receive(m.DedicatedProjects(frozenset({7})))
+    tree.activate(7)
+    tree.ready("worker:p7")
+    tree.ready("project:7")
+    tree.receive(m.Idle(7, 1))
+    tree.end_project(7)
+    tree.pass_time(2 * LONGEST_PING_S)
+    assert tree.stopped == ["worker:p7"]
+    tree.die("worker:p7", noticed=False)
+    tree.pass_time(2 * LONGEST_PING_S)
+    assert tree.children["http:0"].generation == 2
+    assert "worker:p7" not in tree.children
 
 
 def test_a_worker_that_cannot_read_its_journal_at_the_start_keeps_the_node_from_starting(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.shared_journal import DISK_FAILED
 from fieldbrook.actors.supervisor.child import DOWN, STARTING, UP
-from fieldbrook.actors.supervisor.workers import SUSPECT_S
+from fieldbrook.actors.supervisor.workers import PROVEN_S, SUSPECT_S, SUSPECTS
 from fieldbrook.observability import health, metrics
 from tests.support.supervisor_tree import Tree
 
@@ -193,6 +194,65 @@ def test_only_the_project_that_ran_when_a_worker_died_is_kept_away_from_others(
     assert tree.taken("worker:p2", m.Retire) == [m.Retire(2)]
     tree.end_project(2)
     assert tree.worker_of(2) in ("worker:0", "worker:1")
+
+
+def test_a_worker_that_ends_because_its_disk_failed_makes_no_project_suspect(start: Start) -> None:
+    tree = start()
+    tree.run(0)
+    tree.set_number(0, metrics.IN_TURN, 1.0)
+    tree.exit_codes["worker:0"] = DISK_FAILED
+    tree.die("worker:0")
+    assert tree.conditions("project:0") == set()
+    tree.activate(0)
+    tree.ready("worker:0")
+    assert tree.worker_of(0) in ("worker:0", "worker:1")
+
+
+def fail_all(tree: Tree, projects: range) -> None:
+    """Let the actors of some projects fail, one after the other."""
+    for n in projects:
+        tree.run(n)
+        tree.end_project(n, failed=True)
+
+
+def test_only_some_suspects_have_workers_at_a_time_and_others_wait_until_one_has_behaved(
+    start: Start,
+) -> None:
+    tree = start()
+    fail_all(tree, range(SUSPECTS + 2))
+    own = [f"worker:p{n}" for n in range(SUSPECTS)]
+    waiting = range(SUSPECTS, SUSPECTS + 2)
+    assert [part for part in tree.children if part.startswith("worker:p")] == own
+    for n in range(SUSPECTS):
+        tree.ready(f"worker:p{n}")
+        tree.ready(f"project:{n}")
+        tree.pass_time(1)
+    for n in waiting:
+        assert tree.children[f"project:{n}"].state == STARTING
+        assert health.CANNOT_START in tree.conditions(f"project:{n}")
+    tree.taken("http:0", m.Unreachable)
+    tree.activate(waiting[0])
+    assert tree.taken("http:0", m.Unreachable) == [m.Unreachable(waiting[0])]
+    tree.pass_time(PROVEN_S)
+    assert tree.taken("worker:p0", m.Retire) == [m.Retire(0)], "it has behaved longest"
+    tree.end_project(0)
+    tree.pass_time(3)
+    tree.die("worker:p0")
+    tree.pass_time(3)
+    assert sum(part.startswith("worker:p") for part in tree.children) == SUSPECTS
+    tree.ready(f"worker:p{waiting[0]}")
+    tree.ready(f"project:{waiting[0]}")
+    assert tree.worker_of(waiting[0]) == f"worker:p{waiting[0]}"
+
+
+def test_a_project_that_is_to_have_a_worker_of_its_own_does_not_wait_for_suspects(
+    start: Start,
+) -> None:
+    tree = start()
+    fail_all(tree, range(SUSPECTS + 1))
+    tree.receive(m.DedicatedProjects(frozenset({SUSPECTS})))
+    tree.pass_time(3)
+    assert f"worker:p{SUSPECTS}" in tree.children
 
 
 def test_the_project_of_a_dedicated_worker_that_dies_starts_again_when_its_journal_is_read(

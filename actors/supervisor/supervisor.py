@@ -232,6 +232,8 @@ class Supervisor(NodeActor):
             if worker is None or worker.state != UP or child.state not in (STARTING, RETIRING):
                 return  # its worker has died since
             pid, path = worker.pid, worker.path
+        elif child.address is None:
+            return  # it has died since
         child.pid, child.path = pid, path
         child.enter(UP)
         self.child_metrics.add_ready(child)

@@ -71,6 +71,20 @@ def test_a_part_that_died_while_it_started_is_started_again_though_nobody_gave_n
     assert booting.has_booted
 
 
+def test_a_part_that_is_told_to_be_ready_after_its_death_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booting = Booting("http:0", tmp_path, monkeypatch)
+    booting.die("http:0")
+    booting.die("http:0")  # now it waits for a moment
+    booting.ready("http:0")  # it had sent that before it died
+    assert not booting.has_booted
+    booting.pass_time(1)
+    assert booting.children["http:0"].generation == 3
+    booting.ready("http:0")
+    assert booting.has_booted
+
+
 def test_a_part_that_died_while_it_ran_or_ended_is_noticed_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

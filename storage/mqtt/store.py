@@ -24,6 +24,7 @@ from fieldbrook.storage.lmdb.environment import (
     used_bytes,
     write_probe,
 )
+from fieldbrook.storage.lmdb.new_environment import is_absent, open_new, publish, remove_new
 from fieldbrook.storage.lmdb.schema import META, make_store, open_meta
 from fieldbrook.storage.lmdb.table import open_database, text_key
 from fieldbrook.storage.mqtt.operations import (
@@ -92,9 +93,7 @@ class MqttStore:
         """
         self._folder, self._limit = folder, limit_bytes
         slack = max(_SLACK_BYTES, limit_bytes // _SLACK_SHARE)
-        self._environment = open_environment(
-            folder, map_size=limit_bytes + slack, max_readers=FEW_READERS
-        )
+        self._environment = _opened(folder, limit_bytes + slack)
         self._map_lock = threading.Lock()  # no other thread may read while the map changes
         try:
             with store_errors(folder):
@@ -107,7 +106,6 @@ class MqttStore:
 
     def _open_tables(self) -> None:
         environment = self._environment
-        make_store(environment, TABLES, SCHEMA)
         open_meta(environment, WHAT, SCHEMA, create=True, unmarked=0)
         self._sessions = open_database(environment, SESSIONS.decode(), True)
         self._queue = open_database(environment, QUEUE.decode(), True)
@@ -381,6 +379,25 @@ class MqttStore:
     def _grow(self) -> None:
         with self._map_lock:
             self._environment.set_mapsize(self._environment.info()["map_size"] + _SLACK_BYTES)
+
+
+def _opened(folder: Path, map_size: int) -> lmdb.Environment:
+    """Open the environment. A new one appears in its folder as a whole, also if power fails."""
+    if not is_absent(folder):
+        remove_new(folder)  # of a process that ended before it was published
+        return open_environment(folder, map_size=map_size, max_readers=FEW_READERS)
+    environment = open_new(folder, _make, map_size=map_size, max_readers=FEW_READERS)
+    try:
+        publish(environment, folder)
+    except BaseException:
+        environment.close()
+        remove_new(folder)
+        raise
+    return environment
+
+
+def _make(environment: lmdb.Environment) -> None:
+    make_store(environment, TABLES, SCHEMA)
 
 
 def _full() -> lmdb.MapFullError:

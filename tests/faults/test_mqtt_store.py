@@ -1,9 +1,14 @@
-"""The MQTT listener's store on a disk that is full."""
+"""The MQTT listener's store on a disk that is full, and after power cuts."""
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,7 +25,11 @@ from fieldbrook.storage.mqtt import (
     StoredMessage,
     StoredSession,
 )
+from tests.faults.disk import Disk, Record, any_cut, read
+from tests.faults.powercut import build_recorder
 from tests.support.disks import MIB, fill, small_disk
+from tests.support.tools import LIMIT_S
+from tests.unit.storage.mqtt import writing
 
 LIMIT = 1 << 30
 MESSAGE = StoredMessage("t", bytes(3_000), 1, False, b"", 0)
@@ -92,3 +101,79 @@ def test_a_new_store_on_a_full_disk_is_refused_in_words(disk: Path) -> None:
     with pytest.raises(StoreError, match="the disk is full") as caught:
         MqttStore(disk / "mqtt", LIMIT)
     assert store_condition(caught.value) == DISK_FULL
+
+
+# ---------------------------------------------------------------- power cuts
+
+_WRITES, _CUTS, _SEED = 120, 24, 5
+
+
+class Recording(NamedTuple):
+    """What a process wrote below `folder`. `told` has pairs of a record's number and of a write
+    that was acknowledged before it."""
+
+    folder: Path
+    records: list[Record]
+    told: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """A process that makes a store and writes to it, until it is killed."""
+    made = tmp_path_factory.mktemp("recording").resolve()
+    out, data = made / "writes", made / "data"
+    out.mkdir()
+    (out / "clock").write_bytes(bytes(8))
+    recorder = {"LD_PRELOAD": str(build_recorder(made)), "WRITELOG_ROOT": str(data)}
+    environment = {**os.environ, **recorder, "WRITELOG_OUT": str(out)}
+    command = [sys.executable, "-P", writing.__file__, str(data / writing.FOLDER), "1"]
+    told = []
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        for _ in range(_WRITES):
+            number = int(child.stdout.readline())
+            told.append((int.from_bytes((out / "clock").read_bytes(), "little"), number))
+        child.kill()
+    return Recording(data, read(out), told)
+
+
+def failures(recording: Recording, folder: Path, *, ignore_syncs: bool = False) -> list[str]:
+    """Cut the power at random places; what is wrong with the stores that are left."""
+    chance = random.Random(_SEED)
+    found = []
+    told_first, _ = recording.told[0]
+    for number in range(_CUTS):
+        # A third of the cuts comes while the store is made.
+        last = told_first if number % 3 == 0 else recording.records[-1].number
+        at = chance.randint(1, last)
+        disk = Disk(recording.folder, recording.records, ignore_syncs=ignore_syncs)
+        disk.advance(at)
+        left = folder / str(number)
+        disk.write_to(left, chance, any_cut(chance))
+        told = max((each for when, each in recording.told if when <= at), default=0)
+        # A file that is too short ends whoever maps it.
+        command = [sys.executable, "-P", writing.__file__, str(left / writing.FOLDER)]
+        done = subprocess.run(
+            [*command, "check", str(told)],
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        if done.returncode:
+            found.append(f"cut at {at}, {told} told: {done.returncode} {done.stderr[-400:]}")
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_after_a_power_cut_at_any_moment_a_store_opens_and_has_what_was_acknowledged(
+    recording: Recording, tmp_path: Path
+) -> None:
+    assert failures(recording, tmp_path) == []
+
+
+@pytest.mark.timeout(240)
+def test_on_a_disk_that_ignores_syncs_the_same_cuts_are_seen_to_lose_messages(
+    recording: Recording, tmp_path: Path
+) -> None:
+    assert len(failures(recording, tmp_path, ignore_syncs=True)) > _CUTS // 4

@@ -263,17 +263,5 @@ def test_what_was_acknowledged_survives_the_kill_of_the_process_at_any_moment(
             child.send_signal(signal.SIGKILL)
             for line in child.stdout:
                 told = int(line) if line.endswith(b"\n") else told
-        store = MqttStore(folder, writing.LIMIT)
-        ((_, retained),) = store.retained()
-        last = int(retained.payload.split()[0])
-        assert last >= told
-        oldest = max(last - writing.KEPT + 1, 1)
-        expected = [
-            (number * writing.ROWS + row, writing.message(number))
-            for number in range(oldest, last + 1)
-            for row in range(writing.ROWS)
-        ]
-        assert store.queue(writing.UID, -1, 1 << 20) == expected
-        store.close()
-        told = last
+        told = writing.check(folder, told)
     assert (folder / "data.mdb").stat().st_size < writing.LIMIT

@@ -1,5 +1,8 @@
 """A process that writes to a store until it is killed: `python writing.py FOLDER FIRST`.
 
+`python writing.py FOLDER check TOLD` fails unless the store has all writes up to a number that is
+at least TOLD.
+
 Write number n adds `ROWS` rows to the queue of one session, removes those of write n - `KEPT`,
 and stores n in a retained message. The process prints the number of each write that is done.
 """
@@ -24,6 +27,7 @@ from fieldbrook.storage.mqtt import (
     StoreWriter,
 )
 
+FOLDER = "mqtt"
 LIMIT = 64 << 20
 UID, TOPIC = 7, "number"
 ROWS, KEPT = 3, 50
@@ -59,5 +63,25 @@ async def main(folder: Path, first: int) -> None:
         number += 1
 
 
+def check(folder: Path, told: int) -> int:
+    """Check that the store has each write as a whole and nothing else; return the last one."""
+    store = MqttStore(folder, LIMIT)
+    retained = list(store.retained())
+    last = int(retained[0][1].payload.split()[0]) if retained else 0
+    assert last >= told, (last, told)
+    expected = [
+        (number * ROWS + row, message(number))
+        for number in range(max(last - KEPT + 1, 1), last + 1)
+        for row in range(ROWS)
+    ]
+    assert store.queue(UID, -1, 1 << 20) == expected
+    store.close()
+    return last
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    path, *arguments = sys.argv[1:]
+    if arguments[0] == "check":
+        check(Path(path), int(arguments[1]))
+    else:
+        asyncio.run(main(Path(path), int(arguments[0])))

@@ -76,7 +76,11 @@ class Router:
         """Load the retained messages.
 
         `is_open` tells whether all clients may read a topic, even one of replies.
+
+        Attributes:
+            is_parked: whether messages that are in the store stay there; see `outbox.is_parked`.
         """
+        self.is_parked = False
         self._is_open = is_open
         self._limits = limits
         self._store = store
@@ -304,7 +308,7 @@ class Router:
 
     def _load(self, session: Session) -> bool:
         """Load the next rows of a queue into memory; False when there are none."""
-        if not session.has_unloaded:
+        if not session.has_unloaded or self.is_parked:
             return False
         rows = self._store.queue(session.uid, session.loaded_up_to, _PAGE)
         session.has_unloaded = len(rows) == _PAGE

@@ -79,6 +79,7 @@ from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from fieldbrook.security import tls
 from fieldbrook.storage.mqtt import MqttStore, Operation, StoreWriter
+from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ class MqttServer:
             trusts_connection=settings.mqtt_trust_connection,
         )
         self.router = Router(limits, self._store, self._write, self.access.opens)
+        self.router.is_parked = is_parked(settings.data)
         self.publishing = Publishing(events, reader, self.access, self.router, self.budget)
         self.connections: set[Connection] = set()
         self._by_address: collections.Counter[str] = collections.Counter()
@@ -591,7 +593,16 @@ class MqttServer:
             if number % _SWEEPS == 0:
                 self.sessions.expire()
                 self.router.expire_retained()
+                self._release()
                 self._renew()
+
+    def _release(self) -> None:
+        """Deliver what was parked after a restore, when an operator has released it."""
+        if not self.router.is_parked or is_parked(self._settings.data):
+            return
+        self.router.is_parked = False
+        for session in self.sessions.all():
+            self.router.pump(session)
 
     def _renew(self) -> None:
         """Use a renewed certificate from the next connection on."""

@@ -395,13 +395,13 @@ export type ModuleInspection = { filename: string; size: number; sha256: string;
 /** The number of a chain's monitors in each state, and their greatest lag in blocks. */
 export type MonitorTotals = { active: number; paused: number; failing: number; finished: number; greatestLag: number };
 
-/** A connected client, and what went over this connection. `principal` names the publisher or account with whose token it logged in. `keepAlive` and `sessionExpiry` are seconds; without `sessionExpiry` its session never expires. `unacknowledgedIn` counts messages that the node still handles, `unacknowledgedOut` those that the client has not acknowledged, `queued` those that wait for it. */
+/** A connected client, and what went over this connection. `principal` names the publisher or account with whose token it logged in. `keepAlive` and `sessionExpiry` are seconds; without `sessionExpiry` its session never expires. `unacknowledgedIn` counts messages that the node still handles, `unacknowledgedOut` those that were sent to the client and that it has not acknowledged, `queued` those and the ones that wait. */
 export type MqttClient = { clientID: string; principal?: string; address: string; transport: "tcp" | "tls" | "websocket"; version: "3.1.1" | "5.0"; connectedAt: string; keepAlive: number; sessionExpiry?: number; subscriptions: number; messagesIn: number; messagesOut: number; bytesIn: number; bytesOut: number; unacknowledgedIn: number; unacknowledgedOut: number; queued: number };
 
 /** Connected clients; `next` is there if there may be more. */
 export type MqttClients = { data: MqttClient[]; next?: string };
 
-/** A session: what the node keeps for a client, also while it is away. `queued` counts messages that wait for the client. `endedAt` is there while it is away, and `expiresAt` then if its session expires; `will` tells whether a last will is set. */
+/** A session: what the node keeps for a client, also while it is away. `queued` counts messages that wait for the client or that it has not acknowledged. `endedAt` is there while it is away, and `expiresAt` then if its session expires; `will` tells whether a last will is set. */
 export type MqttSession = { clientID: string; principal?: string; connected: boolean; createdAt: string; endedAt?: string; expiresAt?: string; sessionExpiry?: number; subscriptions: number; queued: number; queuedBytes: number; unacknowledgedOut: number; will: boolean };
 
 /** A session with its subscriptions. */
@@ -1429,7 +1429,7 @@ export interface Routes {
     body: undefined;
     answer: null;
   };
-  /** Publish a message to MQTT clients. On the topic of a project's events it is an event. */
+  /** Publish a message to MQTT clients. Topics of events are refused: nobody can subscribe to them. */
   "POST /mqtt/publish": {
     query: undefined;
     body: NewMessage;

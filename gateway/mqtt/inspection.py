@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from fieldbrook.core.errors import NodeError, from_wire, to_wire
+from fieldbrook.core.errors import BadRequestError, FieldError, NodeError, from_wire, to_wire
 from fieldbrook.gateway.peers import Answers, ask_peer
 
 SERVER = "mqtt:0"
@@ -31,8 +31,8 @@ class ConnectedClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True
 
     `key` is that of its session. `principal` is empty for a client without a login.
     `keep_alive_s` is 0 for a client that sends no pings. `unacknowledged_in` counts messages of
-    the client that the node still handles, `unacknowledged_out` those that the client has not
-    acknowledged, `queued` those that wait for it.
+    the client that the node still handles, `unacknowledged_out` those that were sent to it and
+    that it has not acknowledged, `queued` those and the ones that wait for it.
     """
 
     key: str
@@ -68,8 +68,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A session, connected or not.
 
     Times are Unix milliseconds. `ended_at_ms` is 0 while it is connected. `expires_at_ms` is 0 for
-    never, and while it is connected. `filters` has the subscriptions if only this session was
-    asked for.
+    never, and while it is connected. `queued` counts messages that wait for the client or that it
+    has not acknowledged. `filters` has the subscriptions if only this session was asked for.
     """
 
     key: str
@@ -162,6 +162,7 @@ class Inspectable(Protocol):
         """
 
 
+_BAD_REQUEST = "fields"
 _RESULTS: dict[str, Any] = {
     "clients": list[ConnectedClient],
     "client": ConnectedClient | None,
@@ -188,6 +189,9 @@ def answers(inspectable: Inspectable) -> Answers:
             result = getattr(inspectable, name)(*arguments, **options)
             if inspect.isawaitable(result):
                 result = await result
+        except BadRequestError as error:  # its fields are no details
+            found = [(each.field, each.msg, each.location) for each in error.fields() or ()]
+            return [False, (_BAD_REQUEST, found)]
         except NodeError as error:
             return [False, to_wire(error)]
         return [True, msgspec.to_builtins(result, builtin_types=(bytes,))]
@@ -258,7 +262,10 @@ class RemoteInspection:
     async def _ask(self, name: str, *arguments: Any, **options: Any) -> Any:
         done, result = await self._exchange([name, arguments, options])
         if not done:
-            raise from_wire(*result)
+            error, details = result
+            if error == _BAD_REQUEST:
+                raise BadRequestError(*(FieldError(*each) for each in details))
+            raise from_wire(error, details)
         return msgspec.convert(result, _RESULTS[name], builtin_types=(bytes,))
 
     async def _exchange(self, argument: Any) -> Any:

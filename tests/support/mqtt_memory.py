@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from fieldbrook.actors.wire import pack, unpack
-from fieldbrook.core.errors import StorageFullError
+from fieldbrook.core.errors import BadRequestError, FieldError, StorageFullError
 from fieldbrook.gateway.mqtt.inspection import (
     QUESTION,
     ConnectedClient,
@@ -133,6 +133,8 @@ class MemoryMqtt(Inspectable):
 
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> int:
         self._check()
+        if "#" in topic:
+            raise BadRequestError(FieldError("topic", "no topic of messages", "body"))
         self.published.append((topic, payload, qos, retain))
         return len(self.connected)
 

@@ -7,6 +7,7 @@ import click
 from fieldbrook.cli.options import CommandGroup
 from fieldbrook.cli.remote.mqtt.clients import client, clients, disconnect, session, sessions
 from fieldbrook.cli.remote.mqtt.messages import publish, retained
+from fieldbrook.cli.remote.mqtt.old_commands import clear, status
 from fieldbrook.cli.remote.mqtt.try_out import pub, sub
 
 
@@ -17,6 +18,6 @@ def mqtt() -> None:
 
 for _command in (
     *(clients, client, disconnect, sessions, session, retained, publish),
-    *(pub, sub),
+    *(pub, sub, status, clear),
 ):
     mqtt.add_command(_command)

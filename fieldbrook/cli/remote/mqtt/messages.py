@@ -56,8 +56,8 @@ def retained(topic: str | None, remove: bool, limit: int, yes: bool) -> None:
 def publish(topic: str, payload: str, qos: int, retain: bool) -> None:
     """Publish a message as the node, for administrators; `mqtt pub` publishes as a client.
 
-    @FILE stands for the content of a file, @- for standard input. A message on the topic of a
-    project's events is an event.
+    @FILE stands for the content of a file, @- for standard input. Topics of events are refused:
+    `fieldbrook send` sends an event, and so does `mqtt pub`.
     """
     body = {
         "topic": topic,

@@ -81,7 +81,7 @@ class MqttClient(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     `principal` names the publisher or account with whose token it logged in. `keepAlive` and
     `sessionExpiry` are seconds; without `sessionExpiry` its session never expires.
     `unacknowledgedIn` counts messages that the node still handles, `unacknowledgedOut` those that
-    the client has not acknowledged, `queued` those that wait for it.
+    were sent to the client and that it has not acknowledged, `queued` those and the ones that wait.
     """
 
     client_id: str
@@ -122,8 +122,9 @@ class MqttSubscription(msgspec.Struct, frozen=True, kw_only=True, rename=json_ke
 class MqttSession(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A session: what the node keeps for a client, also while it is away.
 
-    `queued` counts messages that wait for the client. `endedAt` is there while it is away, and
-    `expiresAt` then if its session expires; `will` tells whether a last will is set.
+    `queued` counts messages that wait for the client or that it has not acknowledged. `endedAt` is
+    there while it is away, and `expiresAt` then if its session expires; `will` tells whether a last
+    will is set.
     """
 
     client_id: str
@@ -265,7 +266,8 @@ async def remove_retained(call: Call[None, WhichTopic]) -> None:
 
 
 async def publish(call: Call[NewMessage, None]) -> PublishedMessage:
-    """Publish a message to MQTT clients. On the topic of a project's events it is an event."""
+    """Publish a message to MQTT clients. Topics of events are refused: nobody can subscribe to
+    them."""
     message = call.body
     payload = decode(message.payload, message.encoding, "payload", "body")
     receivers = await _server(call).publish(

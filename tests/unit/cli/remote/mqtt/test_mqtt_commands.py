@@ -116,3 +116,18 @@ def test_a_message_is_published_from_an_argument_or_a_file(
         "receivers": 1,
     }
     assert terminal.mqtt.published == [("t", b"on", 1, True), ("t", b"\0\xff", 0, False)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (["status"], "mqtt sessions"),
+        (["clear", "retained"], "mqtt retained TOPIC --remove"),
+        (["clear"], "mqtt session CLIENT --remove"),
+    ],
+)
+def test_a_command_of_the_embedded_broker_says_what_replaces_it(
+    old: list[str], new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["mqtt", *old]) == 2
+    assert new in capsys.readouterr().err

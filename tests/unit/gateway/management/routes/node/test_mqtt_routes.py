@@ -172,6 +172,8 @@ def test_a_message_is_published_byte_for_byte(node: Node, caplog: pytest.LogCapt
     assert node.mqtt.published == [("t", b"\0\xff", 2, True), ("t", b"", 0, False)]
     for wrong in ({}, {"topic": ""}, {"topic": "t", "qos": 3}, {**sent, "payload": "?"}):
         assert node.admin("POST", "/mqtt/publish", wrong).status == 400
+    refused = node.admin("POST", "/mqtt/publish", {"topic": "a/#"})
+    assert refused.fields == {"topic": "no topic of messages"}
     node.mqtt.is_full = True
     full = node.admin("POST", "/mqtt/publish", {"topic": "t"})
     assert (full.status, full.key) == (507, "InsufficientStorage")

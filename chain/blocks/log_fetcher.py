@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fieldbrook.chain.blocks.checks import Range, RangeChecks
 from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import Log, read_logs, read_receipts
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
@@ -75,6 +76,9 @@ class LogFetcher:
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
         self._omissions = OmissionDetector(chain.name)
         self._read: dict[str, _Read] = {}  # recent blocks by their hashes
+        self._checks = RangeChecks(
+            chain.name, client, self._omissions, self._range_request, self._fetch_all
+        )
 
     async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> list[Log]:
         """Return the logs of followed blocks, in the order of the chain.
@@ -111,7 +115,10 @@ class LogFetcher:
         size = self._range_size
         count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if self._ranges else 1
         starts = range(first, min(last + 1, first + count * size), size)
-        reading = (self._span(filter_, start, min(last, start + size - 1)) for start in starts)
+        reading = (
+            self._span(Range(filter_, wanted, start, min(last, start + size - 1)))
+            for start in starts
+        )
         logs: list[Log] = []
         read: set[Endpoint] = set()
         end = first - 1
@@ -127,23 +134,25 @@ class LogFetcher:
             await self._client.confirm(endpoint)
         return _in_order(logs), end
 
-    async def _span(self, filter_: Mapping[str, Any], first: int, last: int) -> _Span:
+    async def _span(self, asked: Range) -> _Span:
         """Read blocks, or the first of them, in the requests that the endpoint's limits demand."""
         logs: list[Log] = []
         endpoints: set[Endpoint] = set()
+        first, last = asked.first, asked.last
         for _ in range(_REQUESTS_OF_SPAN):
             if first > last:
                 break
-            make = partial(self._range_request, filter_, first, last)
+            make = partial(self._range_request, asked.filter_, first, last)
             try:
                 answer = await self._client.answer(make)
+                end = int(answer.request.params[0]["toBlock"], 16)
+                range_ = self._range_of(answer.endpoint)
+                range_.record_success(end - first + 1, len(answer.result))
+                self._range_size = range_.size
+                part = asked._replace(first=first, last=end)
+                logs += await self._checks.complete(part, answer)
             except (ChainError, ChainUnavailableError) as failure:
                 return _Span(logs, first - 1, endpoints, failure)
-            end = int(answer.request.params[0]["toBlock"], 16)
-            range_ = self._range_of(answer.endpoint)
-            range_.record_success(end - first + 1, len(answer.result))
-            self._range_size = range_.size
-            logs += answer.result
             endpoints.add(answer.endpoint)
             first = end + 1
         return _Span(logs, first - 1, endpoints)
@@ -153,7 +162,8 @@ class LogFetcher:
     ) -> Request:
         """Make the request for as many blocks as an endpoint seems to allow."""
         range_ = self._range_of(endpoint)
-        last = min(last, first + range_.size - 1)
+        most = self._checks.most_blocks(endpoint) or range_.size
+        last = min(last, first + min(range_.size, most) - 1)
         size = last - first + 1
 
         def is_in_range(found: Log) -> bool:
@@ -203,13 +213,19 @@ class LogFetcher:
         block = Block(number, block_hash, await self._follower.bloom(self._client, number))
 
         async def fetch_all(receipts: bool, is_complete: IsComplete) -> list[Log]:
-            fetch = self._receipts if receipts else self._all_logs
-            return await fetch(block, is_complete, answer.endpoint)
+            return await self._fetch_all(block, receipts, is_complete, answer.endpoint)
 
         omitted = await self._omissions.find(block, wanted, logs, not filter_, fetch_all)
         if omitted:
             self._client.report_omission(answer.endpoint, f"it left out logs of block {number}")
         return logs + omitted
+
+    async def _fetch_all(
+        self, block: Block, receipts: bool, is_complete: IsComplete, other_than: Endpoint
+    ) -> list[Log]:
+        """Request all logs of a block, from its receipts or by its hash."""
+        fetch = self._receipts if receipts else self._all_logs
+        return await fetch(block, is_complete, other_than)
 
     async def _all_logs(
         self, block: Block, is_complete: IsComplete, other_than: Endpoint

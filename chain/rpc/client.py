@@ -187,6 +187,10 @@ class ChainClient:
                 return header
         raise self._unavailable()
 
+    def has_other_than(self, endpoint: Endpoint) -> bool:
+        """Return whether another endpoint is usable now."""
+        return any(other is not endpoint for other in self._endpoints.usable())
+
     def report_contradiction(self, reason: str) -> None:
         """Mark the endpoint of the last head as failed, because later answers contradict it.
 

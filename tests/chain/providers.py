@@ -194,6 +194,7 @@ class Provider:
         calls: how often each method was asked for.
         requests: how many HTTP requests there were.
         refused: how many of the calls were refused, by the text.
+        leaves_out: of which blocks it gives no logs to who asks for a range of blocks.
     """
 
     def __init__(
@@ -205,6 +206,7 @@ class Provider:
         self.calls: Counter[str] = Counter()
         self.requests = 0
         self.refused: Counter[str] = Counter()
+        self.leaves_out: Callable[[int], bool] = lambda _block: False
         self._target = url
         self._random = random.Random(seed)
         self._taken: deque[float] = deque()  # times of the calls in the last second
@@ -297,6 +299,13 @@ class Provider:
             refusal, call = await self._from_node(node, call)
         if refusal is None:
             answer = await self._pass_on(call)
+            if method == "eth_getLogs" and "fromBlock" in params[0] and answer.get("result"):
+                shown = [
+                    log
+                    for log in answer["result"]
+                    if not self.leaves_out(int(log["blockNumber"], 16))
+                ]
+                answer = {**answer, "result": shown}
             if method != "eth_getLogs" or len(answer.get("result") or ()) <= ways.logs:
                 return answer
             refusal = ways.logs_words(first, last, ways.logs)

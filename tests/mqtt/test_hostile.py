@@ -1,0 +1,286 @@
+"""Hostile clients: the memory of the MQTT server stays bounded, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.gateway.mqtt.protocol.encoding import encode
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    VERSION_5,
+    VERSION_311,
+    Connect,
+    Packet,
+    PingReq,
+    PubAck,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
+from fieldbrook.gateway.mqtt.protocol.properties import Properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from tests.mqtt.conftest import PROJECT, Site
+from tests.support.mqtt_client import MqttClient, new_id
+from tests.support.nodes import StartNode, parts, until
+from tests.support.tools import LIMIT_S
+
+GROWTH_BYTES = 64 << 20
+ANSWER_LIMIT_S = 10.0
+"""How long the acknowledgement of an event may take meanwhile, on a machine that is busy."""
+SILENT = 2_000
+RANDOM_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def site(start_module_node: StartNode) -> Site:
+    return Site(
+        start_module_node(
+            *("--mqtt-device-topics", "lake/#"),
+            *("--mqtt-retained-limit", "100", "--mqtt-session-limit", "200"),
+            *("--mqtt-queued-messages", "50", "--mqtt-queued-bytes", "65536"),
+            *("--mqtt-subscriptions", "20", "--mqtt-connects-per-s", "100000"),
+            *("--mqtt-store-bytes", str(64 << 20)),
+        )
+    )
+
+
+def _memory(site: Site) -> int:
+    """The memory of the MQTT server alone, in bytes."""
+    text = Path(f"/proc/{parts(site.node)['fb-mqtt:0']}/smaps_rollup").read_text()
+    found = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+class _GoodDevice(threading.Thread):
+    """Sends one event after the other and notes how long the slowest answer took."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(daemon=True)
+        self._client = site.client()
+        self._client.connect()
+        self._event = site.event(b"good")
+        self._stopped = threading.Event()
+        self.slowest_s = 0.0
+        self.answered = 0
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            before = time.monotonic()
+            answer = self._client.publish(PROJECT, self._event)
+            assert answer is not None
+            assert answer.code == ReasonCode.SUCCESS
+            self.slowest_s = max(self.slowest_s, time.monotonic() - before)
+            self.answered += 1
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(LIMIT_S)
+        self._client.socket.close()
+
+
+@contextlib.contextmanager
+def _others_are_served(site: Site) -> Iterator[None]:
+    """A good device's events are answered, and the memory does not grow beyond its bound."""
+    device, before, process = _GoodDevice(site), _memory(site), parts(site.node)["fb-mqtt:0"]
+    device.start()
+    try:
+        yield
+        seen = device.answered
+        until(lambda: device.answered > seen + 2, "the good device is answered")
+        grown = _memory(site) - before
+    finally:
+        device.stop()
+    assert not device.is_alive()
+    assert device.slowest_s < ANSWER_LIMIT_S
+    assert grown < GROWTH_BYTES, f"{grown >> 20} MiB"
+    assert parts(site.node)["fb-mqtt:0"] == process
+
+
+def _until_closed(client: MqttClient) -> None:
+    """Return when the server has ended the connection."""
+    with contextlib.suppress(ConnectionError):
+        while client.socket.recv(65_536):
+            continue
+
+
+PACKETS: list[Packet] = [
+    Publish("lake/cut", b"payload", 2, packet_id=3, properties=Properties(topic_alias=1)),
+    Publish("lake/cut", b"payload", 1, packet_id=4, properties=Properties(content_type="a")),
+    PubAck(3),
+    PubRec(3),
+    PubRel(3),
+    Subscribe(5, (Subscription("lake/cut", 2), Subscription("lake/+", 1))),
+    Unsubscribe(6, ("lake/cut", "lake/+")),
+    PingReq(),
+]
+
+
+@pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
+def test_packets_that_are_cut_at_every_byte(site: Site, version: int) -> None:
+    will = Will("lake/will", b"gone", 1, False)
+    connect = encode(
+        version, Connect(version, "", username="u", password=b"p", will=will, keep_alive_s=9)
+    )
+    accepted = encode(version, Connect(version, ""))
+    with _others_are_served(site):
+        for start, packet in [
+            (b"", connect),
+            *((accepted, encode(version, packet)) for packet in PACKETS),
+        ]:
+            for at, has_more in itertools.product(range(len(packet)), (False, True)):
+                with site.client(version) as client:
+                    client.send_bytes(start + packet[:at])
+                    if has_more:  # the rest is that of another packet
+                        client.send_bytes(packet[at + 1 :] + bytes(300))
+                        _until_closed(client)
+            with site.client(version) as client:  # a byte at a time
+                client.send_bytes(start)
+                for at in range(len(packet)):
+                    client.send_bytes(packet[at : at + 1])
+                client.read()
+                if start:
+                    client.send(PingReq())
+
+
+def test_random_bytes(site: Site) -> None:
+    numbers = random.Random(5)
+    accepted = [encode(version, Connect(version, "")) for version in (VERSION_311, VERSION_5)]
+    known = [encode(VERSION_5, packet) for packet in PACKETS]
+    with _others_are_served(site):
+        end = time.monotonic() + RANDOM_S
+        while time.monotonic() < end:
+            with site.client() as client, contextlib.suppress(ConnectionError):
+                client.send_bytes(numbers.choice([b"", *accepted]))
+                for _ in range(20):
+                    piece = bytearray(numbers.choice([*known, numbers.randbytes(40)]))
+                    piece[numbers.randrange(len(piece))] = numbers.randrange(256)
+                    client.send_bytes(bytes(piece))
+
+
+def test_connections_that_say_nothing(site: Site) -> None:
+    with _others_are_served(site), contextlib.ExitStack() as opened:
+        silent = [opened.enter_context(site.client()) for _ in range(SILENT)]
+        with site.client() as late:  # whoever comes now is served as well
+            late.connect()
+            assert late.publish(PROJECT, site.event()) is not None
+        for client in silent:
+            assert client.socket.recv(1) == b""  # closed by the server
+
+
+def test_clients_that_read_nothing(site: Site) -> None:
+    with _others_are_served(site), contextlib.ExitStack() as opened, site.client() as writer:
+        writer.connect()
+        for number in range(20):
+            deaf = opened.enter_context(site.client())
+            deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.connect(new_id("deaf"), clean=number % 2 == 0, expiry_s=60)
+            deaf.subscribe("lake/deaf", number % 3)
+        for _ in range(200):
+            writer.send(Publish("lake/deaf", bytes(60_000)))
+            writer.publish("lake/deaf", bytes(1_000), 1)
+        chatty = opened.enter_context(site.client())
+        chatty.connect()
+        chatty.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # the server does not read on either
+            while True:
+                chatty.send_bytes(encode(VERSION_5, PingReq()) * 50_000)
+
+
+def test_floods_of_retained_messages_and_subscriptions(site: Site) -> None:
+    with _others_are_served(site), site.client() as client:
+        client.connect()
+        codes = []
+        for number in range(1_000):
+            answer = client.publish(f"lake/kept/{number}", bytes(10_000), retain=True)
+            assert answer is not None
+            codes.append(answer.code)
+        assert codes.count(ReasonCode.QUOTA_EXCEEDED) >= 900
+        for number in range(2_000):
+            code = client.subscribe(f"lake/{number}/+/#", 0)
+            assert code == (0 if number < 20 else ReasonCode.QUOTA_EXCEEDED)
+        for number in range(1_000):
+            client.publish(f"lake/kept/{number}", b"", retain=True)
+
+
+def _release_nothing(client: MqttClient, count: int) -> int:
+    """Send messages of QoS 2 and release none; returns how many were received."""
+    received = 0
+    with contextlib.suppress(EOFError, ConnectionError):
+        while received < count:
+            client.send(Publish("lake/qos2", bytes(1_000), 2, packet_id=received + 1))
+            if not isinstance(client.read(), PubRec):
+                break
+            received += 1
+    return received
+
+
+def test_floods_of_messages_that_are_never_released(site: Site) -> None:
+    with _others_are_served(site):
+        for number in range(5):
+            with site.client() as client:
+                client.connect(f"flood-{number}", clean=False, expiry_s=60)
+                assert _release_nothing(client, 200) == 64
+            with site.client(VERSION_311) as client:
+                client.connect(f"flood-311-{number}", clean=True)
+                assert _release_nothing(client, 1_100) == 1_024
+
+
+def test_floods_of_sessions_and_queued_messages(site: Site) -> None:
+    with _others_are_served(site):
+        refused = 0
+        for number in range(400):
+            with site.client() as client:
+                code = client.connect(f"session-{number}", clean=False, expiry_s=60).code
+                assert code in (ReasonCode.SUCCESS, ReasonCode.QUOTA_EXCEEDED)
+                refused += code != ReasonCode.SUCCESS
+                if not refused:
+                    client.subscribe("lake/queued", 1)
+        assert refused >= 200
+        # Each message goes to the queues of all sessions.
+        with MqttClient(site.node.mqtt_port) as writer:
+            taken = writer.connect("session-0", clean=False, expiry_s=60)
+            assert taken.session_present
+            writer.socket.settimeout(LIMIT_S)
+            for number in range(100):
+                writer.send(Publish("lake/queued", bytes(5_000), 1, packet_id=number % 50 + 1))
+                while not isinstance(writer.read(), PubAck):
+                    continue
+        for number in range(400):
+            with site.client() as client:
+                client.connect(f"session-{number}", clean=True)
+
+
+def test_a_storm_of_clients_that_take_over_from_each_other(site: Site) -> None:
+    def storm() -> None:
+        for _ in range(400):
+            with site.client() as client:
+                client.send(Connect(VERSION_5, "storm", False, properties=kept))
+                # No good-bye: the server gets a reset.
+                client.socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+
+    kept = Properties(session_expiry_interval=60)
+    with _others_are_served(site):
+        storms = [threading.Thread(target=storm) for _ in range(4)]
+        for each in storms:
+            each.start()
+        for each in storms:
+            each.join()
+        with site.client() as client:
+            assert client.connect("storm", clean=False, expiry_s=0).code == ReasonCode.SUCCESS

@@ -1,0 +1,65 @@
+"""MQTT over WebSocket: MQTT 3.1.1 and 5.0, section 6."""
+
+from __future__ import annotations
+
+from tornado import httpclient, websocket
+
+from fieldbrook.gateway.mqtt.protocol.encoding import encode
+from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, Connect, PingReq
+from tests.mqtt.conftest import Site
+from tests.support.mqtt_client import new_id
+
+PING = encode(VERSION_5, PingReq())
+PONG = b"\xd0\x00"
+
+
+async def _open(site: Site) -> websocket.WebSocketClientConnection:
+    url = f"ws://127.0.0.1:{site.node.http_port}/mqtt"
+    opened = await websocket.websocket_connect(url, subprotocols=["other", "mqtt"])
+    assert opened.selected_subprotocol == "mqtt"
+    return opened
+
+
+async def _read(opened: websocket.WebSocketClientConnection, size: int) -> bytes:
+    """So many bytes, however they come."""
+    found = b""
+    while len(found) < size:
+        message = await opened.read_message()
+        assert isinstance(message, bytes)
+        found += message
+    return found
+
+
+async def test_packets_and_messages_need_not_be_aligned(site: Site) -> None:
+    opened = await _open(site)
+    data = encode(VERSION_5, Connect(VERSION_5, new_id())) + PING * 3
+    for at in range(len(data)):  # a byte in each message
+        await opened.write_message(data[at : at + 1], binary=True)
+    start = await _read(opened, 2)
+    assert start[0] == 0x20
+    rest = start[1] + 2 + 3 * len(PONG) - len(start)
+    found = start + await _read(opened, rest)
+    assert found.endswith(PONG * 3)
+    await opened.write_message(PING * 100, binary=True)  # many packets in a message
+    assert await _read(opened, 100 * len(PONG)) == PONG * 100
+    opened.close()
+
+
+async def test_only_binary_messages_carry_packets(site: Site) -> None:
+    opened = await _open(site)
+    await opened.write_message(encode(VERSION_5, Connect(VERSION_5, new_id())), binary=True)
+    assert await opened.read_message()
+    await opened.write_message("\xc0\x00", binary=False)
+    assert await opened.read_message() is None
+    assert opened.close_code == 1003
+    opened.close()
+
+
+async def test_a_websocket_without_the_subprotocol_is_refused(site: Site) -> None:
+    url = f"ws://127.0.0.1:{site.node.http_port}/mqtt"
+    try:
+        await websocket.websocket_connect(url)
+    except httpclient.HTTPClientError as error:
+        assert error.code == 400
+    else:
+        raise AssertionError("the WebSocket was opened")

@@ -203,6 +203,8 @@ def test_messages_wait_for_a_paho_client_that_keeps_its_session(
 def test_events_of_paho_run_once_although_the_gateway_is_killed_meanwhile(
     site: Site, version: MQTTProtocolVersion
 ) -> None:
+    # Of QoS 1: after two attempts to connect, paho sends a message of QoS 2 that waits for its
+    # PUBCOMP as a new one.
     client = _Paho(site, version, kept_as=new_id("paho-crash"))
     before, sent = site.count(), 0
     infos = []

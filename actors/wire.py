@@ -108,6 +108,9 @@ SOURCE_BITS = 112
 POISON = 128
 """The project's worker died on this event more than once: it becomes a dead letter and does not
 run again."""
+RESENT = 512
+"""The gateway has sent this event before, and its outcome is unknown: look its id up. Only events
+with `DELIVERY` have it; the ids of others are stored nowhere."""
 KEYED = 256
 """The sender gave an `Idempotency-Key`: the event's name begins with it (`key_of`)."""
 

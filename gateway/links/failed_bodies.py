@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fieldbrook.actors.wire import DELIVERY, RESENT
 from fieldbrook.core.errors import EventOutcomeUnknownError, StoreError, UnavailableError
 from fieldbrook.gateway.links.fair_queue import FairQueue
 from fieldbrook.gateway.links.pending_event import PendingEvent, Settled, is_resume
@@ -109,6 +110,9 @@ class FailedBodies:
                 unknown = EventOutcomeUnknownError(what="the project ended before it answered")
                 settled.append((pending, unknown))
             elif not self._refused(pending, settled):
+                kind = pending.event[5]
+                if kind & DELIVERY:
+                    pending.event = (*pending.event[:5], kind | RESENT, pending.event[6])
                 again.append(pending)
         return again
 

@@ -72,7 +72,7 @@ class Ledger:
         with self._changed:
             self._entries[name].acknowledged = True
             self._newest[load] = began
-            if load != "mqtt":
+            if not load.startswith("mqtt"):
                 self._times.append(time.monotonic())
             self._changed.notify_all()
 

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fieldbrook.gateway.mqtt.protocol.packets import PubAck, PubComp, Publish, PubRec, PubRel
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from tests.faults.ledger import Ledger
 from tests.support.brokers import Device
+from tests.support.mqtt_client import MqttClient, new_id
 from tests.support.nodes import PREFIX, message, named
 
 _RETRY_S = 0.02
@@ -174,12 +177,12 @@ class HttpBatches(_HttpLoad):
 
 
 class MqttMessages(Load):
-    """QoS 1, acknowledged by the broker; with a new connection every 200 messages."""
+    """QoS 1 in sessions that end with their connection, of which there is a new one every 200
+    messages. What had no acknowledgement is sent again as a new message."""
 
     kind = "mqtt"
     _device: Device | None = None
     _sent = 0
-    newest = ""  # the last event that the broker has acknowledged
 
     def disconnect(self) -> None:
         if self._device is not None:
@@ -203,6 +206,72 @@ class MqttMessages(Load):
                 self.disconnect()
                 time.sleep(_RETRY_S)
                 continue
-            self.newest = name
+            self.ledger.acknowledged(self.kind, name, began)
+            return
+
+
+class MqttSessions(Load):
+    """QoS 1 or 2 in a session that outlives its connections. What had no acknowledgement is sent
+    again with its packet id and DUP, so that nothing may be handled twice."""
+
+    kind = "mqtt session"
+    _client: MqttClient | None = None
+    _sent = 0
+
+    def __init__(self, ledger: Ledger, target: Target, number: int, pause_s: float) -> None:
+        super().__init__(ledger, target, number, pause_s)
+        self.named = False
+        self._qos = 1 + number % 2
+        self._client_id = new_id(self.name.replace(" ", "-"))
+
+    def disconnect(self) -> None:
+        if self._client is not None:
+            self._client.socket.close()
+            self._client = None
+
+    def _connected(self) -> MqttClient:
+        if self._client is None:
+            client = MqttClient(self.target.port, limit_s=_ANSWER_S)
+            try:
+                answer = client.connect(self._client_id, clean=False, expiry_s=3_600)
+            except BaseException:
+                client.socket.close()
+                raise
+            assert answer.code == ReasonCode.SUCCESS, answer
+            assert answer.session_present or not self._sent, "the session is lost"
+            self._client = client
+        return self._client
+
+    def send(self, numbers: Iterator[str]) -> None:
+        name = next(numbers)
+        packet_id = self._sent % 0xFFFF + 1
+        body = json.dumps(self.event(name)).encode()
+        if (self._sent + 1) % _RECONNECT_AFTER == 0:
+            self.disconnect()
+        repeated = released = False
+        while True:
+            try:
+                client = self._connected()
+                self._sent += not repeated
+                # An event id would also keep it from running twice; here the session has to.
+                began = self.ledger.sending(name, named=True)
+                if not released:
+                    packet = Publish(
+                        self.target.project, body, self._qos, dup=repeated, packet_id=packet_id
+                    )
+                    repeated = True
+                    client.send(packet)
+                    answer = client.read()
+                    assert isinstance(answer, PubAck if self._qos == 1 else PubRec), answer
+                    assert answer.code == ReasonCode.SUCCESS, answer
+                if self._qos == 2:
+                    released = True
+                    client.send(PubRel(packet_id))
+                    client.expect(PubComp)
+            except (OSError, EOFError) as error:
+                self.ledger.refuse(f"{self.kind} {type(error).__name__}")
+                self.disconnect()
+                time.sleep(_RETRY_S)
+                continue
             self.ledger.acknowledged(self.kind, name, began)
             return

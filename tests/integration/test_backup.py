@@ -113,6 +113,7 @@ def test_a_restored_node_holds_undelivered_messages_until_they_are_released(
         assert "parked" in opened.log
         opened.stop()
         opened.start()  # a restart releases nothing
+        opened.log_in()
         subscriber = Subscriber(opened, "out/#")
         assert shell.json("outbox", "status", "--data", str(copy))["waiting"]
         assert shell.json("outbox", "release", "--data", str(copy)) == {"released": True}

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import ExitStack, suppress
 
+from fieldbrook.gateway.mqtt.protocol.packets import VERSION_311, Publish
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
+from tests.support.mqtt_client import MqttClient
 from tests.support.nodes import StartNode, message, strategies, until
 
 STRATEGIES = strategies("echo", "quiet")
@@ -25,15 +29,25 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
     # While one is kept in 1 MiB, another does not fit: it is refused, and tried again.
     large = json.dumps(message(publishers["full"], b"x" * 900_000, "ECHO")).encode()
     small = json.dumps(message(publishers["other"], b"x", "QUIET")).encode()
-    with Device(node.mqtt_port, "d") as device:
-        for _ in range(60):  # more bytes than the gateway holds for all projects
-            device.publish("full", large)
+    with ExitStack() as stack:
+        for number in range(8):  # more bytes than the gateway holds for all projects
+            client = stack.enter_context(MqttClient(node.mqtt_port, VERSION_311))
+            client.connect()
+            packets = [Publish("full", large, 1, packet_id=n + 1) for n in range(10)]
+            sender = threading.Thread(target=_send, args=(client, packets), name=f"full{number}")
+            sender.start()
+            stack.callback(sender.join)
+            stack.callback(client.socket.close)
+        device = stack.enter_context(Device(node.mqtt_port, "d"))
         for _ in range(20):
             device.publish("other", small)
-        until(
-            lambda: node.count("other", applets["other"]) == 20,
-            "the other project's events",
-        )
+        assert node.count("other", applets["other"]) == 20
+
+
+def _send(client: MqttClient, packets: list[Publish]) -> None:
+    """Send until the connection is closed: the node does not read on for a full project."""
+    with suppress(OSError):
+        client.send(*packets)
 
 
 def test_a_message_that_never_fits_is_refused_with_its_reason_and_those_behind_it_are_handled(

@@ -10,6 +10,7 @@ from fieldbrook.actors.wire import (
     NODE_COMMAND,
     POISON,
     REDELIVERY,
+    RESENT,
     WireEvent,
     key_of,
     name_of,
@@ -37,7 +38,7 @@ def is_certainly_new(store: ProjectStore, event: WireEvent) -> bool:
     kind = event[5]
     if kind & (NAMED | KEYED | POISON) or event[1] == NODE_COMMAND:
         return False
-    return not (kind & REDELIVERY and store.was_delivered(name_of(event)))
+    return not _was_delivered(store, event)
 
 
 def stored_result(store: ProjectStore, event: WireEvent) -> Outcome | None:
@@ -54,9 +55,19 @@ def stored_result(store: ProjectStore, event: WireEvent) -> Outcome | None:
             return result
     if kind & NAMED:
         return _result_by_name(store, event)
+    return HANDLED_BEFORE if _was_delivered(store, event) else None
+
+
+def _was_delivered(store: ProjectStore, event: WireEvent) -> bool:
+    """Whether an MQTT delivery was handled before, by its sender's name for it or by its id.
+
+    A name may come again for another message, and is looked up only if the sender says that it
+    repeats one. The id is that of this event alone.
+    """
+    kind = event[5]
     if kind & REDELIVERY and store.was_delivered(name_of(event)):
-        return HANDLED_BEFORE
-    return None
+        return True
+    return bool(kind & RESENT) and store.was_delivered(event[2])
 
 
 def _result_by_name(store: ProjectStore, event: WireEvent) -> Outcome | None:
@@ -88,7 +99,9 @@ def remember(store: ProjectStore, event: WireEvent, outcome: Outcome) -> None:
     event_type, publisher_id, event_id, payload, _, kind, name = event
     finished = store.outcomes
     if kind & DELIVERY:
-        store.deliveries[name or event_id] = None
+        store.deliveries[event_id] = None
+        if name:
+            store.deliveries[name] = None
     elif not outcome:
         return
     if kind & KEYED:

@@ -97,7 +97,8 @@ class Incoming:
         self.qos = qos
         self.packet_id = packet_id
         self.acknowledgement: bytes | None = None
-        self.delivery: DeliveryName = NO_NAME
+        # With its id, a QoS 1 message is recognised that is sent to its project again.
+        self.delivery: DeliveryName = ("", DELIVERY) if qos else NO_NAME
         self.digest = b""
         self.packet: Publish | None = None  # of a message that is no event
 

@@ -1,0 +1,55 @@
+"""Events whose outcome is unknown are sent again under an id by which their project knows them."""
+
+from __future__ import annotations
+
+from fieldbrook.actors.project.execution.deduplication import is_certainly_new, remember
+from fieldbrook.actors.wire import DELIVERY, REDELIVERY, RESENT, WireEvent
+from fieldbrook.gateway.links.failed_bodies import FailedBodies
+from fieldbrook.gateway.links.fair_queue import GATEWAY_BYTES, FairQueue
+from fieldbrook.gateway.links.pending_event import PendingEvent
+from fieldbrook.gateway.links.suspects import Suspects
+from fieldbrook.gateway.links.worker_link import Body
+from fieldbrook.gateway.memory_budget import MemoryBudget
+
+
+class Store:
+    """The part of a project's store that remembers deliveries."""
+
+    def __init__(self) -> None:
+        self.deliveries: dict[str, None] = {}
+        self.outcomes: dict[bytes, object] = {}
+
+    def was_delivered(self, name: str) -> bool:
+        return name in self.deliveries
+
+
+def event(event_id: str, name: str, kind: int = DELIVERY) -> WireEvent:
+    return ("T", 1, event_id, b"x", 0, kind, name)
+
+
+def test_an_event_of_unknown_outcome_is_marked_when_it_is_sent_again() -> None:
+    suspects = Suspects()
+    failed = FailedBodies(FairQueue(MemoryBudget(GATEWAY_BYTES)), suspects)
+    events = [event("id-1", "name"), event("id-2", "", kind=0)]
+    pending = [PendingEvent(each, lambda _: None, 1e9, True, 1) for each in events]
+    failed.add_lost(Body(pending, 2, small=True, suspects=False))
+    failed.take_back(False, [])
+    kinds: dict[str, int] = {}
+    while suspects.groups:
+        kinds |= {again.event[2]: again.event[5] for again in suspects.take()}
+    assert kinds == {"id-1": DELIVERY | RESENT, "id-2": 0}
+
+
+def test_only_the_same_event_is_known_when_its_name_comes_again() -> None:
+    store = Store()
+    remember(store, event("id-1", "name"), ())  # type: ignore[arg-type]
+    for again, is_new in (
+        (event("id-1", "name", DELIVERY | RESENT), False),
+        # Another message with the same packet id, topic and payload.
+        (event("id-2", "name"), True),
+        (event("id-2", "name", DELIVERY | RESENT), True),
+        # The client says that it repeats a message.
+        (event("id-3", "name", DELIVERY | REDELIVERY), False),
+        (event("id-3", "other", DELIVERY | REDELIVERY), True),
+    ):
+        assert is_certainly_new(store, again) is is_new  # type: ignore[arg-type]

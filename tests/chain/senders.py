@@ -236,6 +236,20 @@ class Sending:
         """How many transactions of the operator the chain has."""
         return int(self.evm.rpc("eth_getTransactionCount", self.address, "latest"), 16)
 
+    def on_chain(self) -> list[tuple[int, int]]:
+        """Nonces and values of the operator's transactions, in the order of the chain."""
+        sender, blocks = self.address.lower(), []
+        numbers = range(self.evm.height + 1)
+        for at in range(0, len(numbers), 200):
+            part = numbers[at : at + 200]
+            blocks += self.evm.batch([("eth_getBlockByNumber", hex(n), True) for n in part])
+        return [
+            (int(row["nonce"], 16), int(row["value"], 16))
+            for block in blocks
+            for row in block["transactions"]
+            if row["from"] == sender
+        ]
+
     def rows(self) -> list[Transaction]:
         """Its transactions and leases as the chain's process has stored them."""
         path = chain_path(self.node.data / "chains", self.evm.chain_id)

@@ -32,18 +32,6 @@ def node(folder: Path, evm: Evm, **chain: Any) -> Iterator[Sending]:
         evm.rpc("evm_setAutomine", True)
 
 
-def on_chain(sending: Sending) -> list[tuple[int, int]]:
-    """Nonces and values of the operator's transactions, as the chain has them."""
-    evm, sender = sending.evm, sending.address.lower()
-    blocks = evm.batch([("eth_getBlockByNumber", hex(n), True) for n in range(evm.height + 1)])
-    return [
-        (int(row["nonce"], 16), int(row["value"], 16))
-        for block in blocks
-        for row in block["transactions"]
-        if row["from"] == sender
-    ]
-
-
 def confirmed(sending: Sending) -> int:
     return Counter(row.state for row in sending.rows())[CONFIRMED]
 
@@ -80,7 +68,7 @@ def test_a_confirmed_transaction_that_the_chain_and_the_pool_have_lost_is_told_a
         until(lambda: missing(sending) == 1, "the metric")
         sending.sends("send", request(value=8))
         until(lambda: grown(sending, 2), "both are confirmed")
-        assert on_chain(sending) == [(0, 7), (1, 8)]
+        assert sending.on_chain() == [(0, 7), (1, 8)]
         until(lambda: sending.outcomes() == 2, "each has told its project")
         until(lambda: "nonces_differ" not in health(sending), "health")
         until(lambda: missing(sending) == 0, "the metric")
@@ -103,7 +91,7 @@ def test_a_lost_transaction_that_no_endpoint_takes_is_listed_as_stuck(
         sending.fund(10**18)
         until(lambda: sending.rows()[0].state == "PENDING", "an endpoint takes it")
         until(lambda: grown(sending, 1), "it is confirmed again")
-        assert on_chain(sending) == [(0, 7)]
+        assert sending.on_chain() == [(0, 7)]
 
 
 @pytest.mark.parametrize(("names", "killed"), [("", False), ("pool", True), ("ankr", False)])
@@ -125,10 +113,10 @@ def test_all_that_is_acknowledged_is_on_chain_once_after_a_reorganisation_deeper
         if killed:
             kill(sending, CHAIN)
         evm.reorganise(2)
-        assert on_chain(sending) == []
+        assert sending.on_chain() == []
         until(lambda: confirmed(sending) == 0, "the node sees that they are gone")
         until(lambda: grown(sending, count), "all are confirmed again")
-        assert on_chain(sending) == [(nonce, nonce + 1) for nonce in range(count)]
+        assert sending.on_chain() == [(nonce, nonce + 1) for nonce in range(count)]
         until(lambda: sending.outcomes() == count, "each has told its project once")
         for _ in range(FINALITY):
             evm.mine()

@@ -86,18 +86,3 @@ def test_sources_are_short_and_checked_by_types() -> None:
     assert long == {}
     assert [p.name for p in PAGES if not p.read_text().startswith("// @ts-check\n")] == []
     assert sum(path.stat().st_size for path in SOURCES) <= BYTES
-
-
-def test_the_page_names_all_modules_that_it_needs_at_once() -> None:
-    """Otherwise a browser learns of them one after another, from each that it has loaded."""
-    needed: set[Path] = set()
-    waiting = [ROOT / "app.js"]
-    while waiting:
-        module = waiting.pop()
-        found = re.findall(r"^import .* from '(\.[^']+)'", module.read_text(), re.MULTILINE)
-        fresh = {(module.parent / name).resolve() for name in found} - needed
-        needed |= fresh
-        waiting += fresh
-    page = (ROOT / "index.html").read_text()
-    named = re.findall(r'<link rel="modulepreload" href="/ui/([^"]+)">', page)
-    assert sorted(named) == sorted(path.relative_to(ROOT).as_posix() for path in needed)

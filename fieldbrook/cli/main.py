@@ -175,7 +175,7 @@ def cli(data: Path | None) -> None:
 @click.command(cls=_NodeCommand)
 @click.pass_context
 def up(context: click.Context, /, config: Path | None, **given: str | None) -> None:
-    """Run a complete node in the foreground, with its MQTT broker.
+    """Run a complete node in the foreground.
 
     Every option can also be an environment variable (FIELDBROOK_HTTP_PORT) or a line of the
     settings file (http_port = 8888). Options override variables, and variables the file.
@@ -189,7 +189,7 @@ def up(context: click.Context, /, config: Path | None, **given: str | None) -> N
 @click.command(cls=_NodeCommand)
 @click.pass_context
 def node(context: click.Context, /, config: Path | None, **given: str | None) -> None:
-    """Run a node without a broker, under a process supervisor. The options are those of `up`."""
+    """Run a node under a process supervisor of your own. The options are those of `up`."""
     settings = _settings(context, config, given)
     from fieldbrook.node.main import run
 

@@ -1,7 +1,6 @@
-"""`fieldbrook up`: run a complete node in the foreground, without another supervisor.
+"""`fieldbrook up`: run a node in the foreground, without another supervisor.
 
-It runs the embedded broker (unless the settings name an external one) and the node, restarts
-either when it dies, and stops both, the node first, at SIGINT, SIGTERM or SIGHUP.
+It restarts the node when it dies, and stops it at SIGINT, SIGTERM or SIGHUP.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from fieldbrook.actors.supervisor.restarts import Restarts
 from fieldbrook.core.errors import NodeError, SettingsError
@@ -31,87 +28,79 @@ from fieldbrook.system.process import die_with_parent, keep_memory_private, modu
 
 log = logging.getLogger(__name__)
 
-_NODE_STOP_S = 17.0  # workers write what the stores lack for up to 10 s, see `main.py`
-_BROKER_STOP_S = 0.8
+_STOP_S = 17.0  # workers write what the stores lack for up to 10 s, see `main.py`
 _TICK_S = 0.05
-_RENEWAL_S = 1.0
 CANNOT_START = 2  # the node's exit code when it cannot start; a restart does not help
 
 
-@dataclass(slots=True)
-class Program:
-    """A child process that is kept running for as long as this process runs."""
+class Node:
+    """The process of a node, which is kept running for as long as this process runs."""
 
-    name: str
-    command: list[str]
-    environment: dict[str, str]
-    stop_s: float
-    lock: int
-    cannot_start: int = CANNOT_START
-    secrets: bytes = b""
-    descriptors: Sequence[int] = ()
-    process: subprocess.Popen[bytes] | None = None
-    restarts: Restarts = field(default_factory=Restarts)
-    started: float = 0.0
-    start_at: float = 0.0
+    def __init__(self, settings: Settings, lock: int) -> None:
+        """Prepare to start it; `lock` is the descriptor of the data folder's lock."""
+        log_variable, log_descriptors = node_log.passed_on()
+        self._environment = {
+            **as_environment(settings),
+            **log_variable,
+            data_lock.LOCK_VARIABLE: str(lock),
+        }
+        self._descriptors = [*log_descriptors, lock]
+        self._secrets = secrets_of(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restarts = Restarts()
+        self._started = self._start_at = 0.0
 
     def start(self) -> None:
         """Start it in a session of its own, so that a Ctrl-C reaches only this process."""
-        self.started = time.monotonic()
-        environment, passed = {**os.environ, **self.environment}, []
-        if self.secrets:
+        self._started = time.monotonic()
+        environment, passed = {**os.environ, **self._environment}, []
+        if self._secrets:
             # Not in the environment, which can be read for as long as the process lives.
-            passed = [_pipe_with(self.secrets)]
+            passed = [_pipe_with(self._secrets)]
             environment[SECRETS_VARIABLE] = str(passed[0])
         try:
-            self.process = subprocess.Popen(
-                self.command,
+            self._process = subprocess.Popen(
+                module_command("fieldbrook", "node"),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=[*passed, *self.descriptors, self.lock],
+                pass_fds=[*passed, *self._descriptors],
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
             )
         finally:
             for descriptor in passed:
                 os.close(descriptor)
 
-    def watch(self) -> int | None:
-        """Restart the program when it has died and its backoff has passed.
-
-        Returns:
-            The exit code when the program has just died, else None.
-        """
+    def watch(self) -> bool:
+        """Restart it when it has died and its backoff has passed; False when it cannot start."""
         now = time.monotonic()
-        if self.process is None:
-            if now >= self.start_at:
+        if self._process is None:
+            if now >= self._start_at:
                 self.start()
-            return None
-        code = self.process.poll()
+            return True
+        code = self._process.poll()
         if code is None:
-            return None
-        self.process = None
-        if code == self.cannot_start and not self.restarts.failures:
-            return code  # it has logged the reason; a restart cannot help
-        self.restarts = self.restarts.after_exit(now - self.started)
-        self.start_at = now + self.restarts.delay_s
-        log.error(
-            "%s ended with code %d; it restarts in %.1f s", self.name, code, self.start_at - now
-        )
-        return code
+            return True
+        self._process = None
+        if code == CANNOT_START and not self._restarts.failures:
+            return False  # it has logged the reason; a restart cannot help
+        self._restarts = self._restarts.after_exit(now - self._started)
+        self._start_at = now + self._restarts.delay_s
+        log.error("the node ended with code %d; it restarts in %.1f s", code, self._start_at - now)
+        return True
 
     def stop(self) -> None:
-        """Send SIGTERM, then SIGKILL if the program does not end within `stop_s`."""
-        if self.process is None:
+        """Send SIGTERM, then SIGKILL if it does not end within `_STOP_S`."""
+        if self._process is None:
             return
-        self.process.terminate()
+        self._process.terminate()
         try:
-            self.process.wait(self.stop_s)
+            self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
-            log.error("killed %s, which did not stop within %.1f s", self.name, self.stop_s)
+            log.error("killed the node, which did not stop within %.1f s", _STOP_S)
             with suppress(ProcessLookupError):
-                self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+                self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
 
 
 def _pipe_with(content: bytes) -> int:
@@ -145,38 +134,14 @@ def run(settings: Settings) -> int:
     clean_environment()
     try:
         tls.check(settings)
-        lock = data_lock.acquire_data_lock(settings.data.absolute())
-        programs = _programs(settings, lock)
+        node = Node(settings, data_lock.acquire_data_lock(settings.data.absolute()))
     except NodeError as error:
         log.critical("%s", error)
         return CANNOT_START
-    code = 0
-    for program in programs:
-        program.start()
+    node.start()
     while not stopping:
-        for program in programs:
-            if program.watch() == program.cannot_start and not program.restarts.failures:
-                stopping, code = True, CANNOT_START
+        if not node.watch():
+            return CANNOT_START
         time.sleep(_TICK_S)
-    for program in reversed(programs):
-        program.stop()
-    return code
-
-
-def _programs(settings: Settings, lock: int) -> list[Program]:
-    log_variable, log_descriptors = node_log.passed_on()
-    environment = {
-        **as_environment(settings),
-        **log_variable,
-        data_lock.LOCK_VARIABLE: str(lock),
-    }
-    node = Program(
-        "the node",
-        module_command("fieldbrook", "node"),
-        environment,
-        _NODE_STOP_S,
-        lock,
-        secrets=secrets_of(settings),
-        descriptors=log_descriptors,
-    )
-    return [node]
+    node.stop()
+    return 0

@@ -22,8 +22,6 @@ CANNOT_START = "cannot_start"
 HUNG_GUEST = "hung_guest"
 STUCK_BATCH = "stuck_batch"
 NO_BROKER = "no_broker"
-BROKER_FULL = "broker_full"
-BROKER_LIMIT = "broker_limit"
 OLD_BROKER = "old_broker"
 NO_CHAIN = "no_chain"
 STUCK_TRANSACTIONS = "stuck_transactions"
@@ -46,9 +44,7 @@ MEANINGS: dict[str, str] = {
     CANNOT_START: "it cannot start",
     HUNG_GUEST: "a handler does not end by its deadline",
     STUCK_BATCH: "a batch of events takes too long",
-    NO_BROKER: "there is no connection to the MQTT broker",
-    BROKER_FULL: "the MQTT broker cannot store messages",
-    BROKER_LIMIT: "the MQTT broker refuses devices, because it has reached a limit on stored data",
+    NO_BROKER: "there is no connection to the external MQTT broker",
     OLD_BROKER: "messages that the broker of an earlier version holds cannot be delivered",
     NO_CHAIN: "no RPC endpoint of the chain is usable",
     STUCK_TRANSACTIONS: "a transaction is refused, and later ones of its account wait for it",
@@ -67,7 +63,7 @@ MEANINGS: dict[str, str] = {
 }
 """Every kind of condition with its meaning. What to do about it: docs/how-to/monitor.md."""
 
-_OF_BROKER = (NO_BROKER, BROKER_FULL, BROKER_LIMIT, OLD_BROKER)
+_OF_BROKER = (NO_BROKER, OLD_BROKER)
 
 OK = "ok"
 NODE, DISK, CLOCK, SECRETS, OUTBOX = "node", "disk", "clock", "secrets", "outbox"

@@ -215,12 +215,6 @@ MQTT_ACKNOWLEDGED = _add(
     WHOLE,
 )
 MQTT_REPLIES = _add("fieldbrook_mqtt_replies", "Answers published for devices.", COUNTER, WHOLE)
-MQTT_RETURNED = _add(
-    "fieldbrook_mqtt_returned",
-    "MQTT messages returned to the broker because the backlog of their project was full.",
-    COUNTER,
-    WHOLE,
-)
 MQTT_DROPPED = _add(
     "fieldbrook_mqtt_dropped",
     "MQTT messages of QoS 0 that were dropped because their project could not take them.",
@@ -288,26 +282,9 @@ MQTT_STORE_BYTES = _add(
 )
 BROKER_CONNECTED = _add(
     "fieldbrook_broker_connected",
-    "1 while the node is connected to the MQTT broker, else 0.",
+    "1 while the node is connected to the external MQTT broker, else 0.",
     GAUGE,
     WHOLE,
-)
-_KEPT_KINDS = ("retained", "qos2", "sessions")
-BROKER_KEPT = _add_labelled(
-    "fieldbrook_broker_kept",
-    "Retained messages, unreleased QoS 2 messages and sessions that the embedded broker stores.",
-    GAUGE,
-    WHOLE,
-    "kind",
-    _KEPT_KINDS,
-)
-BROKER_KEPT_LIMIT = _add_labelled(
-    "fieldbrook_broker_kept_limit",
-    "Maximum of retained messages, unreleased QoS 2 messages and sessions at the embedded broker.",
-    GAUGE,
-    WHOLE,
-    "kind",
-    _KEPT_KINDS,
 )
 EFFECT_KINDS = ("mqtt", "api", "transaction")
 OUTBOX_DELIVERED = _add_labelled(

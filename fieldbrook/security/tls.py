@@ -104,7 +104,7 @@ def check(settings: Settings, now_s: float | None = None) -> Identity | None:
 
 def _check_client_ca(settings: Settings, path: Path, identity: Identity | None) -> None:
     if settings.mqtt_broker is not None or not settings.mqtt_tls or identity is None:
-        reason = "mqtt_client_ca is set, but the embedded broker does not use TLS"
+        reason = "mqtt_client_ca is set, but the MQTT port does not use TLS"
         raise SettingsError(reason=reason)
     _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), path)
 
@@ -202,19 +202,6 @@ def broker_context(settings: Settings) -> ssl.SSLContext | None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         _trust(context, settings.mqtt_broker_ca)
-    return context
-
-
-def embedded_broker_context(certificate: Path) -> ssl.SSLContext:
-    """Make the context that verifies the embedded broker over the loopback.
-
-    It accepts exactly this certificate, whatever host name it was issued for.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _trust(context, certificate)
     return context
 
 

@@ -11,7 +11,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -48,15 +47,8 @@ class Publisher:
         username: str | None,
         password: str | None,
         context: ssl.SSLContext | None = None,
-        trusted_certificate: Path | None = None,
-        client_certificate: Path | None = None,
     ) -> None:
-        """Start to connect.
-
-        `context` is for TLS. The certificate in the file `trusted_certificate` is trusted in
-        addition, and the one in `client_certificate` is the client's own. Both files are read again
-        before each connection.
-        """
+        """Start to connect; `context` is for TLS."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._unsent: list[tuple[str, bytes, asyncio.Future[None]]] = []
@@ -67,9 +59,6 @@ class Publisher:
         self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
         if username is not None:
             client.username_pw_set(username, password)
-        self._context = context
-        self._trusted_certificate = trusted_certificate
-        self._client_certificate = client_certificate
         if context is not None:
             client.tls_set_context(context)
         client.on_pre_connect = self._before_connecting
@@ -157,18 +146,6 @@ class Publisher:
             self._is_suspect = True
 
     def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
-        if self._context is not None and self._trusted_certificate is not None:
-            try:
-                self._context.load_verify_locations(self._trusted_certificate)
-                if self._client_certificate is not None:
-                    self._context.load_cert_chain(self._client_certificate)
-            except (OSError, ssl.SSLError) as error:
-                log.warning(
-                    "cannot load the certificate %s or %s for the connection to the broker: %s",
-                    self._trusted_certificate,
-                    self._client_certificate,
-                    error,
-                )
         # Not when a connection ends: paho may be iterating over its messages then.
         if self._is_suspect:
             self._is_suspect = False

@@ -274,7 +274,7 @@ class FolderSizes:
     def now(self) -> Mapping[str, int]:
         """The bytes on the disk by folder."""
         if self._monotonic() - self._at >= self.MAX_AGE_S:
-            names = ("registry", "projects", "journal", "chains", "modules", "refused", "broker")
+            names = ("registry", "projects", "journal", "chains", "modules", "refused", "mqtt")
             self._sizes = {name: _size(self._data / name) for name in names}
             self._at = self._monotonic()
         return self._sizes

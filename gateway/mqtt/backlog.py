@@ -11,10 +11,8 @@ After a message was deferred, the project's window of concurrent messages shrink
 by one with each message that is completed. A project that refused a group of messages, because one
 did not fit, may well accept them one by one.
 
-As in `fair_queue`, the limits are dynamic thresholds: a project or publisher may use at most as
-much space as is still free. A message above its limit goes back to the broker where that is
-possible. Newer messages of the same queue then go back too, until the first has been delivered
-again.
+As in `fair_queue`, the limit of messages in progress is a dynamic threshold: a project may use at
+most as much space as is still free. What waits is bounded by the source, which stops to read.
 """
 
 from __future__ import annotations
@@ -35,8 +33,6 @@ IN_PROGRESS_BYTES = 64 << 20
 WAITING_LIMIT = 20_000  # messages of all queues; a single publisher's queue gets a third of them
 WAITING_BYTES = 64 << 20
 RETRY_S = 1.0
-REDELIVERY_DELAY_S = 10.0
-REDELIVERY_LIMIT_S = 60.0  # how long a queue waits for a message that went back to the broker
 _PURGE_AFTER = 1_000
 
 
@@ -69,7 +65,6 @@ class PublisherQueue:
         "deferred",
         "length_after_purge",
         "publisher",
-        "returned",
         "waiting",
     )
 
@@ -80,14 +75,11 @@ class PublisherQueue:
         self.deferred: list[Pending] = []
         self.blocked = False  # until the deferred messages are retried
         self.length_after_purge = 0  # when stale messages were last dropped
-        # The broker's sequence numbers of returned messages, in order, each with the time until
-        # which the queue waits for that message.
-        self.returned: dict[str, float] = {}
 
     @property
     def is_unused(self) -> bool:
-        """Whether the queue can be forgotten: it holds no message and waits for none."""
-        return not (self.waiting or self.blocked or self.returned)
+        """Whether the queue can be forgotten."""
+        return not (self.waiting or self.blocked)
 
 
 class ProjectQueues:
@@ -124,7 +116,6 @@ class Backlog:
         process: starts to process a message; `complete` or `defer` follows at once or later.
         publisher_of: returns the identity of a message's publisher.
         call_later: schedules a call, as `loop.call_later`.
-        now: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -132,12 +123,10 @@ class Backlog:
         process: Callable[[Pending], None],
         publisher_of: Callable[[Delivery], str],
         call_later: CallLater,
-        now: Callable[[], float],
     ) -> None:
         self._process = process
         self._publisher_of = publisher_of
         self._call_later = call_later
-        self._now = now
         self._projects: dict[str, ProjectQueues] = {}
         self._ready: dict[str, ProjectQueues] = {}  # projects with a queue that is not blocked
         self._last_number = 0
@@ -148,7 +137,7 @@ class Backlog:
         self.closed = False
 
     def receive(self, project_name: str, delivery: Delivery) -> None:
-        """Process a new message, or queue it, or return it to the broker."""
+        """Process a new message, or queue it."""
         project = self._projects.get(project_name)
         if project is None:
             project = self._projects[project_name] = ProjectQueues(project_name)
@@ -157,10 +146,7 @@ class Backlog:
         if not project.queues and self._has_capacity(project, len(delivery.payload)):
             self._start(project, pending)
             return
-        queue = self._queue_of(project, pending)
-        newer = bool(queue.returned) and not self._is_expected(project, queue, delivery)
-        if not (newer and self._return(queue, pending)):
-            self._enqueue(project, queue, pending)
+        self._enqueue(project, self._queue_of(project, pending), pending)
         self._dispatch(project)
 
     def complete(self, pending: Pending) -> None:
@@ -302,24 +288,22 @@ class Backlog:
             self._ready.pop(project.name, None)
 
     def _enqueue(self, project: ProjectQueues, queue: PublisherQueue, pending: Pending) -> None:
-        size = len(pending.delivery.payload)
-        if queue.waiting and self._is_full(project, queue, size):
-            # Only after every `_PURGE_AFTER` messages: scanning the whole queue takes milliseconds.
-            if len(queue.waiting) >= queue.length_after_purge + _PURGE_AFTER:
-                self._drop_stale(project, queue)
-            if self._is_full(project, queue, size) and self._return(queue, pending):
-                return
+        # Only after every `_PURGE_AFTER` messages: scanning the whole queue takes milliseconds.
+        if len(queue.waiting) >= queue.length_after_purge + _PURGE_AFTER and self._is_full(
+            project, queue
+        ):
+            self._drop_stale(project, queue)
         queue.waiting.append(pending)
         self._count_waiting(project, queue, pending, 1)
         if not queue.blocked and len(queue.waiting) == 1:
             project.turns.append(queue)
             self._ready[project.name] = project
 
-    def _is_full(self, project: ProjectQueues, queue: PublisherQueue, size: int) -> bool:
+    def _is_full(self, project: ProjectQueues, queue: PublisherQueue) -> bool:
         """Whether a queue is at its threshold: the free space less the project's own backlog."""
         return (
             len(queue.waiting) >= WAITING_LIMIT - self._waiting - project.waiting
-            or queue.bytes + size > WAITING_BYTES - self._waiting_bytes - project.waiting_bytes
+            or queue.bytes > WAITING_BYTES - self._waiting_bytes - project.waiting_bytes
         )
 
     def _drop_stale(self, project: ProjectQueues, queue: PublisherQueue) -> None:
@@ -344,42 +328,3 @@ class Backlog:
         project.waiting_bytes += size
         self._waiting += sign
         self._waiting_bytes += size
-
-    def _return(self, queue: PublisherQueue, pending: Pending) -> bool:
-        """Return a message to the broker; False when it must be kept here.
-
-        A QoS 0 message is stored nowhere. It is dropped and counted when earlier messages went back
-        to the broker, and kept otherwise.
-        """
-        delivery = pending.delivery
-        if not delivery.sequence:
-            if not queue.returned:
-                return False
-            delivery.ack()  # dropped: no broker stores it and the queue is full
-            metrics.add(metrics.MQTT_DROPPED)
-            return True
-        if not delivery.nack(REDELIVERY_DELAY_S):
-            return False
-        metrics.add(metrics.MQTT_RETURNED)
-        queue.returned[delivery.sequence] = self._now() + REDELIVERY_LIMIT_S
-        return True
-
-    def _is_expected(
-        self, project: ProjectQueues, queue: PublisherQueue, delivery: Delivery
-    ) -> bool:
-        """Whether the queue may take a message although older ones went back to the broker.
-
-        This is so when this message is the one that the queue waits for and there is space for it,
-        or when `REDELIVERY_LIMIT_S` have passed for all messages that went back before it.
-        """
-        now = self._now()
-        while queue.returned:
-            first = next(iter(queue.returned))
-            if first != delivery.sequence and queue.returned[first] >= now:
-                return False
-            if first == delivery.sequence and self._is_full(project, queue, len(delivery.payload)):
-                return False
-            del queue.returned[first]
-            if first == delivery.sequence:
-                return True
-        return True

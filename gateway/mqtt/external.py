@@ -68,7 +68,7 @@ class ExternalBroker:
         self._closing = False
         self._publisher: Publisher | None = None
         self._project_names: frozenset[str] = frozenset()
-        self._backlog = Backlog(self._process, _publisher_of, loop.call_later, loop.time)
+        self._backlog = Backlog(self._process, _publisher_of, loop.call_later)
         self._source = make_source(settings)
         self._lost_at = loop.time()
         self._refused = RateLimitedLog(log, _LOG_INTERVAL_S)

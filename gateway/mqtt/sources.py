@@ -27,10 +27,6 @@ _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 1.0
 
 
-def _cannot(_delay_s: float) -> bool:
-    return False
-
-
 def _never() -> bool:
     return False
 
@@ -46,9 +42,6 @@ class Delivery(NamedTuple):
     `ack` is called in the loop when nothing can be lost any more. It is called for QoS 0 too,
     because it also makes room for the next message. Late and repeated calls are harmless.
 
-    `nack` returns the message to the broker instead, which delivers it again after the given
-    number of seconds. It makes room as `ack` does, and returns False where the broker cannot do it.
-
     `stale` says whether the connection was lost before the acknowledgement: the broker then
     delivers the message again by itself.
     """
@@ -59,7 +52,6 @@ class Delivery(NamedTuple):
     sequence: str
     ack: Callable[[], None]
     may_repeat: bool
-    nack: Callable[[float], bool] = _cannot
     stale: Callable[[], bool] = _never
 
 

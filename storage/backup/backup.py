@@ -10,9 +10,8 @@ A store may lack batches that only the journal of a worker has. The journals are
 before the stores, and what a copied store lacks is put beside it (`journals.py`).
 
 A backup leaves out the files of a running node (`run`, `uploads`), files that the node makes
-again (compiled modules) and earlier copies (`rollback`). It also leaves out the broker's folder,
-because its files change during a copy, and old messages would arrive as new events after a
-restore.
+again (compiled modules) and earlier copies (`rollback`). It also leaves out the folder `broker`,
+in which an external broker beside the node, or the one of an earlier version, has its files.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 PAGE, SECTOR = 4096, 512
 _HEAD = struct.Struct("<5Q4I")
-# Of a running node, or of the broker, which is not followed.
-_PASSING = frozenset({"run", "broker"})
+_PASSING = frozenset({"run"})  # of a running node
 
 
 class Kind(IntEnum):

@@ -2,7 +2,7 @@
 
     python -m tests.faults.hostile [--requests N] [--seed N] [--tls]
 
-A seeded generator makes requests for the event port, for management and for the broker:
+A seeded generator makes requests for the event port, for management and for MQTT:
 damaged, contradictory, enormous, nested, cut off, with forged tokens and with real ones of
 somebody who may do little. They go to a whole running node. None may be answered with 5xx,
 end a process, have something logged as an error, or leave the node holding more memory or

@@ -55,7 +55,6 @@ _INSERT = f"INSERT INTO {_TABLE} (f_name) VALUES (?)"
 _STORE_BYTES = 1 << 30
 _STRANGERS_S, _PUBLISHERS_S, _DEPLOYS_S = 0.05, 0.1, 0.7
 _SENT_AGAIN = 40  # events per load that a node on a rebuilt folder gets again
-# The broker is a Go program that calls the kernel by itself: it cannot be followed.
 
 
 class ClockedLedger(Ledger):

@@ -22,7 +22,7 @@ from fieldbrook.gateway.mqtt.old_broker.drain import drain, topic_of
 from fieldbrook.gateway.mqtt.old_broker.server import find_program
 from fieldbrook.observability.health import OLD_BROKER, ProcessHealth
 from tests.support.applets import TALLY
-from tests.support.brokers import Mosquitto, numbered
+from tests.support.brokers import Device, numbered
 from tests.support.nodes import StartNode, alive, message, until
 from tests.support.old_broker import OldBroker, old_broker
 from tests.support.tools import LIMIT_S
@@ -273,9 +273,7 @@ def test_messages_can_be_dropped(tmp_path: Path) -> None:
     assert store.discard(tmp_path) is False
 
 
-def test_a_node_that_is_killed_meanwhile_handles_each_event_once(
-    start_node: StartNode, tmp_path: Path
-) -> None:
+def test_a_node_that_is_killed_meanwhile_handles_each_event_once(start_node: StartNode) -> None:
     node = start_node(name="n")
     node.create_project("p")
     applet = node.deploy("p", TALLY)["appletID"]
@@ -285,15 +283,15 @@ def test_a_node_that_is_killed_meanwhile_handles_each_event_once(
     body = json.dumps(message(publisher)).encode()
     with old_broker(node.data) as broker, broker.device() as device:
         assert device.publish_all(("p", body) for _ in range(4_000)) == 4_000
-    (tmp_path / "b").mkdir()
-    with Mosquitto(tmp_path / "b") as outside:
-        flags = ("--mqtt-broker", f"127.0.0.1:{outside.port}")
-        first = start_node(*flags, name="n")
-        until(lambda: first.count("p", applet) > 200, "events are handled")
-        first.kill()
-        second = start_node(*flags, name="n")
-        until(lambda: not (second.data / "broker").exists(), "the old broker is removed")
-        assert second.count("p", applet) == 4_000
+    first = start_node(name="n")
+    until(lambda: first.count("p", applet) > 200, "events are handled")
+    first.kill()
+    second = start_node(name="n")
+    until(lambda: not (second.data / "broker").exists(), "the old broker is removed")
+    assert second.count("p", applet) == 4_000
+    with Device(second.mqtt_port, "device") as device:
+        device.publish("p", body)
+    assert second.count("p", applet) == 4_001
     assert not servers(node.data)
 
 

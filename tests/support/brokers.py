@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import itertools
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -19,7 +17,6 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from fieldbrook.gateway.mqtt.paho_source import PahoSource
-from fieldbrook.gateway.mqtt.sources import Source
 from tests.support.nodes import RunningNode, until
 from tests.support.tools import LIMIT_S, free_port, require_tool
 
@@ -40,8 +37,11 @@ user root
 """
 
 
-class Broker(abc.ABC):
-    """A broker process; it keeps its folder and its port when it is started again."""
+class Mosquitto:
+    """mosquitto, persistent, with the limits that the documentation recommends.
+
+    It keeps its folder and its port when it is started again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,30 +55,9 @@ class Broker(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
     def start(self) -> None:
         """Start it and wait until it takes connections."""
         self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
-        self.wait_ready()
-
-    def kill(self) -> None:
-        """SIGKILL: it gets no chance to write anything."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    @abc.abstractmethod
-    def command(self) -> list[str]:
-        """The arguments of the process."""
-
-    def wait_ready(self) -> None:
-        """Return when devices can connect."""
         limit = time.monotonic() + LIMIT_S
         while True:
             try:
@@ -88,22 +67,21 @@ class Broker(abc.ABC):
                 assert time.monotonic() < limit, f"no broker on port {self.port}"
                 time.sleep(0.005)
 
-    @abc.abstractmethod
-    def source(self) -> Source:
-        """The adapter for it; every one it makes has the same identity."""
-
-
-class Mosquitto(Broker):
-    """mosquitto, persistent, with the limits that the documentation recommends."""
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to write anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def command(self) -> list[str]:
+        """The arguments of the process."""
         config = self.folder / "mosquitto.conf"
         config.write_text(_MOSQUITTO.format(port=self.port, folder=self.folder))
-        program = shutil.which("mosquitto")
-        assert program is not None, "mosquitto is not installed"
-        return [program, "-c", str(config)]
+        return [require_tool("mosquitto"), "-c", str(config)]
 
-    def source(self) -> Source:
+    def source(self) -> PahoSource:
+        """The adapter for it; every one it makes has the same identity."""
         return PahoSource(LOOPBACK, self.port, client_id="fieldbrook-test")
 
 

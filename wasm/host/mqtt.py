@@ -10,10 +10,10 @@ from fieldbrook.wasm.run import Message
 
 TOPIC_BYTES = 65_535
 # A broker closes the connection when a message is too large for it, at every retry, which would
-# block the messages of all projects. The embedded broker accepts at least this size.
+# block the messages of all projects. The node's own port accepts at least this size.
 MESSAGE_BYTES = 1 << 20
 # For the same reason topics must not contain control characters and non-characters (MQTT
-# 3.1.1, 1.5.3), nor white space, which nats-server does not support.
+# 3.1.1, 1.5.3), nor white space, which some brokers do not support.
 _UNCARRIED = re.compile(
     "[\\x00-\\x20\\x7f-\\x9f\\ufdd0-\\ufdef"
     + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))

@@ -33,9 +33,8 @@ def backup(context: click.Context, target: Path, data: Path | None) -> None:
     """Write a copy of a data folder to a file; the node may run.
 
     The copy is consistent. In a FOLDER the file gets a name with the time. The file contains
-    the node's secrets; only you can read it. It does not contain the messages that wait in the
-    embedded broker. The exit code is 1 when the data folder lacks a module, or when a worker's
-    journal is damaged.
+    the node's secrets; only you can read it. The exit code is 1 when the data folder lacks a
+    module, or when a worker's journal is damaged.
     """
     with expected_errors():
         from fieldbrook.storage.backup.backup import back_up

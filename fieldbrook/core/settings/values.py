@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-# Characters that are special in NATS subjects, or that NATS refuses.
 _FIRST_PRINTABLE = 0x20
 
 

@@ -90,9 +90,7 @@ class SimulatedMqttGateway(SimulatedGateway):
     """It has the real backlog in front of the clients, and delivers outboxes."""
 
     def begin(self) -> None:
-        self.backlog = Backlog(
-            self._process, lambda delivery: delivery.topic, self.loop.call_later, self.loop.time
-        )
+        self.backlog = Backlog(self._process, lambda delivery: delivery.topic, self.loop.call_later)
         self._outbox = OutboxConsumer({MQTT: self._deliver})
         self.loop.call_soon(self.node.broker.connect, self)
 

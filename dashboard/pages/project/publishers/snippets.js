@@ -6,8 +6,8 @@ import { quoted } from '../../../core/format.js';
  * Where a publisher sends to.
  * @typedef {object} Target
  * @property {string} base address of the node, without a path
- * @property {string} host of the MQTT broker
- * @property {number} [mqtt] port of the embedded broker; absent with an external one
+ * @property {string} host of the MQTT port
+ * @property {number} [mqtt] port of MQTT; absent with an external broker
  * @property {boolean} tls
  * @property {string} project
  * @property {string} token

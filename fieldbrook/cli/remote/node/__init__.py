@@ -1,4 +1,4 @@
-"""Commands on the node itself: its health, its embedded MQTT broker.
+"""Commands on the node itself: its health, its log, its settings.
 
 In: arguments; answers of the management routes.
 Out: requests; tables or JSON.

@@ -21,11 +21,9 @@ class Gateway:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.working: list[tuple[str, int, Pending]] = []
         self.finished: dict[str, list[int]] = {}
-        self.returned: list[int] = []
         self.refusing: set[str] = set()
         self.too_large: set[int] = set()
-        self.backlog = Backlog(self._process, self._publisher_of, self._later, lambda: self.time)
-        self.can_nack = True
+        self.backlog = Backlog(self._process, self._publisher_of, self._later)
         self.stale: set[int] = set()
         self.asked_if_stale = 0
 
@@ -43,11 +41,6 @@ class Gateway:
         else:
             self.working.append((project, number, pending))
 
-    def _nack(self, number: int) -> bool:
-        if self.can_nack:
-            self.returned.append(number)
-        return self.can_nack
-
     def _is_stale(self, number: int) -> bool:
         self.asked_if_stale += 1
         return number in self.stale
@@ -60,7 +53,6 @@ class Gateway:
             str(number),
             lambda: None,
             may_repeat=False,
-            nack=lambda _delay: self._nack(number),
             stale=lambda: self._is_stale(number),
         )
         self.backlog.receive(project, delivery)
@@ -110,7 +102,6 @@ def test_a_project_that_takes_nothing_leaves_room_for_another(gateway: Gateway) 
     assert len(gateway.working) == module.IN_PROGRESS_LIMIT // 2
     gateway.deliver("quick", 5_000)
     assert gateway.working[-1][0] == "quick"
-    assert gateway.returned == []
 
 
 def test_what_was_put_off_comes_before_what_came_later(gateway: Gateway) -> None:
@@ -160,48 +151,11 @@ def test_a_message_that_cannot_even_be_looked_at_stops_no_other(
     assert caplog.text.count("it stays at the broker") == 2
 
 
-def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 4)
-    monkeypatch.setattr(module, "WAITING_LIMIT", 6)
-    for number in range(10):
-        gateway.deliver("p", number)
-    back, gateway.returned = gateway.returned, []
-    assert back == [4, 5, 6, 7, 8, 9]
-    gateway.finish_all()
-    gateway.deliver("p", 10)  # newer than those that are on their way
-    assert gateway.returned == [10]
-    gateway.deliver("p", 5)
-    for number in back:
-        gateway.deliver("p", number)
-        gateway.finish_all()
-    gateway.deliver("p", 10)
-    gateway.finish_all()
-    assert gateway.finished["p"] == list(range(11))
-
-
-def test_a_message_that_never_comes_again_is_not_waited_for_for_ever(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
-    monkeypatch.setattr(module, "WAITING_LIMIT", 2)
-    for number in range(4):
-        gateway.deliver("p", number)
-    assert gateway.returned == [2, 3]
-    gateway.finish_all()
-    gateway.pass_time(module.REDELIVERY_LIMIT_S + 1)
-    gateway.deliver("p", 4)
-    gateway.finish_all()
-    assert gateway.finished["p"] == [0, 1, 4]
-
-
 def test_what_a_lost_connection_brings_again_is_forgotten_when_there_is_no_room(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
     monkeypatch.setattr(module, "WAITING_LIMIT", 4)
-    gateway.can_nack = False
     for number in range(3):
         gateway.deliver("p", number)
     gateway.stale = {1, 2}
@@ -220,14 +174,10 @@ def test_each_project_gets_all_of_its_messages_once_and_in_order(
     chance, gateway = random.Random(seed), Gateway()
     projects = ["a", "b", "c"]
     expected: dict[str, list[int]] = {}
-    at_broker: list[tuple[str, int]] = []
     for number in range(300):
         project = chance.choices(projects, (6, 2, 1))[0]
         expected.setdefault(project, []).append(number)
         gateway.deliver(project, number)
-        owner = {n: p for p, numbers in expected.items() for n in numbers}
-        at_broker += [(owner[n], n) for n in gateway.returned]
-        gateway.returned.clear()
         if chance.random() < 0.3 and gateway.working:
             gateway.finish()  # a project answers in order
         if chance.random() < 0.05:
@@ -238,11 +188,6 @@ def test_each_project_gets_all_of_its_messages_once_and_in_order(
     for _ in range(600):
         gateway.pass_time(module.RETRY_S)
         gateway.finish_all()
-        again, at_broker = sorted(at_broker, key=lambda item: item[1]), []
-        for project, number in again:
-            gateway.deliver(project, number)
-            at_broker += [(project, n) for n in gateway.returned]
-            gateway.returned.clear()
         if gateway.finished == expected:
             break
     assert gateway.finished == expected
@@ -255,19 +200,16 @@ def test_each_project_gets_all_of_its_messages_once_and_in_order(
     )
 
 
-@pytest.mark.parametrize("can_nack", [True, False])
 def test_a_burst_of_more_than_can_wait_is_not_looked_through_for_each_message(
-    gateway: Gateway, can_nack: bool
+    gateway: Gateway,
 ) -> None:
-    gateway.can_nack = can_nack
     burst = module.IN_PROGRESS_LIMIT + module.WAITING_LIMIT
     for number in range(burst):
         gateway.deliver("p", number)
     assert gateway.asked_if_stale < 20 * burst
     while gateway.working:
         gateway.finish_all()
-    kept = burst - len(gateway.returned)
-    assert gateway.finished["p"] == list(range(kept))
+    assert gateway.finished["p"] == list(range(burst))
 
 
 def test_a_noisy_publisher_leaves_a_quiet_one_of_its_project_its_turn(gateway: Gateway) -> None:
@@ -288,26 +230,6 @@ def test_publishers_that_wait_take_turns_and_each_keeps_its_order(
         gateway.deliver("p", number, "abc"[number // 3])
     gateway.finish_all()
     assert gateway.finished["p"] == [0, 1, 3, 6, 2, 4, 7, 5, 8]
-
-
-def test_room_for_what_waits_is_shared_by_a_projects_publishers(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
-    monkeypatch.setattr(module, "WAITING_LIMIT", 12)
-    for number in range(10):
-        gateway.deliver("p", number, "noisy")
-    assert gateway.returned == [5, 6, 7, 8, 9]
-    gateway.deliver("p", 10, "quiet")
-    gateway.deliver("p", 11, "noisy")
-    assert gateway.returned == [5, 6, 7, 8, 9, 11]
-    gateway.finish_all()
-    assert gateway.finished["p"] == [0, 1, 10, 2, 3, 4]
-    for number in (5, 6, 7, 8, 9, 11):
-        gateway.deliver("p", number, "noisy")
-        gateway.finish_all()
-    assert gateway.finished["p"][6:] == [5, 6, 7, 8, 9, 11]
-    assert not gateway.backlog._projects
 
 
 def test_what_was_put_off_holds_up_its_own_publisher_alone(gateway: Gateway) -> None:
@@ -362,11 +284,6 @@ def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
     chance, gateway = random.Random(seed), Gateway()
     senders = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x")]
     of: dict[int, tuple[str, str]] = {}
-    at_broker: list[int] = []
-
-    def take_back() -> None:
-        at_broker.extend(gateway.returned)
-        gateway.returned.clear()
 
     def of_sender(sender: tuple[str, str]) -> list[int]:
         return [n for n in gateway.finished.get(sender[0], ()) if of[n] == sender]
@@ -374,7 +291,6 @@ def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
     for number in range(400):
         sender = of[number] = chance.choices(senders, (8, 2, 1, 2))[0]
         gateway.deliver(sender[0], number, sender[1])
-        take_back()
         chosen = chance.random()
         if chosen < 0.3 and gateway.working:
             gateway.finish()
@@ -385,11 +301,6 @@ def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
     for _ in range(800):
         gateway.pass_time(module.RETRY_S)
         gateway.finish_all()
-        again = sorted(at_broker)
-        at_broker.clear()
-        for number in again:
-            gateway.deliver(of[number][0], number, of[number][1])
-            take_back()
         if sum(map(len, gateway.finished.values())) == len(of):
             break
     for sender in senders:

@@ -27,7 +27,7 @@ from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.actors.wire import LOST, NOT_HERE
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import metrics_table
+from fieldbrook.observability import fault_points, metrics_table
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
@@ -328,6 +328,7 @@ class ProjectActor:
             self.closed = True
         self._end(executor)
         store.close()
+        fault_points.hit("worker.project_closed")
         self.ended = m.ProjectEnded(self.part, self.generation, failed=False)
 
     def _end(self, executor: ProjectExecutor) -> None:

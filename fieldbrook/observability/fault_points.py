@@ -21,7 +21,24 @@ from pathlib import Path
 VARIABLE = "FIELDBROOK_CRASH_AT"
 HOLD = "hold"
 
-POINTS = {
+CUTS = {
+    # Points in a worker at which a commit, a checkpoint or a recovery can be cut.
+    "journal.before_append": "the batches of a round are prepared; nothing of them is written",
+    "journal.half_appended": "the first half of a round is written, and not synced",
+    "journal.before_sync": "a round is written, and not synced",
+    "journal.synced": "a round is synced; nobody knows that",
+    "journal.before_head": "a segment is full; the next one is not begun",
+    "journal.head_written": "the next segment is begun; nothing is in it",
+    "checkpoint.before_commit": "everything that waits is in a transaction, which is not committed",
+    "checkpoint.committed": "the transaction is on disk; the journal keeps its batches",
+    "checkpoint.released": "the journal need not keep these batches any more",
+    "recovery.store_written": "what a store lacked is in it; the journal still has it",
+    "recovery.applied": "all stores have their batches; the journal is not begun anew",
+    "recovery.begun": "the journal is begun anew; no project runs yet",
+    "worker.project_closed": "a project has retired; the supervisor does not know",
+}
+
+POINTS = CUTS | {
     # Points in a worker, in the order in which a transaction reaches them. "The
     # chain" is its process.
     "project.before_chain_request": "a handler sends a transaction; the chain has no request yet",

@@ -172,7 +172,7 @@ class FileJournal:
         segment = self._live[-1]
         data = pack_round(waiting, segment.segment)
         with self._written():
-            segment.file.write(data, segment.end)
+            segment.file.append(data, segment.end)
         segment.end += len(data)
         for project_id, number, _ in waiting:
             segment.needed[project_id] = number

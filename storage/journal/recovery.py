@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from fieldbrook.core.errors import JournalBusyError, JournalDamagedError, NodeError, StoreError
+from fieldbrook.observability import fault_points
 from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
 from fieldbrook.storage.journal.protocol import Journal, Record
 from fieldbrook.storage.journal.unapplied import Applying, apply_records, files_aside, put_aside
@@ -78,7 +79,9 @@ def recover(journal: Journal, stores: Stores, mark: Path) -> Recovered:
             journal is as before: try again later.
     """
     done = _apply(journal, stores, mark)
+    fault_points.hit("recovery.applied")
     journal.begin()
+    fault_points.hit("recovery.begun")
     with store_errors(mark):
         mark.unlink(missing_ok=True)
     return done
@@ -189,6 +192,7 @@ def _bring_up_to_date(stores: Stores, project_id: int, records: list[Record]) ->
     if missing:
         with contextlib.closing(stores.open(project_id)) as store:
             apply_records(store, missing)
+        fault_points.hit("recovery.store_written")
     return len(missing)
 
 

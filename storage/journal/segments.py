@@ -17,6 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from fieldbrook.core.errors import JournalDamagedError, StoreError
+from fieldbrook.observability import fault_points
 from fieldbrook.storage.journal.protocol import Damaged, Record
 from fieldbrook.storage.journal.records import BLOCK, HEAD_BYTES, head_at, read_records
 from fieldbrook.storage.lmdb.environment import store_errors
@@ -90,14 +91,24 @@ class SegmentFile:
         """Write the head of the file's next segment, and sync it."""
         data = _HEAD.pack(_MAGIC, FORMAT, *head, self._worker)
         data += _CRC.pack(crc32(data))
-        copy = 1 - self._copy
-        self.write(data + bytes(BLOCK - len(data)), copy * BLOCK)
-        self._copy = copy  # after a failure the next head goes to the same place
-
-    def write(self, data: bytes, at: int) -> None:
-        """Write and sync."""
-        _write_all(self._descriptor, data, at)
+        self._copy = 1 - self._copy
+        fault_points.hit("journal.before_head")
+        _write_all(self._descriptor, data + bytes(BLOCK - len(data)), self._copy * BLOCK)
         self._sync(self._descriptor)
+        fault_points.hit("journal.head_written")
+
+    def append(self, data: bytes, at: int) -> None:
+        """Write a round, and sync it."""
+        fault_points.hit("journal.before_append")
+        done = 0
+        if fault_points.is_armed:
+            done = len(data) // 2
+            _write_all(self._descriptor, data[:done], at)
+            fault_points.hit("journal.half_appended")
+        _write_all(self._descriptor, data[done:], at + done)
+        fault_points.hit("journal.before_sync")
+        self._sync(self._descriptor)
+        fault_points.hit("journal.synced")
 
     def close(self) -> None:
         os.close(self._descriptor)

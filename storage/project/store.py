@@ -22,6 +22,7 @@ from fieldbrook.core.errors import (
     JournalDamagedError,
     JournalFullError,
 )
+from fieldbrook.observability import fault_points
 from fieldbrook.storage.journal.unapplied import apply_aside
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.project.commit.batch import Batch
@@ -364,6 +365,7 @@ class ProjectStore(Effects):
         self._waiting = Waiting()
         if self._journal is not None:
             self._journal.release(self._project_id, self.number)
+            fault_points.hit("checkpoint.released")
 
     def _add(self) -> bool:
         """Add the batch to the journal, or write it into the store; return whether it waits."""

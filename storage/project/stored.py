@@ -12,6 +12,7 @@ import lmdb
 from msgspec.structs import replace
 
 from fieldbrook.core.errors import BatchTooLargeError
+from fieldbrook.observability import fault_points
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.lmdb.environment import (
     FEW_READERS,
@@ -230,6 +231,8 @@ class Stored:
             written = self.tables.put(txn, effects, number)
             if also is not None:
                 also(txn)
+            fault_points.hit("checkpoint.before_commit")
+        fault_points.hit("checkpoint.committed")
         self._number = number
         self.tables.committed(effects, written)
         self.room.changed()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chain.crashes import CrashAt
 from tests.chain.evm import Evm
+from tests.support.crash_at import CrashAt
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fieldbrook.observability.fault_points import POINTS
-from tests.chain.crashes import CHAIN, NODE, PROJECT, CrashAt, Event, kill
+from tests.chain.crashes import CHAIN, NODE, PROJECT, Event, kill
 from tests.chain.evm import Evm
 from tests.chain.senders import Sending, request
+from tests.support.crash_at import CrashAt
 from tests.support.nodes import until
 
 Death = tuple[str, int, str]

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from fieldbrook.storage.chain.transactions import LEASED
-from tests.chain.crashes import CHAIN, CrashAt, Event, held, kill
+from tests.chain.crashes import CHAIN, Event, held, kill
 from tests.chain.evm import Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
+from tests.support.crash_at import CrashAt
 from tests.support.nodes import until
 
 

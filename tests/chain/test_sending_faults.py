@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chain.crashes import CHAIN, NODE, PROJECT, CrashAt, Event, held, kill
+from tests.chain.crashes import CHAIN, NODE, PROJECT, Event, held, kill
 from tests.chain.deaths import Ledger, mortal, sent_again, values
 from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import Sending, request
+from tests.support.crash_at import CrashAt
 from tests.support.nodes import until
 from tests.support.tools import LIMIT_S
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chain.crashes import CrashAt
 from tests.chain.deaths import AFTER_THE_COMMIT, Death, dies_in_a_send, mortal
 from tests.chain.evm import Evm
 from tests.chain.senders import Sending
+from tests.support.crash_at import CrashAt
 
 
 @pytest.fixture(scope="module")

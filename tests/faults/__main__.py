@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
 def table(report: Report) -> str:
     """The report as Markdown."""
     lines = [
-        *table_of(report.verdict.columns()),
+        *table_of({"kills": report.kills, **report.verdict.columns()}),
         "",
         "| broken | times | gap p50 ms | gap p99 ms |",
         "|---|---|---|---|",

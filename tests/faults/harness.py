@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fieldbrook.observability import fault_points
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import store_path
 from tests.faults.applet import counter
 from tests.faults.ledger import Ledger, Verdict
 from tests.faults.loads import HttpBatches, HttpSingles, Load, MqttMessages, MqttSessions, Target
+from tests.support.crash_at import CrashAt
 from tests.support.nodes import RunningNode, alive, part_of, parts, until
 
 PROJECT = "faults"
@@ -44,6 +46,11 @@ KILLED = (
     "fb-node",
 )
 FROZEN = ("project", "fb-http:0", "fb-mqtt:0")
+CUTS = (
+    *fault_points.CUTS,
+    *("project.before_commit", "project.committed", "project.events_answered"),
+)
+_RETIRING = "worker.project_closed"
 _MQTT_PARTS = ("fb-mqtt:0",)
 
 
@@ -89,8 +96,14 @@ class Report:
             gap
             for fault, gaps in self.gaps_s.items()
             for gap in gaps
-            if fault.startswith("kill ") and (fault == of_project) == project
+            if fault.startswith(("kill ", "cut "))
+            and (fault == of_project or fault.startswith("cut ")) == project
         )
+
+    @property
+    def kills(self) -> int:
+        """How many processes were killed, at a random moment or at a point."""
+        return sum(n for fault, n in self.faults.items() if fault.startswith(("kill ", "cut ")))
 
 
 def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Fault, float]]:
@@ -108,14 +121,16 @@ def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Faul
 
 
 def every_kind(folder: Path, only: str = "") -> list[Fault]:
-    """For the long form: kills by far the most. A disk is filled only where `folder` lies on
-    a small one of its own. `only`: those whose names match this regular expression."""
+    """For the long form: kills by far the most, of workers also at each point of a commit. A disk
+    is filled only where `folder` lies on a small one of its own. `only`: those whose names match
+    this regular expression."""
     kills = [Fault("kill", part) for part in KILLED]
+    cuts = [Fault("cut", point) for point in CUTS]
     rest = [Fault("kill", "everything"), Fault("deploy"), Fault("revoke"), Fault("idle")]
     slow = [Fault("copy"), *(Fault("freeze", part) for part in FROZEN)]
     if shutil.disk_usage(folder).total < _SMALL_DISK_BYTES:
         slow += [Fault("fill")] * 2
-    kinds = [*kills * 4, *rest * 2, *slow]
+    kinds = [*kills * 4, *cuts * 2, *rest * 2, *slow]
     return [kind for kind in kinds if re.search(only, str(kind))]
 
 
@@ -141,7 +156,8 @@ class Harness:
         self._steady_s = steady_s
         self.report = Report()
         self.ledger = Ledger()
-        self.node = RunningNode(folder / "n", "--project-idle-s", str(IDLE_S))
+        self._crash_at = CrashAt(folder / "crash-at")
+        self.node = self._crash_at.node(folder / "n", "--project-idle-s", str(IDLE_S))
         self._versions = 1
         self._copies = 0
         self._seen: dict[int, Held] = {}
@@ -226,6 +242,8 @@ class Harness:
                 return began
             case "kill":
                 return self._kill(fault.part)
+            case "cut":
+                return self._cut(fault.part)
             case "freeze":
                 return self._freeze(self._pid(fault.part))
             case "deploy":
@@ -249,6 +267,21 @@ class Harness:
         os.kill(pid, signal.SIGKILL)
         until(lambda: self._pid(part) != pid, f"another {part}", HEAL_S)
         return began
+
+    def _cut(self, point: str) -> float:
+        """Have the next process die that comes to the point; returns when the first one died."""
+        self._crash_at.arm(point)
+        killed = None
+        if point.startswith("recovery."):  # only a start comes there
+            killed = self._kill(PROJECT_PART)
+        try:
+            if point == _RETIRING:
+                self._rest()
+            until(self._crash_at.reached, f"a worker at {point}", HEAL_S)
+        finally:
+            died = time.monotonic()
+            self._go_on()
+        return killed or died
 
     def _freeze(self, pid: int) -> float:
         began = time.monotonic()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.harness import KILLED, Fault, Harness, faults
+from fieldbrook.observability import fault_points
+from tests.faults.harness import KILLED, Fault, Harness, every_kind, faults
 from tests.faults.ledger import Entry, Ledger, Verdict, judge
 
 SEED = 20
@@ -34,6 +35,13 @@ def test_whatever_is_broken_no_acknowledged_event_is_lost_and_no_named_one_doubl
     assert report.verdict.unknown == []
     assert report.faults.total() == len(kinds)
     assert report.verdict.acknowledged > 100
+
+
+def test_the_long_form_kills_a_worker_at_every_point_that_has_a_name(tmp_path: Path) -> None:
+    cut = {kind.part for kind in every_kind(tmp_path) if kind.verb == "cut"}
+    words = ("chain", "outbox", "leases")  # tests/chain kills at the points of these
+    of_sending = {name for name in fault_points.POINTS if any(word in name for word in words)}
+    assert cut == fault_points.POINTS.keys() - of_sending
 
 
 def test_a_seed_always_breaks_the_same_things_at_the_same_moments() -> None:

@@ -19,7 +19,7 @@ from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.gateway.links.fair_queue import FairQueue
 from fieldbrook.storage.journal import recovery
 from fieldbrook.storage.journal.protocol import Record
-from fieldbrook.storage.journal.segments import SegmentFile
+from fieldbrook.storage.journal.segments import Found, SegmentFile, Sync
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.store import ProjectStore
@@ -130,19 +130,18 @@ def releases_records_before_the_checkpoint() -> Iterator[None]:
 @contextlib.contextmanager
 def syncs_again_after_a_failure() -> Iterator[None]:
     """A sync of the journal that failed is repeated, and its success is believed."""
-    write_once = SegmentFile.write
+    make = SegmentFile.__init__
 
-    def write(self: SegmentFile, data: bytes, at: int) -> None:
-        try:
-            write_once(self, data, at)
-        except OSError:
+    def make_patient(self: SegmentFile, found: Found, worker: str, sync: Sync) -> None:
+        def sync_until_it_succeeds(descriptor: int) -> None:
             for _ in range(10):
                 with contextlib.suppress(OSError):
-                    self._sync(self._descriptor)
-                    return
-            raise
+                    sync(descriptor)
+                    break
 
-    with mock.patch.object(SegmentFile, "write", write):
+        make(self, found, worker, sync_until_it_succeeds)
+
+    with mock.patch.object(SegmentFile, "__init__", make_patient):
         yield
 
 

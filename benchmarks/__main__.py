@@ -28,6 +28,7 @@ from benchmarks.scenarios import (
     look_ahead,
     mqtt_load,
     scale,
+    turns,
 )
 
 SCENARIOS: dict[str, Scenario] = {
@@ -42,6 +43,7 @@ SCENARIOS: dict[str, Scenario] = {
     "fairness": fairness.fairness,
     "mqtt-fairness": fairness.mqtt_fairness,
     "look-ahead": look_ahead.look_ahead,
+    "turns": turns.turns,
     "cold": lifecycle.cold,
     "start-up": lifecycle.start_up,
     "memory": lifecycle.memory_held,

@@ -23,7 +23,7 @@ from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import load
 from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.service import RegistryWriter
-from fieldbrook.wasm.engine.compile import compile_in_child
+from fieldbrook.wasm.engine.compile import CompiledModule, compile_in_child
 from fieldbrook.wasm.engine.engine import make_engine, start_ticker
 from fieldbrook.wasm.limits import Limits
 from tests.support.nodes import until
@@ -34,10 +34,20 @@ STRATEGIES = [("DEFAULT", "start"), ("TWO", "quick")]
 
 
 class Worker:
-    """A worker with some projects, and a connection to it."""
+    """A worker with some projects, and a connection to it.
 
-    def __init__(self, folder: Path, projects: int = 2) -> None:
+    Project n has the module n of `modules`, counted round, with `strategies`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        projects: int = 2,
+        modules: Sequence[bytes] = (MODULE,),
+        strategies: Sequence[tuple[str, str]] = STRATEGIES,
+    ) -> None:
         self.folder = folder
+        self._strategies = strategies
         self.settings = load(data=folder, deadline_ms=LIMITS.deadline_ms, project_idle_s=3600)
         self.posted: list[object] = []
         (folder / "modules").mkdir()
@@ -47,23 +57,35 @@ class Worker:
         self.projects = [
             writer.create_project(account.account_id, f"p{n}").project_id for n in range(projects)
         ]
-        self.applets = {p: self._deploy(writer, account.account_id, p) for p in self.projects}
+        compiled = [self._compile(module) for module in modules]
+        self.applets = {
+            project: self._deploy(writer, account.account_id, project, compiled[n % len(compiled)])
+            for n, project in enumerate(self.projects)
+        }
         self._writer = writer
         self.start()
 
-    def _deploy(self, writer: RegistryWriter, account_id: int, project_id: int) -> int:
-        modules = self.folder / "modules"
-        source = modules / "upload"
-        source.write_bytes(MODULE)
-        found = compile_in_child(source, modules, LIMITS)
+    def _compile(self, module: bytes) -> CompiledModule:
+        source = self.folder / "modules/upload"
+        source.write_bytes(module)
+        return compile_in_child(source, self.folder / "modules", LIMITS)
+
+    def _deploy(
+        self, writer: RegistryWriter, account_id: int, project_id: int, found: CompiledModule
+    ) -> int:
         made = writer.create_applet(
             *(project_id, account_id, "applet", "a.wasm", "a.wasm", found.sha256),
-            *(found.md5, found.size, list(found.handlers), STRATEGIES),
+            *(found.md5, found.size, list(found.handlers), list(self._strategies)),
         )
         return made.applet.applet_id
 
     def start(self) -> None:
         """Begin to serve; the journal is that of an earlier worker, if there was one."""
+        self.open()
+        self.serve()
+
+    def open(self) -> None:
+        """Make the worker's core, with a journal that is recovered."""
         self.look_ahead_threads = LookAheadThreads(1)
         engine = make_engine(LIMITS)
         start_ticker(engine)
@@ -76,9 +98,6 @@ class Worker:
             *(self.look_ahead_threads, self.posted.append),
         )
         self.core = WorkerCore(self.journal, self.posted.append)
-        path = self.folder / "w0.1"
-        self.server = FrameServer(path)
-        self.runners = Runners(self.core, self.server)
         self.actors = {
             project_id: ProjectActor(
                 project_id, 1, -1, surroundings, ProjectRecords(project_id, self.journal)
@@ -87,6 +106,12 @@ class Worker:
         }
         for actor in self.actors.values():
             self.core.host(actor)
+
+    def serve(self) -> None:
+        """Start the worker's threads, and connect to it."""
+        path = self.folder / "w0.1"
+        self.server = FrameServer(path)
+        self.runners = Runners(self.core, self.server)
         self.runners.start()
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(str(path))

@@ -11,26 +11,22 @@ import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine import raw
-from fieldbrook.wasm.engine.batch import BatchGuest
 from fieldbrook.wasm.engine.engine import Engine, raw_available
 from fieldbrook.wasm.engine.files import write_atomically
 from fieldbrook.wasm.engine.instance import RawGuest
+from fieldbrook.wasm.engine.linked import LinkedModule
 from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.engine.reuse import ReusedGuest
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.inspection import (
-    compile_module,
-    examine,
-    load_compiled,
-    to_binary,
-    uses_sql,
-)
+from fieldbrook.wasm.module.inspection import compile_module, load_compiled, to_binary
 from fieldbrook.wasm.run import Host, Run
 
 __all__ = ["AppletHost", "Host", "load_host"]
 
 log = logging.getLogger(__name__)
+
+_NO_RUN = Run(b"")
 
 
 class AppletHost:
@@ -42,7 +38,7 @@ class AppletHost:
     def __init__(
         self,
         engine: Engine,
-        compiled: Path | wasmtime.Module,
+        compiled: Path | wasmtime.Module | LinkedModule,
         limits: Limits,
         reuse_events: int = 0,
         *,
@@ -52,8 +48,8 @@ class AppletHost:
 
         Args:
             engine: an engine of `make_engine` with the same limits. Its ticker is started.
-            compiled: a module of that engine, or a file that `compile` wrote. The file is
-                native code: a user who can write it can run any code in this process.
+            compiled: a module of that engine, linked or not, or a file that `compile` wrote. The
+                file is native code: a user who can write it can run any code in this process.
             limits: budgets of each run.
             reuse_events: how many events one instance serves; 0 makes an instance per event.
             seeded: every run has `Capabilities.seeded`, and takes WASI's time and random
@@ -64,57 +60,81 @@ class AppletHost:
                 link.
             OSError: the file cannot be read.
         """
-        module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
-        self._again = partial(AppletHost, engine, module, limits, reuse_events, seeded=seeded)
-        report = examine(module, engine, limits)
-        self._handlers = report.handlers
-        self._names = {name: (name.encode(), len(name.encode())) for name in self._handlers}
-        self._guest = (
-            ReusedGuest(engine, module, report, limits, reuse_events)
-            if reuse_events
-            else RawGuest(engine, module, report, limits, seeded=seeded)
-        )
-        self._make_batch = partial(BatchGuest, engine, module, report, limits, seeded=seeded)
-        self._batch: BatchGuest | None = None
-        self.uses_sql = uses_sql(module)
-        exports_alloc = abi.ALLOC in {export.name for export in module.exports}
-        self._batches = exports_alloc and not self.uses_sql
+        if isinstance(compiled, Path):
+            compiled = load_compiled(engine, compiled)
+        if isinstance(compiled, wasmtime.Module):
+            compiled = LinkedModule(engine, compiled, limits, seeded=seeded)
+        self._linked = linked = compiled
+        self._again = partial(AppletHost, engine, linked, limits, reuse_events)
+        self._names = linked.names
+        self._guests = linked.guests
+        self._kept: ReusedGuest | None = None
+        if reuse_events:
+            self._kept = ReusedGuest(engine, linked.module, linked.report, limits, reuse_events)
+            self._guests = [self._kept]
+        self._closed = False
+        self.uses_sql = linked.uses_sql
 
     @property
     def handlers(self) -> tuple[str, ...]:
         """The names `run` accepts."""
-        return self._handlers
+        return self._linked.report.handlers
 
     @property
     def kept_bytes(self) -> int:
         """See `Host.kept_bytes`."""
-        return self._guest.kept_bytes
+        return 0 if self._kept is None else self._kept.kept_bytes
 
     def run(self, handler: str, run: Run) -> tuple[int, str]:
         """See `Host.run`."""
         name = self._names.get(handler)
         if name is None:
             return abi.FAILED, abi.NOT_EXPORTED
-        return self._guest.execute(*name, run)
+        guests = self._guests
+        try:
+            guest = guests.pop()
+        except IndexError:
+            guest = self._one_more()
+        try:
+            return guest.execute(*name, run)
+        finally:
+            guest.run = _NO_RUN  # or a shared guest would keep a project that has ended in memory
+            guests.append(guest)
 
     def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
         """See `Host.run_batch`. Modules without `alloc` are not batched: they take no payload."""
-        name = self._names.get(handler)
-        if name is None or not self._batches:
+        name, linked = self._names.get(handler), self._linked
+        if name is None or not linked.can_batch:
             return []
-        if self._batch is None:
-            self._batch = self._make_batch()
-        return self._batch.execute_all(*name, runs)
+        self._require_open()
+        batches = linked.batches
+        try:
+            batch = batches.pop()
+        except IndexError:
+            batch = linked.make_batch()
+        try:
+            return batch.execute_all(*name, runs)
+        finally:
+            batches.append(batch)
 
     def copy(self) -> AppletHost:
         """See `Host.copy`."""
         return self._again()
 
     def close(self) -> None:
-        """Release the module."""
-        self._guest.close()
-        if self._batch is not None:
-            self._batch.close()
+        """Release the module, when no other host uses it."""
+        self._closed = True
+        self._guests = []
+        if self._kept is not None:
+            self._kept.close()
+
+    def _one_more(self) -> RawGuest:
+        self._require_open()
+        return self._linked.make_guest()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the host is closed")
 
 
 def load_host(
@@ -122,7 +142,7 @@ def load_host(
 ) -> Host:
     """Load the host of a module that `compile` wrote.
 
-    Hosts of the same engine and file share the loaded module. If the compiled file `cwasm` is
+    Hosts of the same engine and file share the linked module. If the compiled file `cwasm` is
     missing or this wasmtime refuses it, the module `wasm` is compiled again and `cwasm` is
     replaced. If wasmtime's library lacks the raw functions, the result is the reference host, which
     is ten times slower and makes an instance per event.
@@ -131,18 +151,23 @@ def load_host(
         ModuleRefusedError: the module cannot run here.
         OSError: `cwasm` exists but cannot be read, or `wasm` is needed and cannot be read.
     """
-    module = engine.modules.get(cwasm.name)
-    if module is None:
-        try:
-            module = load_compiled(engine, cwasm)
-        except (ModuleRefusedError, FileNotFoundError) as error:
-            log.info("module %s has to be compiled again: %s", wasm.name, error)
-            module = _compile_again(engine, cwasm, wasm, limits)
-        engine.modules[cwasm.name] = module
-    if raw_available():
-        return AppletHost(engine, module, limits, reuse_events)
-    log.warning("applets run ten times slower: wasmtime's library lacks %s", ", ".join(raw.missing))
-    return ReferenceHost(engine, module, limits)
+    if not raw_available():
+        lacks = ", ".join(raw.missing)
+        log.warning("applets run ten times slower: wasmtime's library lacks %s", lacks)
+        return ReferenceHost(engine, _load(engine, cwasm, wasm, limits), limits)
+    linked = engine.linked.get(cwasm.name)
+    if linked is None or linked.limits != limits:
+        linked = LinkedModule(engine, _load(engine, cwasm, wasm, limits), limits)
+        engine.linked[cwasm.name] = linked
+    return AppletHost(engine, linked, limits, reuse_events)
+
+
+def _load(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:
+    try:
+        return load_compiled(engine, cwasm)
+    except (ModuleRefusedError, FileNotFoundError) as error:
+        log.info("module %s has to be compiled again: %s", wasm.name, error)
+        return _compile_again(engine, cwasm, wasm, limits)
 
 
 def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:

@@ -114,6 +114,7 @@ _POOLING_SETTINGS = {
     "max_memory_size": c_size_t,
     "linear_memory_keep_resident": c_size_t,
     "table_keep_resident": c_size_t,
+    "max_unused_warm_slots": c_uint32,
 }
 _pooling_setters = {
     name: _function(_locked, f"{_POOLING}config_{name}_set", None, ptr, kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine import raw
-from fieldbrook.wasm.engine.applet import AppletHost, load_host
+from fieldbrook.wasm.engine.applet import AppletHost, Host, load_host
 from fieldbrook.wasm.engine.engine import (
     Engine,
     engine_tag,
@@ -133,6 +134,58 @@ def test_more_runs_than_slots_need_no_more_slots(wasm: Path) -> None:
     for host in hosts * 20:
         assert host.run("fresh", Run(b"")) == (1, "")
         assert host.run("trap", Run(b""))[0] == -1
+
+
+def test_hosts_of_one_file_share_what_is_linked_until_the_last_one_is_gone(
+    engine: Engine, wasm: Path
+) -> None:
+    cwasm = compiled(wasm)
+    one, two = (load_host(engine, cwasm, wasm, LIMITS) for _ in range(2))
+    (linked,) = engine.linked.values()
+    assert one.run("fresh", Run(b"")) == two.run("fresh", Run(b"")) == (1, "")
+    assert len(linked.guests) == 1
+    one.close()
+    del linked, one
+    assert two.run("fresh", Run(b"")) == (1, "")
+    two.close()
+    del two
+    assert not engine.linked
+
+
+def test_hosts_of_one_file_run_at_the_same_time(engine: Engine, wasm: Path) -> None:
+    cwasm = compiled(wasm)
+    hosts = [load_host(engine, cwasm, wasm, LIMITS) for _ in range(4)]
+    found: list[tuple[int, str]] = []
+
+    def run(host: Host) -> None:
+        found.extend(host.run("fresh", Run(b"")) for _ in range(200))
+
+    threads = [threading.Thread(target=run, args=(host,)) for host in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert found == [(1, "")] * 800
+
+
+def test_many_modules_in_turn_find_their_memory_as_they_left_it() -> None:
+    """A slot that had another module is mapped anew, and its first pages are faults."""
+    source = to_binary((MODULES / "guest.wat").read_bytes())
+    engine = make_engine(LIMITS, slots=256)
+    names = [
+        b"\x00" + bytes([len(name) + 1, len(name)]) + name for name in map(b"%d".__mod__, range(64))
+    ]
+    hosts = [AppletHost(engine, wasmtime.Module(engine, source + name), LIMITS) for name in names]
+
+    def turn() -> int:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        for host in hosts:
+            assert host.run("negative", Run(b"")) == (-7, "")
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+    for _ in range(5):
+        turn()
+    assert sum(turn() for _ in range(5)) < len(hosts)
 
 
 def test_an_engine_can_go_at_any_moment_of_its_tickers_life() -> None:

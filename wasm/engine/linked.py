@@ -1,0 +1,63 @@
+"""Modules that are linked to the host functions, once for all hosts of a process."""
+
+from __future__ import annotations
+
+import weakref
+
+import wasmtime
+
+from fieldbrook.wasm.engine.batch import BatchGuest
+from fieldbrook.wasm.engine.engine import Engine
+from fieldbrook.wasm.engine.instance import RawGuest
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module import abi
+from fieldbrook.wasm.module.inspection import examine, uses_sql
+
+
+class LinkedModule:
+    """A module and its guests, which all projects of a process share.
+
+    Whoever runs the module takes a guest and gives it back, so there are as many as there have
+    been runs at once. A guest keeps nothing of a run: each has an instance and budgets of its own.
+
+    Attributes:
+        guests: those that serve no run now; `pop` and `append` are safe from any thread.
+        batches: the same for runs of several events.
+        uses_sql: whether the applet imports SQL functions.
+        can_batch: whether it can run in batches.
+    """
+
+    def __init__(
+        self, engine: Engine, module: wasmtime.Module, limits: Limits, *, seeded: bool = False
+    ) -> None:
+        """Link the module.
+
+        Raises:
+            ModuleRefusedError: it does not link.
+        """
+        self.engine, self.module, self.limits, self.seeded = engine, module, limits, seeded
+        self.report = examine(module, engine, limits)
+        self.names = {name: (name.encode(), len(name.encode())) for name in self.report.handlers}
+        self.uses_sql = uses_sql(module)
+        exports_alloc = abi.ALLOC in {export.name for export in module.exports}
+        self.can_batch = exports_alloc and not self.uses_sql
+        self.guests = [self.make_guest()]
+        self.batches: list[BatchGuest] = []
+        # Guests and their callbacks refer to each other, so nothing else would release them soon.
+        weakref.finalize(self, _close, self.guests, self.batches)
+
+    def make_guest(self) -> RawGuest:
+        """Make one more guest."""
+        module, report = self.module, self.report
+        return RawGuest(self.engine, module, report, self.limits, seeded=self.seeded)
+
+    def make_batch(self) -> BatchGuest:
+        """Make one more guest for batches."""
+        module, report = self.module, self.report
+        return BatchGuest(self.engine, module, report, self.limits, seeded=self.seeded)
+
+
+def _close(*guests: list[RawGuest] | list[BatchGuest]) -> None:
+    for some in guests:
+        for guest in some:
+            guest.close()

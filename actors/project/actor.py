@@ -342,9 +342,7 @@ class ProjectActor:
         store = self._store
         assert store is not None
         return now >= self._next_checkpoint and (
-            self.checkpoint_wanted
-            or store.waiting_bytes >= CHECKPOINT_BYTES
-            or (store.waiting_bytes > 0 and now - store.waiting_since >= CHECKPOINT_AFTER_S)
+            self.checkpoint_wanted or store.is_waiting(CHECKPOINT_BYTES, now - CHECKPOINT_AFTER_S)
         )
 
     def _announce_idle(self, now: float) -> None:

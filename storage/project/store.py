@@ -135,6 +135,11 @@ class ProjectStore(Effects):
         """When the first of those batches happened (`time.monotonic`); infinite without one."""
         return self._waiting.since
 
+    def is_waiting(self, size: int, since: float) -> bool:
+        """Whether at least `size` bytes wait for a checkpoint, or some since before `since`."""
+        waiting = self._waiting
+        return waiting.bytes >= size or waiting.since <= since
+
     @property
     def dead_letter_count(self) -> int:
         """The number of dead letters."""
@@ -280,7 +285,7 @@ class ProjectStore(Effects):
             self._take_batch()
             raise
         finally:
-            if database is not None:
+            if database is not None and not database.is_fresh:
                 database.rollback()
 
     def committed(self) -> None:

@@ -44,6 +44,9 @@ class ProjectDatabase(ABC):
 
     Subclasses set `_has_savepoint` when the event has its savepoint. They set `_lost` when writes
     of the batch were lost for good. They call `_count_write` for each statement that wrote.
+
+    Attributes:
+        is_fresh: whether no event of the batch has begun, so that there is nothing to roll back.
     """
 
     def __init__(self, config: Mapping[str, Any], limits: SqlLimits | None) -> None:
@@ -51,6 +54,7 @@ class ProjectDatabase(ABC):
         self._config_error = ""  # why the configuration cannot be applied
         self._schema = Schema((), frozenset())
         self._limits = limits or SqlLimits()
+        self.is_fresh = True
         self._in_event = False
         self._has_savepoint = False
         self._lost = False
@@ -72,6 +76,7 @@ class ProjectDatabase(ABC):
         if self._in_event:
             raise RuntimeError("an event has begun already")
         self._in_event = True
+        self.is_fresh = False
         self._event_bytes = 0
 
     def keep_event(self) -> None:
@@ -204,3 +209,4 @@ class ProjectDatabase(ABC):
     def _forget_batch(self) -> None:
         self._writes = self._kept_writes = self._batch_bytes = 0
         self._in_event = self._has_savepoint = self._lost = False
+        self.is_fresh = True

@@ -212,12 +212,20 @@ class ProjectExecutor:
             self._watch.probe()
             self.activity.enter("")
         self.refresh()
-        if self._look_ahead is not None and self._speculated == 0:
-            self._speculate(self._look_ahead)
-        began_s = time.thread_time() if self._look_ahead is not None else 0.0
-        batch = self._handle_queue(slice_s)
-        if self._look_ahead is not None:
+        look_ahead = self._look_ahead
+        if look_ahead is None:
+            batch = self._handle_queue(slice_s)
+        elif self._speculated or look_ahead.policy.measures:
+            if not self._speculated:
+                self._speculate(look_ahead)
+            began_s = time.thread_time()
+            batch = self._handle_queue(slice_s)
             self._cpu_s += time.thread_time() - began_s
+        else:
+            began_s = time.monotonic()
+            batch = self._handle_queue(slice_s)
+            look_ahead.policy.add_wall_time(time.monotonic() - began_s, self._handled)
+            self._handled = 0
         if self._runner.overrun:
             self.health.raise_(HUNG_GUEST, self._runner.overrun)
             self._runner.overrun = ""
@@ -230,7 +238,7 @@ class ProjectExecutor:
         self._committer.finish(full=full)
         if full:
             return
-        if self._look_ahead is not None:
+        if self._speculated and self._look_ahead is not None:
             self._settle_speculation(self._look_ahead)
         self.outbox.announce()
         now = time.monotonic()

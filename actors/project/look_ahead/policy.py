@@ -18,6 +18,12 @@ _KEPT_SHARE = 0.5
 class SpeculationPolicy:
     """Decides from the CPU time of runs and the share of valid speculative runs.
 
+    Reading the CPU time of a thread is a system call, so light projects only have the time measured
+    that has passed, until that is long for the number of runs.
+
+    Attributes:
+        measures: whether the CPU time of runs is wanted.
+
     Args:
         heavy_s: mean CPU seconds per run from which on speculation is used.
         window_s: CPU seconds of runs per decision.
@@ -30,9 +36,9 @@ class SpeculationPolicy:
         self._heavy_s = heavy_s
         self._window_s, self._pause_s = window_s, pause_s
         self.mean_s = heavy_s
-        self._heavy = heavy_s <= 0
-        self._spent_s = 0.0
-        self._runs = 0
+        self._heavy = self.measures = heavy_s <= 0
+        self._spent_s = self._passed_s = 0.0
+        self._runs = self._passed_runs = 0
         self._tried = self._kept = 0
         self._paused_until = 0.0
 
@@ -47,8 +53,19 @@ class SpeculationPolicy:
         if self._spent_s < self._window_s or not self._runs:
             return
         self.mean_s = self._spent_s / self._runs
-        self._heavy = self.mean_s >= self._heavy_s * (_LIGHT_SHARE if self._heavy else 1)
+        light_s = self._heavy_s * _LIGHT_SHARE
+        self._heavy = self.mean_s >= (light_s if self._heavy else self._heavy_s)
+        self.measures = self.mean_s >= light_s
         self._spent_s, self._runs = 0.0, 0
+
+    def add_wall_time(self, seconds: float, runs: int) -> None:
+        """Record how long runs took whose CPU time was not measured."""
+        self._passed_s += seconds
+        self._passed_runs += runs
+        if self._passed_s >= self._window_s and self._passed_runs:
+            mean_s = self._passed_s / self._passed_runs
+            self.measures = mean_s >= self._heavy_s * _LIGHT_SHARE
+            self._passed_s, self._passed_runs = 0.0, 0
 
     def add_result(self, now: float, *, kept: bool) -> None:
         """Record whether a speculative run was kept or had to be made again."""

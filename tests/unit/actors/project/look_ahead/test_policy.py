@@ -59,3 +59,20 @@ def test_time_without_any_run_decides_nothing() -> None:
     policy = SpeculationPolicy(heavy_s=200e-6)
     policy.add_cpu_time(10.0, 0)
     assert not policy.is_worthwhile(0)
+
+
+def test_cpu_time_is_measured_only_while_runs_take_long() -> None:
+    policy = SpeculationPolicy(heavy_s=200e-6)
+
+    def measures_after(run_s: float) -> bool:
+        for _ in range(10_000):
+            policy.add_wall_time(run_s, 1)
+        return policy.measures
+
+    assert not measures_after(60e-6)
+    assert measures_after(600e-6)
+    spend(policy, 60e-6)
+    assert not measures_after(60e-6), "the machine was busy, or somebody waited"
+    assert measures_after(600e-6)
+    spend(policy, 600e-6)
+    assert policy.is_worthwhile(0)

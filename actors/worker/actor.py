@@ -25,7 +25,7 @@ from fieldbrook.core.errors import JournalDamagedError, NodeError
 from fieldbrook.observability import metrics_table, node_log
 from fieldbrook.observability.health import UNREADABLE, ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
-from fieldbrook.system.process import name_process
+from fieldbrook.system.process import map_large_blocks, name_process
 from fieldbrook.wasm.engine.engine import make_engine, start_ticker
 from fieldbrook.wasm.limits import Limits
 
@@ -87,6 +87,7 @@ class WorkerActor(NodeActor):
     def _start(self, start: m.Start, sender: Address) -> None:
         name = start.part.removeprefix("worker:")
         name_process(f"fb-{start.part}")
+        map_large_blocks()
         node_log.name(start.part)
         metrics_table.attach(start.slot)
         self._part, self._supervisor = start.part, sender

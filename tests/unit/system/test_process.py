@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from fieldbrook.system.process import FATAL_SIGNALS, module_command
 from tests.support.tools import LIMIT_S
@@ -61,3 +64,37 @@ def test_what_lies_in_the_current_folder_takes_no_librarys_place(tmp_path: Path)
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for the allocator of glibc")
+def test_large_blocks_that_are_not_used_take_no_memory() -> None:
+    script = """
+import ctypes, sys
+from fieldbrook.system.process import map_large_blocks
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.calloc.restype = ctypes.c_void_p
+def allocated(count):
+    return [ctypes.c_void_p(libc.malloc(2 << 20)) for _ in range(count)]
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+if sys.argv[1] == "mapped":
+    map_large_blocks()
+before = resident()
+for block in allocated(1):
+    libc.free(block)
+used = allocated(16)
+for block in used:
+    ctypes.memset(block, 1, 2 << 20)
+for block in used:
+    libc.free(block)
+    libc.calloc(1, 2 << 20)
+print(resident() - before)
+"""
+
+    def growth(how: str) -> int:
+        command = [sys.executable, "-c", script, how]
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=True)
+        return int(done.stdout)
+
+    assert growth("mapped") < 2 << 20
+    assert growth("as it is") > 16 << 20, "this is what the function is for"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,6 +91,9 @@ def chain_doctor(
         if address is not None:
             _require_address(address, schemes)
     chain_id = None if wanted is None else _chain_id(wanted)
+    # Imported here, because `fieldbrook --help` is to answer at once.
+    import asyncio
+
     from fieldbrook.chain.doctor.examination import NoEndpointError, Wishes, examine
     from fieldbrook.chain.doctor.sending import NotTestChainError, Sender
     from fieldbrook.chain.rpc.endpoint_url import public_part

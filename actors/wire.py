@@ -109,8 +109,8 @@ POISON = 128
 """The project's worker died on this event more than once: it becomes a dead letter and does not
 run again."""
 RESENT = 512
-"""The gateway has sent this event before, and its outcome is unknown: look its id up. Only events
-with `DELIVERY` have it; the ids of others are stored nowhere."""
+"""The gateway has sent this event before, and its outcome is unknown: look up the part of its name
+that no other event has (`delivery_of`). Only events with `DELIVERY` have it."""
 KEYED = 256
 """The sender gave an `Idempotency-Key`: the event's name begins with it (`key_of`)."""
 
@@ -127,6 +127,22 @@ def keyed(key: str, name: str) -> str:
 def item_key(key: str, index: int) -> str:
     """The key of one event of a batch request with an `Idempotency-Key`."""
     return f"{key}{KEY_ITEM}{index}"
+
+
+def delivered(name: str, unique: str) -> str:
+    """The name of an MQTT delivery.
+
+    Args:
+        name: what the sender's side calls the message. It may come again for another message.
+        unique: a part that no other event has.
+    """
+    return f"{name}{_KEY_END}{unique}"
+
+
+def delivery_of(event: WireEvent) -> tuple[str, str]:
+    """The name of a `DELIVERY` that may come again, and the part that no other event has."""
+    name, _, unique = name_of(event).partition(_KEY_END)
+    return name, unique or name
 
 
 def key_of(event: WireEvent) -> tuple[str, str]:

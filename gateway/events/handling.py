@@ -197,7 +197,7 @@ class EventService:
             except MalformedMessageError as error:
                 message = self._decode_incomplete(project_name, body, error, login)
             header = message.header
-            if header.event_id or key:
+            if header.event_id or key or delivery[0]:
                 identity = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
             else:  # the result of `identify`, without the cost of the call
                 identity = self._new_id(), *delivery

@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from fieldbrook.actors.wire import KEYED, NAMED, keyed
+from fieldbrook.actors.wire import KEYED, NAMED, delivered, keyed
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 from fieldbrook.gateway.auth import request_token
@@ -172,7 +172,9 @@ def identify(
         name, kind = f"{sent_time or 0} {sent_id}", NAMED
     elif sent_id:
         # The id is only a label, and the name must differ from that of other events with it.
-        name = name or new_id()
+        name = delivered(name, new_id()) if name else new_id()
+    elif name:
+        name = delivered(name, event_id)
     if key:
         name, kind = keyed(key, name if kind & NAMED else ""), kind | KEYED
     return event_id, name, kind

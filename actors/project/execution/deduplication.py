@@ -12,8 +12,8 @@ from fieldbrook.actors.wire import (
     REDELIVERY,
     RESENT,
     WireEvent,
+    delivery_of,
     key_of,
-    name_of,
 )
 from fieldbrook.core import clock
 from fieldbrook.core.errors import IdempotencyKeyReusedError
@@ -59,15 +59,18 @@ def stored_result(store: ProjectStore, event: WireEvent) -> Outcome | None:
 
 
 def _was_delivered(store: ProjectStore, event: WireEvent) -> bool:
-    """Whether an MQTT delivery was handled before, by its sender's name for it or by its id.
+    """Whether an MQTT delivery was handled before.
 
-    A name may come again for another message, and is looked up only if the sender says that it
-    repeats one. The id is that of this event alone.
+    Its name may come again for another message, and is looked up only if the sender says that it
+    repeats one. The rest is that of this event alone.
     """
     kind = event[5]
-    if kind & REDELIVERY and store.was_delivered(name_of(event)):
+    if not kind & (REDELIVERY | RESENT):
+        return False
+    name, unique = delivery_of(event)
+    if kind & REDELIVERY and store.was_delivered(name):
         return True
-    return bool(kind & RESENT) and store.was_delivered(event[2])
+    return bool(kind & RESENT) and store.was_delivered(unique)
 
 
 def _result_by_name(store: ProjectStore, event: WireEvent) -> Outcome | None:
@@ -99,9 +102,8 @@ def remember(store: ProjectStore, event: WireEvent, outcome: Outcome) -> None:
     event_type, publisher_id, event_id, payload, _, kind, name = event
     finished = store.outcomes
     if kind & DELIVERY:
-        store.deliveries[event_id] = None
-        if name:
-            store.deliveries[name] = None
+        for part in delivery_of(event):
+            store.deliveries[part] = None
     elif not outcome:
         return
     if kind & KEYED:

@@ -190,12 +190,16 @@ def test_an_event_id_names_its_event_only_when_it_is_long_enough() -> None:
     delivered = ("mqtt-7", DELIVERY | REDELIVERY)
     long = "x" * 16
     assert identify("x" * 15, 5, NO_NAME, "", lambda: "made") == ("x" * 15, "made", 0)
-    assert identify("ESP32", "5", delivered, "", lambda: "made") == ("ESP32", *delivered)
+    assert identify("ESP32", "5", delivered, "", lambda: "made") == (
+        "ESP32",
+        "mqtt-7\nmade",
+        delivered[1],
+    )
     assert identify(long, 5, delivered, "", lambda: "made") == (long, f"5 {long}", NAMED)
     assert identify(long, "", NO_NAME, "", lambda: "made") == identify(
         long, 0, NO_NAME, "", lambda: "made"
     )
-    assert identify("", 5, delivered, "", lambda: "made") == ("made", *delivered)
+    assert identify("", 5, delivered, "", lambda: "made") == ("made", "mqtt-7\nmade", delivered[1])
     assert identify("", 5, NO_NAME, "", lambda: "made") == ("made", "", 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fieldbrook.actors.project.execution.deduplication import is_certainly_new, remember
-from fieldbrook.actors.wire import DELIVERY, REDELIVERY, RESENT, WireEvent
+from fieldbrook.actors.wire import DELIVERY, REDELIVERY, RESENT, WireEvent, delivered
 from fieldbrook.gateway.links.failed_bodies import FailedBodies
 from fieldbrook.gateway.links.fair_queue import GATEWAY_BYTES, FairQueue
 from fieldbrook.gateway.links.pending_event import PendingEvent
@@ -42,14 +42,17 @@ def test_an_event_of_unknown_outcome_is_marked_when_it_is_sent_again() -> None:
 
 def test_only_the_same_event_is_known_when_its_name_comes_again() -> None:
     store = Store()
-    remember(store, event("id-1", "name"), ())  # type: ignore[arg-type]
+    remember(store, event("ESP32", delivered("name", "1")), ())  # type: ignore[arg-type]
+    remember(store, event("id-9", ""), ())  # type: ignore[arg-type]
     for again, is_new in (
-        (event("id-1", "name", DELIVERY | RESENT), False),
-        # Another message with the same packet id, topic and payload.
-        (event("id-2", "name"), True),
-        (event("id-2", "name", DELIVERY | RESENT), True),
+        (event("ESP32", delivered("name", "1"), DELIVERY | RESENT), False),
+        # Another message with the same label, packet id, topic and payload.
+        (event("ESP32", delivered("name", "2")), True),
+        (event("ESP32", delivered("name", "2"), DELIVERY | RESENT), True),
         # The client says that it repeats a message.
-        (event("id-3", "name", DELIVERY | REDELIVERY), False),
-        (event("id-3", "other", DELIVERY | REDELIVERY), True),
+        (event("id-3", delivered("name", "3"), DELIVERY | REDELIVERY), False),
+        (event("id-3", delivered("other", "3"), DELIVERY | REDELIVERY), True),
+        (event("id-9", "", DELIVERY | RESENT), False),
+        (event("id-8", "", DELIVERY | RESENT), True),
     ):
         assert is_certainly_new(store, again) is is_new  # type: ignore[arg-type]

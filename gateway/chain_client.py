@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.actors.project.chains import NUMBER, chain_socket
+from fieldbrook.actors.project.chains import NUMBER, WITHIN_S, chain_socket
 from fieldbrook.actors.wire import frame, pack, unpack
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
@@ -24,6 +24,7 @@ RELEASE = "release"
 _LENGTH = struct.Struct("<I")
 _FRAME_LIMIT = 64 << 20
 _QUESTION_LIMIT_S = 12.0
+_ANSWER_LIMIT_S = 11.0  # what the process may take, so that its answer has a reason
 
 
 async def call_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> Any:
@@ -39,7 +40,8 @@ async def call_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> 
         async with asyncio.timeout(_QUESTION_LIMIT_S):
             reader, writer = await asyncio.open_unix_connection(str(path))
             try:
-                writer.write(frame(pack({**question, NUMBER: 1})))
+                within = {NUMBER: 1, WITHIN_S: _ANSWER_LIMIT_S}
+                writer.write(frame(pack({**question, **within})))
                 _, good, result = await read_frame(reader)
             finally:
                 writer.close()

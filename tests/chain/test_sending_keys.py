@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.chain.evm import Evm
@@ -40,19 +42,17 @@ def _exchange(sending: Sending, shell: Shell) -> None:
         while not ended.is_set():
             codes.append(sending.send("send", request(value=1, gasLimit=21_000)))
 
-    def signs(name: str) -> None:
-        def signed() -> bool:
-            return any(row.operator_name == name for row in sending.rows()[-3:])
-
-        until(signed, f"{name} signs")
+    def signed_by(name: str) -> int:
+        return sum(row.operator_name == name for row in sending.rows())
 
     thread = threading.Thread(target=send)
     thread.start()
     try:
         for operator in itertools.islice(itertools.cycle(reversed(made)), ROTATIONS):
+            name, before = operator["name"], signed_by(operator["name"])
             path = f"/project_operator/{project}/{operator['operatorID']}"
             assert node.call("PUT", path).status == 200
-            signs(operator["name"])
+            until(partial(_exceeds, signed_by, name, before), f"{name} signs")
         shell("operator", "use", "sender", "b")
     finally:
         ended.set()
@@ -65,3 +65,7 @@ def _exchange(sending: Sending, shell: Shell) -> None:
     assert sending.sent() == 0, "nothing is of the default operator"
     on_chain = [int(evm.rpc("eth_getTransactionCount", o["address"], "latest"), 16) for o in made]
     assert sum(on_chain) == len(signed)
+
+
+def _exceeds(signed_by: Callable[[str], int], name: str, before: int) -> bool:
+    return signed_by(name) > before

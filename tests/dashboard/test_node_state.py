@@ -19,7 +19,7 @@ from tests.support.nodes import RunningNode, StartNode, part_of
 
 pytestmark = pytest.mark.timeout(300)
 DASHBOARD = Path(__file__).parents[2] / "dashboard"
-AWAY = ["ERR_CONNECTION", "ERR_EMPTY", "WebSocket", "ERR_INTERNET"]
+AWAY = ["ERR_CONNECTION", "ERR_EMPTY", "ERR_SOCKET", "WebSocket", "ERR_INTERNET"]
 
 
 def open_page(browser: Any, node: RunningNode, path: str = "/", *expected: str) -> Visit:

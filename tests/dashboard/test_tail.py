@@ -80,7 +80,7 @@ def test_the_list_goes_on_after_the_node_was_killed(start_node: StartNode, brows
     seen = Visit(
         browser,
         f"http://localhost:{node.dashboard_port}",
-        expected=["ERR_CONNECTION", "WebSocket", "ERR_EMPTY"],
+        expected=["ERR_CONNECTION", "WebSocket", "ERR_EMPTY", "ERR_SOCKET"],
     )
     seen.page.add_init_script(
         f"sessionStorage['fieldbrook.session'] ??= {json.dumps(session_of(node))}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fieldbrook.gateway.mqtt.protocol.packets import PubAck, Publish
 from tests.faults.applet import counter
 from tests.faults.harness import PROJECT, counts
-from tests.support.brokers import Device
+from tests.support.mqtt_client import MqttClient
 from tests.support.nodes import RunningNode, StartNode, message, until
 
 _MIB = 1 << 20
@@ -44,20 +45,29 @@ def test_what_was_acknowledged_before_the_store_was_full_is_there_and_the_rest_c
         assert len(refused) == _REFUSALS
         assert acknowledged <= counts(node.data, project_id, applet_id).keys()
         waiting = {f"mqtt-{number}" for number in range(5)}
-        with Device(node.mqtt_port, "device") as device:
-            for name in sorted(waiting):
-                device.publish(PROJECT, json.dumps(named(publisher, name)).encode())
-        assert node.call("GET", "/liveness").status == 200
+        # A device keeps what has no acknowledgement, and sends it again.
+        packets = [
+            Publish(PROJECT, json.dumps(named(publisher, name)).encode(), 1, packet_id=number)
+            for number, name in enumerate(sorted(waiting), 1)
+        ]
+        with MqttClient(node.mqtt_port) as device:
+            device.connect()
+            device.send(*packets)
+            assert node.call("GET", "/liveness").status == 200
         assert node.call("GET", f"/kv/{PROJECT}?appletID={applet_id}").status == 200
     finally:
         node.stop()
     raised = start_node("--project-map-bytes", str(64 * _MIB), logged_in=False)
+    with MqttClient(raised.mqtt_port) as device:
+        device.connect()
+        device.send(*packets)
+        assert [device.expect(PubAck).code for _ in packets] == [0] * len(packets)
     for name in refused:
         assert raised.send(PROJECT, named(publisher, name)).status == 201
     expected = acknowledged | waiting | set(refused)
     until(
         lambda: expected <= counts(raised.data, project_id, applet_id).keys(),
-        "what waited at the broker is handled",
+        "what waited at the device is handled",
     )
     seen = counts(raised.data, project_id, applet_id)
     assert {seen[name] for name in expected} == {1}

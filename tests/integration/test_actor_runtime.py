@@ -104,7 +104,7 @@ class Marked:
 def test_actor_traffic_listens_on_the_loopback_only(node: RunningNode) -> None:
     found = listeners(node.processes())
     public = {port for address, port in found if address != "127.0.0.1"}
-    assert public == {node.http_port}
+    assert public == {node.http_port, node.mqtt_port}
     assert len(found) > 4
 
 

@@ -26,7 +26,7 @@ def test_liveness_is_a_map_of_components(server: Server) -> None:
     assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
     assert json.loads(reply.body) == {
         "Registry": "ok",
-        "Broker": "no_broker: there is no connection to the MQTT broker",
+        "Broker": "no_broker: there is no connection to the external MQTT broker",
         "Disk": "ok",
         "Clock": "ok",
         "Secrets": "ok",

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from fieldbrook.gateway.mqtt.protocol.packets import Publish
 from tests.support.applets import TALLY
-from tests.support.brokers import Device
 from tests.support.metrics import one
+from tests.support.mqtt_client import MqttClient
 from tests.support.nodes import (
     RunningNode,
     StartNode,
@@ -64,11 +65,12 @@ def test_an_event_that_killed_its_project_twice_becomes_a_dead_letter_and_others
     node.create_project("deadly")
     applet_id = node.deploy("deadly", TALLY, strategies=strategies(*HANDLERS))["appletID"]
     publisher = node.add_publisher("deadly", "d")
-    with Device(node.mqtt_port, "device") as device:
-        for payload, kind in ((b"deadly", "SPIN"), (b"harmless", "START")):
+    with MqttClient(node.mqtt_port) as device:
+        device.connect()
+        for number, (payload, kind) in enumerate(((b"deadly", "SPIN"), (b"harmless", "START")), 1):
             sent = message(publisher, payload, kind)
             named(sent, payload.decode())
-            device.publish("deadly", json.dumps(sent).encode())
+            device.send(Publish("deadly", json.dumps(sent).encode(), 1, packet_id=number))
         killed: set[int] = set()
         for _ in range(3):  # at the first both were on their way
             killed.add(kill_while_busy(node, killed))

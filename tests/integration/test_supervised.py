@@ -87,7 +87,7 @@ def supervised(folder: Path, *brokers: str) -> Iterator[SupervisedNode]:
 def test_the_node_is_the_only_program_and_handles_events(tmp_path: Path) -> None:
     with supervised(tmp_path) as node:
         assert counts(node) == 5
-        assert status(node) == {"node": "RUNNING"}
+        until(lambda: status(node) == {"node": "RUNNING"}, "the program is seen to run")
         assert not (node.data / "secrets" / "mqtt-password").exists()
 
 
@@ -98,7 +98,8 @@ def test_mosquitto_is_a_program_of_the_file_and_the_node_its_client(tmp_path: Pa
     with supervised(tmp_path, "mosquitto") as node:
         until(lambda: "connected to the broker" in node.log, "the node is connected")
         assert counts(node) == 5
-        assert status(node) == {"node": "RUNNING", "mosquitto": "RUNNING"}
+        both = {"node": "RUNNING", "mosquitto": "RUNNING"}
+        until(lambda: status(node) == both, "both programs are seen to run")
         with pytest.raises(ConnectionRefusedError):
             Device(node.mqtt_port, "thief", "fieldbrook", "another password")
 

@@ -57,15 +57,20 @@ def test_acknowledgements_come_in_the_order_of_the_messages(site: Site, version:
         assert site.count() == before + len(ids)
 
 
-def test_more_than_the_window_waits_over_3_1_1_and_ends_the_connection_over_5(site: Site) -> None:
+@BOTH
+def test_messages_beyond_the_window_wait(site: Site, version: int) -> None:
     events = [Publish(PROJECT, site.event(), 1, packet_id=number) for number in range(1, 301)]
-    with site.client(VERSION_311) as client:
-        client.connect()
+    with site.client(version) as client:
+        assert client.connect().properties.receive_maximum == (64 if version == VERSION_5 else None)
         client.send(*events)
         assert [client.expect(PubAck).packet_id for _ in events] == list(range(1, 301))
+
+
+def test_a_client_that_releases_nothing_is_disconnected(site: Site) -> None:
     with site.client() as client:
-        assert client.connect().properties.receive_maximum == 64
-        client.send(*events)
+        client.connect()
+        for number in range(1, 1_026):
+            client.send(Publish(PROJECT, site.event(), 2, packet_id=number))
         ended = client.ended()
         assert ended is not None
         assert ended.code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED

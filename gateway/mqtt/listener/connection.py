@@ -198,10 +198,7 @@ class Connection(asyncio.Protocol):
             or self.is_connecting
             or self._deferred
             or self._qos0 >= QOS0_IN_PROGRESS
-            or (
-                self.version != VERSION_5
-                and len(self._pending) >= self._server.limits.receive_maximum
-            )
+            or len(self._pending) >= self._server.limits.receive_maximum
             or (self._pending and self._server.budget.used > self._server.budget.limit)
         )
 
@@ -395,15 +392,11 @@ class Connection(asyncio.Protocol):
             known.connection = self  # sent on an earlier connection, and again on this one
             self._pending.append(known)
             return False
-        if self.version == VERSION_5:
-            open_count = len(self._pending) + len(session.received)
-            if open_count >= self._server.limits.receive_maximum:
-                raise ProtocolError(
-                    "more messages than the receive maximum",
-                    code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-                )
-        elif len(session.received) >= UNRELEASED:
-            raise ProtocolViolationError("too many messages of QoS 2 are not released")
+        if len(session.received) >= UNRELEASED:
+            raise ProtocolError(
+                "too many messages of QoS 2 are not released",
+                code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
         return True
 
     # ---------------------------------------------------------------- acknowledgements

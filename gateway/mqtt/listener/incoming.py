@@ -268,12 +268,10 @@ class Publishing:
         incoming.digest = found = digest.digest()
         if repeated and session.handled.get(packet_id) == found:
             return False
-        # Only after a restart of this process may a message be known to its project alone.
-        unsure = repeated and session.restored_left > 0
-        if session.restored_left:
-            session.restored_left -= 1
+        # The session remembers the last messages, and not those before a restart of this process.
+        # The project knows more.
         name = f"mqtt-{session.uid:x}-{packet_id:x}-{found.hex()}"
-        incoming.delivery = name, DELIVERY | REDELIVERY if unsure else DELIVERY
+        incoming.delivery = name, DELIVERY | REDELIVERY if repeated else DELIVERY
         return True
 
     def plain(self, incoming: Incoming, packet: Publish) -> None:

@@ -199,6 +199,9 @@ class MqttServer:
             partial(RelayedConnection, self), str(self._run_dir / WEBSOCKET_SOCKET)
         )
         self._sweeper = self.loop.create_task(self._sweep())
+        log.info(
+            "MQTT clients are accepted on port %d, up to %d at once", settings.mqtt_port, ceiling
+        )
 
     # ---------------------------------------------------------------- connections
 

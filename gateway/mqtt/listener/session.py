@@ -181,9 +181,6 @@ class Session:
     handling: dict[int, Incoming] = field(default_factory=dict)  # by packet id
     received: set[int] = field(default_factory=set)  # QoS 2, PUBREC sent, PUBREL not received
     handled: dict[int, bytes] = field(default_factory=dict)  # QoS 1: digests by packet id
-    # After a restart of the process, `handled` and `received` lack packet ids. So many further
-    # messages may be known to their project alone.
-    restored_left: int = 0
     version: int = 4
 
     @property

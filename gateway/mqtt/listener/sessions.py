@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.listener.access import Principal, RefusedConnectError
-from fieldbrook.gateway.mqtt.listener.limits import HANDLED_KEPT, Limits
+from fieldbrook.gateway.mqtt.listener.limits import Limits
 from fieldbrook.gateway.mqtt.listener.routing import Router, Write
 from fieldbrook.gateway.mqtt.listener.session import (
     NEVER_EXPIRES,
@@ -66,7 +66,6 @@ class Sessions:
                 ended_at_ms=record.ended_at_ms or now,
                 will=record.will,
                 will_at_ms=record.will_at_ms,
-                restored_left=HANDLED_KEPT,
             )
             used = usage.get(stored.uid)
             if used is not None:

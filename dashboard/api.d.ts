@@ -284,8 +284,8 @@ export type EventDetails = { eventID: string; eventType: string; source: string;
 
 export type EventHandled = { instanceID: string; code: number; errMsg: string };
 
-/** A page of the history, newest first. `next` is the `before` of the following page; it is empty when no event is left. A page may have fewer events than `limit`, even none, and still have a `next`: one request searches a bounded part of the history. `keptSince` is when the oldest event of the history was handled; failed events may be kept longer. `logs`, `effects` and `refusals` are those of `eventID`. */
-export type EventList = { data: EventRow[]; logs?: LogLine[]; effects?: Effect[]; refusals?: RefusedEvent[]; next: string; keptSince?: string };
+/** A page of the history, newest first. `next` is the `before` of the following page; it is empty when no event is left. A page may have fewer events than `limit`, even none, and still have a `next`: one request searches a bounded part of the history. `keptSince` is when the oldest event of the history was handled; failed events may be kept longer. `newest` is the place of the newest event, whether it matches or not: who follows `/stream` after it misses none. `logs`, `effects` and `refusals` are those of `eventID`. */
+export type EventList = { data: EventRow[]; logs?: LogLine[]; effects?: Effect[]; refusals?: RefusedEvent[]; next: string; newest: string; keptSince?: string };
 
 /** One event. `token` must be the token of the publisher `pub_id`. */
 export type EventMessage = { header: { pub_id: string; token: string; event_type?: string; pub_time?: number; event_id?: string }; payload?: string };
@@ -377,8 +377,8 @@ export type ListedApplet = { appletID: string; projectID: string; resourceID: st
 /** A line of the applet log; `sequence` is its number where a list can be continued. */
 export type LogLine = { sequence?: string; logTime: string; level: string; src: string; appletName: string; instanceID: string; eventID?: string; msg: string };
 
-/** A part of the applet log. `next` is the `after` of the following request, or its `before` if the request had one; it is empty when nothing older is left. A part may have fewer rows than `limit`, even none, before the end: one request searches a bounded part of the log. */
-export type LogPart = { data: LogLine[]; next: string };
+/** A part of the applet log. `next` is the `after` of the following request, or its `before` if the request had one; it is empty when nothing older is left. A part may have fewer rows than `limit`, even none, before the end: one request searches a bounded part of the log. `newest` is there if the request had a `before`: the sequence of the newest row, whether it matches or not. Who follows `/stream` after it misses none. */
+export type LogPart = { data: LogLine[]; next: string; newest?: string };
 
 /** Username and password. */
 export type Login = { username: string; password: string };

@@ -13,8 +13,8 @@ const ANNOUNCE_MS = 10_000;
 
 /**
  * @param {{topic: 'events' | 'logs', project: string, filter: Record<string, any>, key: (row: any) => string,
- *   load: (before: string, signal?: AbortSignal) => Promise<{data: any[], next?: string}>, live: boolean}} what
- *   load: rows older than a key, the newest first; live: follow the stream too
+ *   load: (before: string, signal?: AbortSignal) => Promise<{data: any[], next?: string, newest?: string}>, live: boolean}} what
+ *   load: rows older than a key, the newest first, and the newest there is, listed or not; live: follow the stream too
  */
 export function useTail({ topic, project, filter, key, load, live }) {
   const tail = useRef(/** @type {Tail} */ (/** @type {any} */ (null)));
@@ -37,18 +37,17 @@ export function useTail({ topic, project, filter, key, load, live }) {
         set((old) => ({ ...old, drawn: old.drawn + 1 }));
       }, REDRAW_MS);
     };
-    const listen = () => {
-      const [newest] = own.rows;
-      stop = follow({ topic, project, filter, after: newest ? key(newest) : '', on: (news) => {
+    const listen = (/** @type {string | undefined} */ after) => {
+      stop = follow({ topic, project, filter, after, on: (news) => {
         own.add(news, performance.now());
         draw();
       } });
     };
-    patiently(() => load('', end.signal), end.signal, (error) => set((old) => ({ ...old, error }))).then(({ data, next = '' }) => {
+    patiently(() => load('', end.signal), end.signal, (error) => set((old) => ({ ...old, error }))).then(({ data, next = '', newest }) => {
       if (end.signal.aborted) return;
       own.fill(data);
       set({ drawn: 1, next, loaded: true, error: undefined });
-      if (live) listen();
+      if (live) listen(newest);
     }, () => undefined);
     return () => {
       end.abort();

@@ -56,11 +56,13 @@ class LogPage(NamedTuple):
     """A part of the log.
 
     `following` is where the next search goes on: after this number for one from the oldest on,
-    below it for one from the newest on. In the latter case 0 says that nothing is left.
+    below it for one from the newest on. In the latter case 0 says that nothing is left, and
+    `newest` is the number of the newest row, whether it matches or not; 0 when there is none.
     """
 
     rows: list[NumberedRow]
     following: int
+    newest: int = 0
 
 
 def search_forwards(
@@ -89,6 +91,7 @@ def search_backwards(
     """Find matching rows with numbers below `before`, newest first; 0 begins with the newest."""
     rows: list[NumberedRow] = []
     last = before - 1 if before else _FOREVER
+    newest = next((number for number, _ in table.items_backwards(txn, None)), 0)
     if wanted.end < _FOREVER:
         last = min(last, table.upper_bound(txn, _time_of, wanted.end - 1) - 1)
     seen = size = 0
@@ -100,8 +103,8 @@ def search_backwards(
         if wanted.matches(row):
             rows.append(NumberedRow(number, row))
         if len(rows) >= limit or seen >= SCAN_ROWS or size >= SCAN_BYTES:
-            return LogPage(rows, number)
-    return LogPage(rows, 0)
+            return LogPage(rows, number, newest)
+    return LogPage(rows, 0, newest)
 
 
 def logs_of(

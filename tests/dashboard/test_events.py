@@ -30,7 +30,8 @@ def test_the_story_of_an_event_tells_what_happened_to_it(
     rows.first.click()
     story = page.get_by_role("dialog", name="Event")
     steps = story.get_by_role("listitem")
-    story.get_by_text("Committed and answered").wait_for()
+    story.get_by_role("region", name="Payload").wait_for()
+    story.get_by_text("Logged", exact=True).wait_for()
     text = " ".join(steps.all_inner_texts())
     told = ["Received over http from sensor-1", "ck payload", "Matched one strategy"]
     told += ["Ran meter.start", "returned 1", "Logged", "Committed and answered after"]

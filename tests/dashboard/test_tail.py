@@ -43,6 +43,25 @@ def test_new_events_come_on_top_and_the_list_stands_still_on_pause(
     rows.first.filter(has_text="THIRD").wait_for()
 
 
+@pytest.mark.parametrize("wanted", ["", "?type=BETWEEN"])
+def test_an_event_between_the_first_list_and_the_stream_is_shown(
+    node: RunningNode, signed_in: Open, wanted: str
+) -> None:
+    project = Project(node)
+    seen = signed_in(node)
+
+    def answer_late(route: Any) -> None:
+        answer = route.fetch()
+        project.send(b"", "BETWEEN")
+        route.fulfill(response=answer)
+
+    seen.page.route("**/event_log/**", answer_late, times=1)
+    seen.page.goto(f"{seen.address}{project.path}/events{wanted}")
+    rows = seen.page.get_by_role("table", name=TABLE).locator(".row")
+    rows.first.filter(has_text="BETWEEN").wait_for()
+    assert rows.count() == 1
+
+
 def test_rows_stand_still_under_the_pointer_so_a_click_opens_what_it_meant(
     node: RunningNode, signed_in: Open
 ) -> None:

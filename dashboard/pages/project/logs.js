@@ -45,7 +45,7 @@ export function Page({ name, applets }) {
 
 /** The newest rows, or those before one; the newest first. @param {string} project @param {Record<string, string>} wanted @param {string} before @param {AbortSignal} [signal] */
 async function load(project, wanted, before, signal) {
-  const { data, next } = await get(`/applet_log/${encodeURIComponent(project)}`, { ...wanted, before: before || String(Number.MAX_SAFE_INTEGER), limit: OPENED_WITH }, { signal });
+  const { data, next, newest } = await get(`/applet_log/${encodeURIComponent(project)}`, { ...wanted, before: before || String(Number.MAX_SAFE_INTEGER), limit: OPENED_WITH }, { signal });
   const rows = data.toSorted((a, b) => Number(b.sequence) - Number(a.sequence));
-  return { data: rows, next: next ?? (rows.length === OPENED_WITH ? (rows.at(-1)?.sequence ?? '') : '') };
+  return { data: rows, next, newest };
 }

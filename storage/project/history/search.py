@@ -82,12 +82,14 @@ class EventPage(NamedTuple):
 
     `following` is the place below which the next page begins; 0 when nothing is left.
     `kept_since` is when the oldest event that is still there was handled, in Unix milliseconds,
-    of all events and not only of failed ones; 0 when there is none.
+    of all events and not only of failed ones; 0 when there is none. `newest` is the place of the
+    newest event, whether it matches or not; 0 when there is none.
     """
 
     rows: list[PlacedEvent]
     following: int = 0
     kept_since: int = 0
+    newest: int = 0
 
 
 def find_events(
@@ -98,7 +100,7 @@ def find_events(
     A page may have fewer than `limit` rows, even none, and still be followed by others.
     """
     rows: list[PlacedEvent] = []
-    kept_since = _kept_since(txn, tables)
+    kept_since, newest = _kept_since(txn, tables), _newest(txn, tables)
     chunks = events = size = 0
     before = before or _FOREVER
     for chunk in tables.backwards(txn, min((before - 1) // PLACES, _FOREVER)):
@@ -111,16 +113,21 @@ def find_events(
             if record is not None and wanted.matches(record):
                 rows.append(PlacedEvent(place, record))
                 if len(rows) == limit:
-                    return EventPage(rows, place, kept_since)
+                    return EventPage(rows, place, kept_since, newest)
         chunks, size = chunks + 1, size + chunk.size
         if chunks >= SCAN_CHUNKS or events >= SCAN_EVENTS or size >= SCAN_BYTES:
-            return EventPage(rows, chunk.place(0), kept_since)
-    return EventPage(rows, 0, kept_since)
+            return EventPage(rows, chunk.place(0), kept_since, newest)
+    return EventPage(rows, 0, kept_since, newest)
 
 
 def _kept_since(txn: Transaction, tables: HistoryTables) -> int:
     oldest = next(iter(tables.after(txn, 0, 1)), None)
     return 0 if oldest is None else oldest.head.handled[0]
+
+
+def _newest(txn: Transaction, tables: HistoryTables) -> int:
+    chunk = next(iter(tables.after(txn, -1, 1)), None)
+    return 0 if chunk is None else chunk.place(chunk.head.count - 1)
 
 
 class Span(NamedTuple):

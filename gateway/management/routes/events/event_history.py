@@ -70,7 +70,9 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     `next` is the `before` of the following page; it is empty when no event is left. A page may
     have fewer events than `limit`, even none, and still have a `next`: one request searches a
     bounded part of the history. `keptSince` is when the oldest event of the history was handled;
-    failed events may be kept longer. `logs`, `effects` and `refusals` are those of `eventID`.
+    failed events may be kept longer. `newest` is the place of the newest event, whether it matches
+    or not: who follows `/stream` after it misses none. `logs`, `effects` and `refusals` are those
+    of `eventID`.
     """
 
     data: list[EventRow]
@@ -78,6 +80,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[Effect] | msgspec.UnsetType = msgspec.UNSET
     refusals: list[RefusedEvent] | msgspec.UnsetType = msgspec.UNSET
     following: str = msgspec.field(name="next")
+    newest: str
     kept_since: str | msgspec.UnsetType = msgspec.field(name="keptSince", default=msgspec.UNSET)
 
 
@@ -123,6 +126,7 @@ async def read_events(call: Call[None, ReadEvents]) -> EventList:
     answer = EventList(
         data=[rows.row(event) for event in page.rows],
         following=str(page.following) if page.following else "",
+        newest=str(page.newest),
         kept_since=rfc3339(page.kept_since) if page.kept_since else msgspec.UNSET,
     )
     if not query.event_id:

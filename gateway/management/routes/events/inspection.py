@@ -68,11 +68,14 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
 
     `next` is the `after` of the following request, or its `before` if the request had one; it is
     empty when nothing older is left. A part may have fewer rows than `limit`, even none, before
-    the end: one request searches a bounded part of the log.
+    the end: one request searches a bounded part of the log. `newest` is there if the request had a
+    `before`: the sequence of the newest row, whether it matches or not. Who follows `/stream`
+    after it misses none.
     """
 
     data: list[LogLine]
     following: str = msgspec.field(name="next")
+    newest: str | msgspec.UnsetType = msgspec.UNSET
 
 
 async def read_log(call: Call[None, SearchLog]) -> LogPart | Stream:
@@ -95,7 +98,11 @@ async def read_log(call: Call[None, SearchLog]) -> LogPart | Stream:
     else:
         page = await call.workers.searches.run(lambda: _search(store, query, wanted))
     following = "" if query.before is not None and not page.following else str(page.following)
-    return LogPart(data=[log_line(row.row, row.sequence) for row in page.rows], following=following)
+    return LogPart(
+        data=[log_line(row.row, row.sequence) for row in page.rows],
+        following=following,
+        newest=msgspec.UNSET if query.before is None else str(page.newest),
+    )
 
 
 def _search(store: ProjectStoreReader, query: SearchLog, wanted: LogFilter) -> LogPage:

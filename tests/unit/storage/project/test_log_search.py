@@ -68,6 +68,13 @@ def log(tmp_path: Path) -> Iterator[Log]:
     made.environment.close()
 
 
+def test_a_page_tells_the_newest_row_whether_it_matches_or_not(log: Log) -> None:
+    with log.environment.begin() as txn:
+        (newest,) = search_backwards(txn, log.table, LogFilter(), 0, 1).rows
+        for wanted in (LogFilter(), LogFilter(contains="nowhere"), LogFilter(end=50)):
+            assert search_backwards(txn, log.table, wanted, 5, 1).newest == newest.sequence
+
+
 def test_each_filter_selects_its_rows_in_both_directions(log: Log) -> None:
     for wanted, numbers in (
         (LogFilter(), range(20)),

@@ -71,6 +71,15 @@ def history(tmp_path: Path) -> Iterator[History]:
     opened.store.close()
 
 
+def test_a_page_tells_the_newest_event_whether_it_matches_or_not(history: History) -> None:
+    assert history.page(EventFilter()).newest == 0
+    history.write(record("first", "A"), record("second", "B"))
+    (newest,) = history.page(EventFilter(), limit=1).rows
+    for wanted in (EventFilter(), EventFilter(event_type="A"), EventFilter(event_type="C")):
+        assert history.page(wanted).newest == newest.place
+    assert history.page(EventFilter(), newest.place).newest == newest.place
+
+
 def test_each_filter_selects_its_events_newest_first(history: History) -> None:
     history.write(
         record("ok-1"), record("bad-1", result=TRAPPED, at=2_000), record("none-1", result=())

@@ -183,19 +183,46 @@ def fill(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
     )
 
 
-def settings_table() -> str:
-    """Every setting."""
-    rows = [
-        (
-            "" if name in SECRETS else f"`{flag_of(name)}`",
-            f"`{variable_of(name)}`",
-            f"`{name}`",
-            _default(name),
-            f"{field.description}{_range(name)}",
+# The setting with which each part of the page begins, and the part's heading.
+_SETTING_PARTS = {
+    "data": "Data, addresses and ports",
+    "mqtt_broker": "A broker of your own",
+    "tls_certificate": "TLS",
+    "mqtt_anonymous": "MQTT",
+    "token_lifetime_s": "Requests and storage",
+    "deadline_ms": "Handlers and projects",
+    "postgres_dsn": "SQL",
+    "history_bytes": "History and registry",
+    "quota_projects": "Quotas",
+    "cron_timezone": "Cron, chains and provers",
+    "wallet_whitelist": "Sign-in with a wallet",
+    "audit_rows": "Records, metrics and logs",
+}
+
+
+def settings_tables() -> str:
+    """Every setting, in a table for each part of the page.
+
+    A part is a result of its own in the site's search, which ranks one long table last.
+    """
+    unknown = _SETTING_PARTS.keys() - Settings.model_fields.keys()
+    if unknown:
+        raise ValueError(f"no settings, but begin parts of settings.md: {sorted(unknown)}")
+    parts: list[tuple[str, list[tuple[str, ...]]]] = []
+    for name, field in Settings.model_fields.items():
+        if name in _SETTING_PARTS:
+            parts.append((_SETTING_PARTS[name], []))
+        parts[-1][1].append(
+            (
+                "" if name in SECRETS else f"`{flag_of(name)}`",
+                f"`{variable_of(name)}`",
+                f"`{name}`",
+                _default(name),
+                f"{field.description}{_range(name)}",
+            )
         )
-        for name, field in Settings.model_fields.items()
-    ]
-    return table(("flag", "variable", "in the file", "default", "meaning"), rows)
+    head = ("flag", "variable", "in the file", "default", "meaning")
+    return "\n\n".join(f"## {title}\n\n{table(head, rows)}" for title, rows in parts)
 
 
 def renamed_settings_table() -> str:
@@ -380,7 +407,7 @@ def host_functions_table() -> str:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "settings.md": {
-        "settings": settings_table,
+        "settings": settings_tables,
         "renamed": renamed_settings_table,
         "removed": removed_settings_table,
     },

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.supervisor.balance import Balance
+from fieldbrook.actors.supervisor.balance import WINDOW_S, Balance
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING, UP, Child
 from fieldbrook.observability import health, metrics
 from fieldbrook.observability.metrics_table import DEDICATED, NO_ROW
@@ -22,6 +22,7 @@ SUSPECTS = 8  # of them at most; a further one waits until another has behaved f
 PROVEN_S = 60.0
 _GIVEN_UP_AFTER = 2  # deaths in a row: another worker reads its journal and takes its projects
 _ASKED_AGAIN_S = 30.0
+_NEW_PROJECT = 0.05  # the share of a core that one is expected to use
 
 
 class Workers:
@@ -152,8 +153,16 @@ class Workers:
         return home is None or home.state == UP or not home.restarts.unreachable
 
     def _load(self, worker: Child) -> tuple[float, int]:
-        """The share of a core that a worker uses, in tenths, and the number of its projects."""
-        return round(self._balance.rates.share(worker.part), 1), len(self._projects_of(worker))
+        """How busy a worker is, in tenths of a core, and the number of its projects.
+
+        The rates do not have yet what projects use that started within their window, so that many
+        starts at once would all go to the worker that was calmest before them.
+        """
+        projects = self._projects_of(worker)
+        now = time.monotonic()
+        new = sum(now - project.since < WINDOW_S for project in projects)
+        share = self._balance.rates.share(worker.part) + _NEW_PROJECT * new
+        return round(share, 1), len(projects)
 
     def _projects_of(self, worker: Child) -> list[Child]:
         return [

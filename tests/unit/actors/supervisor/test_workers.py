@@ -49,6 +49,15 @@ def test_a_project_starts_in_the_worker_that_uses_least_processor_time(start: St
     assert {tree.run(n) for n in range(3)} == {"worker:1"}
 
 
+def test_projects_that_start_at_once_do_not_all_go_to_the_calm_worker(start: Start) -> None:
+    tree = start()
+    for _ in range(6):
+        tree.cpu_s["worker:0"] = tree.cpu_s.get("worker:0", 0.0) + 0.6
+        tree.pass_time(2)
+    started = [tree.run(n) for n in range(64)]
+    assert 32 < started.count("worker:1") <= 40
+
+
 def test_no_project_runs_before_the_journals_of_all_workers_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,13 +91,16 @@ class Disk:
         process.at_death.append(at_death)
         return journal
 
-    def with_space(self, create: Callable[..., Any]) -> Callable[..., Any]:
+    def creating(self, create: Callable[..., Any]) -> Callable[..., Any]:
         """Make a function that creates a file fail on a full disk."""
 
-        def checked(*args: Any) -> Any:
+        def checked(path: Path, size: int) -> Any:
             if self.full:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            return create(*args)
+            # A removed file of the same name has nothing to do with this one.
+            self._synced.pop(path, None)
+            self._dropped.pop(path, None)
+            return create(path, size)
 
         return checked
 

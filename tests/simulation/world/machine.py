@@ -17,6 +17,7 @@ STEPS_LIMIT = 100_000  # of a run; most take 5,000
 LOOK_S = 0.01
 TRACED = 4_000  # steps whose trace is kept
 _FIRST_PID = 1_000_000  # above every pid of the real machine
+_OVERDUE = float("-inf")
 
 
 class CrashError(BaseException):
@@ -53,7 +54,7 @@ class Process:
         """Stand still no longer."""
         held, self.held = self.held or [], None
         for call in held:
-            self.machine.at(0.0, self, call)
+            self.machine.at(_OVERDUE, self, call)
 
     def stop_reading(self, seconds: float) -> None:
         """Let the process read from no socket for a while; everything else goes on."""
@@ -66,7 +67,7 @@ class Process:
         """Read what has arrived meanwhile."""
         unread, self.unread = self.unread or [], None
         for call in unread:
-            self.machine.at(0.0, self, call)
+            self.machine.at(_OVERDUE, self, call)
 
     def read(self, call: Callable[[], object]) -> None:
         """Let the process read what has arrived, now or later."""
@@ -126,7 +127,10 @@ class Machine:
     # ---------------------------------------------------------------- steps
 
     def at(self, delay_s: float, process: Process | None, call: Callable[[], object]) -> None:
-        """Have `call` made after a delay, unless the process is dead by then."""
+        """Have `call` made after a delay, unless the process is dead by then.
+
+        `_OVERDUE` is before all that waits, in the order of such calls.
+        """
         self._number += 1
         heapq.heappush(self._queue, (self.now + delay_s, self._number, process, call))
 

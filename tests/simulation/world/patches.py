@@ -76,7 +76,7 @@ def installed(node: Node) -> Iterator[None]:
         (supervisor, "NodeChecks", _NoChecks),
         (balance, "read_stat", node.read_stat),
         (balance, "private_bytes", lambda _pid: 0),
-        (journal_file, "create", disk.with_space(segments.create)),
+        (journal_file, "create", disk.creating(segments.create)),
     ]
     root = logging.getLogger()
     before, level = root.handlers[:], root.level

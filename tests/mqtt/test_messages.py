@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,6 +153,40 @@ def test_messages_wait_for_a_client_that_is_away_also_over_a_crash(
             assert isinstance(packet, PubRel)
             reader.send(PubComp(packet.packet_id))
         assert packet.payload == b"last"
+
+
+@BOTH
+def test_a_message_of_qos_2_reaches_its_subscribers_once_over_crashes(
+    site: Site, version: int
+) -> None:
+    reader_id, writer_id = new_id("once"), new_id("writer")
+    topic = f"lake/once/{version}"
+    with _kept(site, reader_id, version) as reader:
+        assert reader.subscribe(topic, 2) == 2
+    sent = Publish(topic, b"first", 2, packet_id=7)
+    with _kept(site, writer_id, version) as writer:
+        writer.send(sent)
+        assert writer.expect(PubRec).packet_id == 7
+        site.kill("fb-mqtt:0")
+    until(lambda: _listens(site), "the port is open again")
+    with _kept(site, writer_id, version) as writer:
+        writer.send(replace(sent, dup=True))
+        assert writer.expect(PubRec).packet_id == 7
+        for _ in range(2):
+            writer.send(PubRel(7))
+            assert writer.expect(PubComp).packet_id == 7
+        site.kill("fb-mqtt:0")
+    until(lambda: _listens(site), "the port is open again")
+    with _kept(site, writer_id, version) as writer:
+        # Its first sending was lost with a connection.
+        writer.send(Publish(topic, b"second", 2, dup=True, packet_id=7))
+        assert writer.expect(PubRec).packet_id == 7
+    with _kept(site, reader_id, version) as reader:
+        assert [reader.expect(Publish).payload for _ in range(2)] == [b"first", b"second"]
+        with site.client() as other:
+            other.connect()
+            other.publish(topic, b"last", 0)
+        assert reader.expect(Publish).payload == b"last"
 
 
 def _listens(site: Site) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from fieldbrook.core import clock
+from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.event_topics import EventTopic
 from fieldbrook.gateway.mqtt.inspection import Transport
 from fieldbrook.gateway.mqtt.listener.access import ANYBODY, Principal
@@ -477,10 +478,7 @@ class Connection(asyncio.Protocol):
                     code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                     self._send(encode(self.version, PubRel(packet_id, code)))
             case PubRel(packet_id=packet_id):
-                known = packet_id in session.received
-                session.received.discard(packet_id)
-                code = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-                self._send(encode(self.version, PubComp(packet_id, code)))
+                self._release(session, packet_id)
             case PubComp(packet_id=packet_id):
                 router.completed(session, packet_id)
             case Subscribe():
@@ -502,6 +500,27 @@ class Connection(asyncio.Protocol):
                 raise ProtocolViolationError("no extended authentication was begun")
             case _:  # a second CONNECT; a PUBLISH never comes here
                 raise ProtocolViolationError("CONNECT may be sent only once")
+
+    def _release(self, session: Session, packet_id: int) -> None:
+        """Answer PUBREL. A receipt that is stored is removed first: otherwise the next message
+        with its packet id could be taken for this one after a crash."""
+
+        def removed(error: NodeError | None) -> None:
+            if error is not None:
+                self.end(ReasonCode.UNSPECIFIED_ERROR, f"the release is not stored: {error}")
+                return
+            known = packet_id in session.received
+            session.received.discard(packet_id)
+            session.releasing.discard(packet_id)
+            code = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._send(encode(self.version, PubComp(packet_id, code)))
+
+        if packet_id in session.stored_received or packet_id in session.releasing:
+            session.stored_received.discard(packet_id)
+            session.releasing.add(packet_id)
+            self._server.sessions.save(session, removed)
+        else:
+            removed(None)
 
     def _connect(self, packet: Connect) -> None:
         self.version = packet.version

@@ -297,6 +297,8 @@ class Publishing:
         )
 
         def done(error: NodeError | None) -> None:
+            if error is not None:
+                session.stored_received.discard(incoming.packet_id)
             if error is None:
                 code = ReasonCode.SUCCESS if found else ReasonCode.NO_MATCHING_SUBSCRIBERS
                 incoming.settle(code)
@@ -306,7 +308,8 @@ class Publishing:
                 incoming.settle(ReasonCode.QUOTA_EXCEEDED, error)
 
         found = 1  # when nothing is stored, `done` is called before `publish` returns
-        found = self._router.publish(message, done)
+        receipt = (session, incoming.packet_id) if packet.qos == 2 and session.is_kept else None
+        found = self._router.publish(message, done, receipt)
 
     def _refuse_topic(self, incoming: Incoming, topic: str) -> None:
         """Refuse a message that is no event, on a topic that its client may not use."""

@@ -30,6 +30,7 @@ from fieldbrook.storage.mqtt import (
     MqttStore,
     Operation,
     PutRetained,
+    PutSession,
     Release,
     StoredMessage,
 )
@@ -135,11 +136,17 @@ class Router:
 
     # ---------------------------------------------------------------- messages
 
-    def publish(self, message: Message, done: Done | None = None) -> int:
+    def publish(
+        self,
+        message: Message,
+        done: Done | None = None,
+        receipt: tuple[Session, int] | None = None,
+    ) -> int:
         """Deliver a message to all who subscribed to its topic, and retain it if it says so.
 
         `done` is called when all that must be stored is on disk, with None, or with the error that
-        prevented it; then nothing was stored.
+        prevented it; then nothing was stored. `receipt` is the session and the packet id of a QoS
+        2 message: what is stored of the message is stored together with its receipt.
 
         Returns:
             The number of sessions that get the message.
@@ -158,6 +165,10 @@ class Router:
             copy = message if kept_flag == message.retain else replace(message, retain=kept_flag)
             qos = min(message.qos, subscribed.qos)
             found += self._deliver(session, copy, qos, identifiers, operations, stored)
+        if operations and receipt is not None:
+            sender, packet_id = receipt
+            sender.stored_received.add(packet_id)
+            operations.append(PutSession(sender.stored_session()))
         self._store_all(operations, stored, done)
         return found
 

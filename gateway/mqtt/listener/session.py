@@ -72,7 +72,11 @@ class WillRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Record(msgspec.Struct, array_like=True):
-    """What the store keeps of a session beside its queue. Times are Unix milliseconds."""
+    """What the store keeps of a session beside its queue. Times are Unix milliseconds.
+
+    `received` are the packet ids of QoS 2 messages that others have in the store: should the
+    client send one again, they must not get it twice.
+    """
 
     principal: str
     client_id: str
@@ -83,6 +87,7 @@ class Record(msgspec.Struct, array_like=True):
     subscriptions: list[Subscribed] = []
     will: WillRecord | None = None
     will_at_ms: int = 0
+    received: list[int] = []
 
 
 encode_record = msgspec.msgpack.Encoder().encode
@@ -180,6 +185,8 @@ class Session:
     # Messages from the client.
     handling: dict[int, Incoming] = field(default_factory=dict)  # by packet id
     received: set[int] = field(default_factory=set)  # QoS 2, PUBREC sent, PUBREL not received
+    stored_received: set[int] = field(default_factory=set)  # see `Record.received`
+    releasing: set[int] = field(default_factory=set)  # they are being removed from there
     handled: dict[int, bytes] = field(default_factory=dict)  # QoS 1: digests by packet id
     version: int = 4
 
@@ -216,6 +223,7 @@ class Session:
             list(self.subscriptions.values()),
             self.will,
             self.will_at_ms,
+            sorted(self.stored_received),
         )
         return StoredSession(self.key, self.uid, encode_record(record))
 

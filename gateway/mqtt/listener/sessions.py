@@ -66,6 +66,8 @@ class Sessions:
                 ended_at_ms=record.ended_at_ms or now,
                 will=record.will,
                 will_at_ms=record.will_at_ms,
+                received=set(record.received),
+                stored_received=set(record.received),
             )
             used = usage.get(stored.uid)
             if used is not None:

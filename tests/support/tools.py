@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ _SERVERS = (
 )
 
 _RANDOM = random.SystemRandom()
+_PORTS_EACH = 2_500
 
 # For what has no need to be fast: a busy machine may take many times longer than another one.
 LIMIT_S = 60.0
@@ -38,17 +40,33 @@ def require_tool(name: str) -> str:
     raise SkipTest(f"{name} is not installed")
 
 
+def _first_port() -> int:
+    """Where the ports of this process of a test run begin.
+
+    All lie below 32,768, where the system looks for a port for whoever asks for any. A process
+    that runs tests beside others has a range of its own: no other takes a port before its server
+    has started, or while its server starts again.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    share = int(worker.removeprefix("gw")) % 8 + 1 if worker else 0
+    return 10_000 + _PORTS_EACH * share
+
+
+# One after the other, so that none comes again soon. Another test run may have the same range.
+_PORT_NUMBERS = itertools.count(_RANDOM.randrange(_PORTS_EACH))
+
+
 def free_port() -> int:
-    """A port of the loopback for a server that is started soon: none of those that the system
-    gives to whoever asks for any, so nobody takes it meanwhile."""
-    while True:
-        port = _RANDOM.randrange(10_000, 32_768)
+    """A port for a server that is started soon, free on all addresses of IPv4."""
+    for number in itertools.islice(_PORT_NUMBERS, _PORTS_EACH):
+        port = _first_port() + number % _PORTS_EACH
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind(("0.0.0.0", port))  # noqa: S104 - nothing listens there
             except OSError:
                 continue
             return port
+    raise AssertionError("all ports of this process are taken")
 
 
 def npm_installed(folder: Path) -> Path:

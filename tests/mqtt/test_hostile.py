@@ -15,14 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from fieldbrook.gateway.mqtt.listener.limits import UNRELEASED
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.packets import (
     VERSION_5,
     VERSION_311,
     Connect,
+    Disconnect,
     Packet,
     PingReq,
     PubAck,
+    PubComp,
     Publish,
     PubRec,
     PubRel,
@@ -217,27 +220,46 @@ def test_floods_of_retained_messages_and_subscriptions(site: Site) -> None:
             client.publish(f"lake/kept/{number}", b"", retain=True)
 
 
-def _release_nothing(client: MqttClient, count: int) -> int:
-    """Send messages of QoS 2 and release none; returns how many were received."""
-    received = 0
-    with contextlib.suppress(EOFError, ConnectionError):
-        while received < count:
-            client.send(Publish("lake/qos2", bytes(1_000), 2, packet_id=received + 1))
-            if not isinstance(client.read(), PubRec):
-                break
-            received += 1
-    return received
+def _release_nothing(client: MqttClient, first: int = 1) -> int:
+    """Send messages of QoS 2 from a packet id on and release none; returns how many the server
+    received before it ended the connection."""
+    for packet_id in range(first, 0x10000):
+        client.send(Publish("lake/qos2", bytes(1_000), 2, packet_id=packet_id))
+        try:
+            answer = client.read()
+        except EOFError:
+            answer = None
+        if isinstance(answer, PubRec):
+            continue
+        if client.version == VERSION_5:
+            assert isinstance(answer, Disconnect)
+            assert answer.code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+        else:
+            assert answer is None
+        return packet_id - first
+    raise AssertionError("the server received everything")
 
 
-def test_floods_of_messages_that_are_never_released(site: Site) -> None:
+@pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
+def test_floods_of_messages_that_are_never_released(site: Site, version: int) -> None:
     with _others_are_served(site):
-        for number in range(5):
-            with site.client() as client:
-                client.connect(f"flood-{number}", clean=False, expiry_s=60)
-                assert _release_nothing(client, 200) == 64
-            with site.client(VERSION_311) as client:
-                client.connect(f"flood-311-{number}", clean=True)
-                assert _release_nothing(client, 1_100) == 1_024
+        for number in range(4):
+            name = f"flood-{number}"
+            with site.client(version) as client:
+                client.connect(name, clean=False, expiry_s=60)
+                assert _release_nothing(client) == UNRELEASED
+            # The limit is that of the session: another connection brings it no further.
+            with site.client(version) as client:
+                assert client.connect(name, clean=False, expiry_s=60).session_present
+                assert _release_nothing(client, UNRELEASED + 1) == 0
+            with site.client(version) as client:
+                client.connect(name, clean=False, expiry_s=60)
+                assert client.publish("lake/qos1", b"", 1) is not None
+                client.send(PubRel(1))
+                assert client.expect(PubComp).code == ReasonCode.SUCCESS
+                assert _release_nothing(client, UNRELEASED + 1) == 1
+            with site.client(version) as client:
+                client.connect(name, clean=True)
 
 
 def test_floods_of_sessions_and_queued_messages(site: Site) -> None:

@@ -27,7 +27,6 @@ from fieldbrook.gateway.mqtt.listener.limits import (
     PACKET_LIMIT_S,
     QOS0_IN_PROGRESS,
     UNREAD_LIMIT_S,
-    UNRELEASED,
     UNWRITTEN_BYTES,
 )
 from fieldbrook.gateway.mqtt.listener.session import Message, Session
@@ -393,7 +392,7 @@ class Connection(asyncio.Protocol):
             known.connection = self  # sent on an earlier connection, and again on this one
             self._pending.append(known)
             return False
-        if len(session.received) >= UNRELEASED:
+        if qos == 2 and not session.may_receive(self._server.limits.unreleased):
             raise ProtocolError(
                 "too many messages of QoS 2 are not released",
                 code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,

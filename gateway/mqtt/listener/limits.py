@@ -34,7 +34,8 @@ SENDERS_KEPT = 1_000
 """Publishers of a connection whose replies it may read; a gateway sends for many devices."""
 ALIASES = 16
 UNRELEASED = 1_024
-"""QoS 2 messages that a client of MQTT 3.1.1 has not released; at more it is disconnected."""
+"""QoS 2 messages that a client has not released, unless the receive maximum allows more; at one
+more it is disconnected."""
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
 
@@ -56,6 +57,12 @@ class Limits:
     retained: int = 1_000
     retained_expiry_s: int = 0
     store_bytes: int = 1 << 30
+
+    @property
+    def unreleased(self) -> int:
+        """How many QoS 2 messages of a session may be unreleased: all that MQTT 5 clients are told
+        they may have unacknowledged, and some more for clients that do not count them."""
+        return max(UNRELEASED, self.receive_maximum)
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:

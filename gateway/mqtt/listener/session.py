@@ -200,6 +200,11 @@ class Session:
         """Whether the session outlives its connection."""
         return self.expiry_s > 0
 
+    def may_receive(self, limit: int) -> bool:
+        """Whether fewer than `limit` QoS 2 messages of the client are not released."""
+        left = limit - len(self.received)
+        return len(self.handling) < left or sum(m.qos == 2 for m in self.handling.values()) < left
+
     def expires_at_ms(self) -> int | None:
         """When a session without a connection ends; None for never."""
         if self.expiry_s == NEVER_EXPIRES:

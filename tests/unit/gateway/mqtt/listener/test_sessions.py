@@ -1,4 +1,4 @@
-"""What sessions without a connection cost."""
+"""What sessions cost, and what their clients may leave in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from fieldbrook.gateway.mqtt.listener.access import ANYBODY
 from fieldbrook.gateway.mqtt.listener.limits import Limits
 from fieldbrook.gateway.mqtt.listener.routing import Router
-from fieldbrook.gateway.mqtt.listener.session import Wire
+from fieldbrook.gateway.mqtt.listener.session import Session, Wire
 from fieldbrook.gateway.mqtt.listener.sessions import Sessions
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.storage.mqtt import MqttStore
@@ -43,3 +43,11 @@ def test_a_client_that_connects_again_and_again_leaves_nothing_behind(tmp_path: 
     assert len(sessions) == 1
     assert sessions.scheduled < 2_000
     store.close()
+
+
+def test_a_client_may_leave_as_many_messages_unreleased_as_it_may_send() -> None:
+    session, limit = Session("all"), Limits(receive_maximum=2_000).unreleased
+    session.received.update(range(1, 2_000))
+    assert session.may_receive(limit)
+    session.received.add(2_000)
+    assert not session.may_receive(limit)

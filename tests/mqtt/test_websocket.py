@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from tornado import httpclient, websocket
 
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
@@ -13,11 +16,18 @@ PING = encode(VERSION_5, PingReq())
 PONG = b"\xd0\x00"
 
 
-async def _open(site: Site) -> websocket.WebSocketClientConnection:
+@contextlib.asynccontextmanager
+async def _opened(site: Site) -> AsyncIterator[websocket.WebSocketClientConnection]:
     url = f"ws://127.0.0.1:{site.node.http_port}/mqtt"
     opened = await websocket.websocket_connect(url, subprotocols=["other", "mqtt"])
-    assert opened.selected_subprotocol == "mqtt"
-    return opened
+    try:
+        assert opened.selected_subprotocol == "mqtt"
+        yield opened
+    finally:
+        opened.close()
+        # The socket is closed when the node has answered, unless the node closed it before.
+        while opened.close_code is None and await opened.read_message() is not None:
+            continue
 
 
 async def _read(opened: websocket.WebSocketClientConnection, size: int) -> bytes:
@@ -31,28 +41,26 @@ async def _read(opened: websocket.WebSocketClientConnection, size: int) -> bytes
 
 
 async def test_packets_and_messages_need_not_be_aligned(site: Site) -> None:
-    opened = await _open(site)
-    data = encode(VERSION_5, Connect(VERSION_5, new_id())) + PING * 3
-    for at in range(len(data)):  # a byte in each message
-        await opened.write_message(data[at : at + 1], binary=True)
-    start = await _read(opened, 2)
-    assert start[0] == 0x20
-    rest = start[1] + 2 + 3 * len(PONG) - len(start)
-    found = start + await _read(opened, rest)
-    assert found.endswith(PONG * 3)
-    await opened.write_message(PING * 100, binary=True)  # many packets in a message
-    assert await _read(opened, 100 * len(PONG)) == PONG * 100
-    opened.close()
+    async with _opened(site) as opened:
+        data = encode(VERSION_5, Connect(VERSION_5, new_id())) + PING * 3
+        for at in range(len(data)):  # a byte in each message
+            await opened.write_message(data[at : at + 1], binary=True)
+        start = await _read(opened, 2)
+        assert start[0] == 0x20
+        rest = start[1] + 2 + 3 * len(PONG) - len(start)
+        found = start + await _read(opened, rest)
+        assert found.endswith(PONG * 3)
+        await opened.write_message(PING * 100, binary=True)  # many packets in a message
+        assert await _read(opened, 100 * len(PONG)) == PONG * 100
 
 
 async def test_only_binary_messages_carry_packets(site: Site) -> None:
-    opened = await _open(site)
-    await opened.write_message(encode(VERSION_5, Connect(VERSION_5, new_id())), binary=True)
-    assert await opened.read_message()
-    await opened.write_message("\xc0\x00", binary=False)
-    assert await opened.read_message() is None
-    assert opened.close_code == 1003
-    opened.close()
+    async with _opened(site) as opened:
+        await opened.write_message(encode(VERSION_5, Connect(VERSION_5, new_id())), binary=True)
+        assert await opened.read_message()
+        await opened.write_message("\xc0\x00", binary=False)
+        assert await opened.read_message() is None
+        assert opened.close_code == 1003
 
 
 async def test_a_websocket_without_the_subprotocol_is_refused(site: Site) -> None:

@@ -67,7 +67,8 @@ class SupervisedNode(RunningNode):
                 stderr=log,
                 start_new_session=True,
             )
-        until(lambda: READY in self.log or self.process.poll() is not None, "the node is ready")
+        with self.killed_on_failure():
+            until(lambda: READY in self.log or self.process.poll() is not None, "the node is ready")
         assert self.process.poll() is None, self.log
 
 

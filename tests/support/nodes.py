@@ -103,15 +103,22 @@ class RunningNode:
                 start_new_session=True,
             )
         if ready:
-            try:
+            with self.killed_on_failure():
                 until(
                     lambda: READY in self.log[seen:] or self.process.poll() is not None,
                     f"{READY} in {self.log_path}",
                 )
-            except AssertionError:
-                self.kill()
-                raise
             assert self.process.poll() is None, self.log
+
+    @contextmanager
+    def killed_on_failure(self) -> Iterator[None]:
+        """Kill the node when the block fails, also by pytest's time limit: a process that goes on
+        would make a later test fail, in which its object is collected."""
+        try:
+            yield
+        except BaseException:
+            self.kill()
+            raise
 
     @property
     def log(self) -> str:
@@ -127,8 +134,9 @@ class RunningNode:
         if self.process.poll() is not None:
             return 0.0
         started = time.monotonic()
-        self.process.send_signal(number)
-        self.process.wait(LIMIT_S)
+        with self.killed_on_failure():
+            self.process.send_signal(number)
+            self.process.wait(LIMIT_S)
         return time.monotonic() - started
 
     def kill(self) -> None:

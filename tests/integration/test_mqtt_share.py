@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from contextlib import ExitStack, suppress
 
@@ -37,7 +38,8 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
             sender = threading.Thread(target=_send, args=(client, packets), name=f"full{number}")
             sender.start()
             stack.callback(sender.join)
-            stack.callback(client.socket.close)
+            # This wakes the sender, which closing the socket would not.
+            stack.callback(client.socket.shutdown, socket.SHUT_RDWR)
         device = stack.enter_context(Device(node.mqtt_port, "d"))
         for _ in range(20):
             device.publish("other", small)

@@ -110,6 +110,13 @@ class Console:
         self._clients.append(client)
         return client
 
+    def _hint_client(self, token: str) -> Client:
+        """A client for a hint: nobody waits long for one."""
+        client = Client(
+            self.server, token, _LOOK_S, authorities=self.authorities, whole_answer_s=_LOOK_S
+        )
+        return self._keep(client)
+
     def _login_hint(self) -> str:
         if os.environ.get("FIELDBROOK_TOKEN"):
             return "the token came from FIELDBROOK_TOKEN: unset it or set a valid token"
@@ -120,20 +127,17 @@ class Console:
         return f"log in with `fieldbrook login{option}`"
 
     def _needs_administrator(self) -> bool:
-        client = Client(
-            self.server, "", _LOOK_S, authorities=self.authorities, whole_answer_s=_LOOK_S
-        )
         try:
-            return bool(client.call("GET", ["configuration", "dashboard"])["setup"])
+            found = self._hint_client("").call("GET", ["configuration", "dashboard"])
+            return bool(found["setup"])
         except (ClientError, TypeError, LookupError):
             return False  # an older node, or none: the request itself tells that
-        finally:
-            client.close()
 
     def _names_of_projects(self) -> str:
         # The hint is optional: leave it out when the projects cannot be listed.
+        token = "" if self.session is None else self.session.token
         with suppress(ClientError, TypeError, LookupError, AttributeError):
-            answer = self.client().call("GET", ["project"], query={"size": 100})
+            answer = self._hint_client(token).call("GET", ["project"], query={"size": 100})
             names = [str(item["projectName"]) for item in items(answer)]
             return available("project", names)
         return ""

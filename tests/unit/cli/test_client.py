@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.cli import client, main
+from fieldbrook.cli import client, console, main
 from fieldbrook.cli.client import Client, Upload, encode_multipart, normal_server
 from fieldbrook.cli.errors import (
     InvalidAnswerError,
@@ -194,15 +194,34 @@ def test_a_hint_that_needs_an_answer_of_another_form_is_left_out(
     serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIELDBROOK_TOKEN", "t")
-    refused = head(25, "404 Not Found") + b'{"key":"ProjectNotFound"}'
+    asked: list[str] = []
 
     def answer(connection: socket.socket) -> None:
-        connection.sendall(refused)
-        connection.recv(65_536)
-        whole('{"data": [1]}')(connection)
+        asked.append("hint" if asked else "project")
+        if len(asked) == 1:
+            whole('{"key": "ProjectNotFound"}', "404 Not Found")(connection)
+        else:
+            whole('{"data": [1]}')(connection)
 
     assert main.run(["--server", serve(answer), "project", "show", "a"]) == 1
-    assert "the node refused: no reason given (404 ProjectNotFound)" in capsys.readouterr().err
+    assert asked == ["project", "hint"]
+    text = "fieldbrook: the node refused: no reason given (404 ProjectNotFound)\n"
+    assert capsys.readouterr().err == text
+
+
+def test_a_hint_that_does_not_come_is_left_out(
+    serve: Serve, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIELDBROOK_TOKEN", "t")
+    monkeypatch.setattr(console, "_LOOK_S", 0.1)
+
+    def answer(connection: socket.socket) -> None:
+        whole('{"key": "ProjectNotFound"}', "404 Not Found")(connection)
+        connection.recv(65_536)  # until the client closes: it is served nothing else meanwhile
+
+    assert main.run(["--server", serve(answer), "project", "show", "a"]) == 1
+    text = "fieldbrook: the node refused: no reason given (404 ProjectNotFound)\n"
+    assert capsys.readouterr().err == text
 
 
 def test_a_mistake_of_the_program_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

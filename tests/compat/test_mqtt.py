@@ -264,6 +264,7 @@ def test_the_worked_bytes_decode() -> None:
         ("room/push/tok/T/ts=5&id=e=1", EventTopic("room", Meta("T", "e=1", "5", "tok"))),
         ("room/push/tok/T/id=e", EventTopic("room", Meta("T", "e", "", "tok"))),
         ("room/push/tok/T/", EventTopic("room", Meta("T", "", "", "tok"))),
+        ("room/push/tok/T on", EventTopic("room", Meta("T on", "", "", "tok"))),
         ("room/push/tok", None),
         ("room/push/tok/T/ts=1/x", None),
         ("room/pull/tok/T", None),

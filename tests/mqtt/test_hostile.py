@@ -20,6 +20,7 @@ from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.packets import (
     VERSION_5,
     VERSION_311,
+    ConnAck,
     Connect,
     Disconnect,
     Packet,
@@ -183,6 +184,26 @@ def test_connections_that_say_nothing(site: Site) -> None:
             assert late.publish(PROJECT, site.event()) is not None
         for client in silent:
             assert client.socket.recv(1) == b""  # closed by the server
+
+
+@pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
+def test_floods_of_connects_with_names_as_long_as_they_can_be(site: Site, version: int) -> None:
+    longest = "n" * 65_535
+    will = Will("lake/will", bytes(16_000), 1)
+    with _others_are_served(site):
+        for number in range(400):
+            with site.client(version) as client:
+                client_id, password = f"long-{number % 50}", longest.encode()
+                if number % 2:
+                    client_id, password = f"{number:06}{longest[:-6]}", b""
+                client.send(Connect(version, client_id, False, 0, longest, password, will))
+                if number % 4 > 1:
+                    continue  # it goes away without reading the answer
+                refused = client.expect(ConnAck).code != ReasonCode.SUCCESS
+                assert refused == bool(number % 2)
+        for number in range(50):
+            with site.client(version) as client:
+                client.connect(f"long-{number}")
 
 
 def test_clients_that_read_nothing(site: Site) -> None:

@@ -50,6 +50,8 @@ def test_transactions_are_found_sent_again_cancelled_and_limited(
     panel.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("dialog", name="Cancel").get_by_role("button", name="Cancel").click()
     panel.get_by_text("cancels it").wait_for()
+    # A block that is made before the cancellation is sent includes the transaction itself.
+    panel.get_by_text("Sent; in no block yet").wait_for()
     sending.evm.rpc("evm_setAutomine", True)
     sending.evm.rpc("evm_mine")
     panel.get_by_text("Reverted, or given up").wait_for()

@@ -29,3 +29,7 @@ class RpcError(ChainError):
     def __init__(self, code: int, text: str, data: Any = None) -> None:
         super().__init__(text)
         self.code, self.text, self.data = code, text, data
+
+
+class UnknownBlockError(RpcError):
+    """An endpoint refused a request about a block that it does not know."""

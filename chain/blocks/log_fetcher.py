@@ -23,6 +23,7 @@ from fieldbrook.chain.errors import (
     IncompleteAnswerError,
     MalformedAnswerError,
     RpcError,
+    UnknownBlockError,
 )
 from fieldbrook.chain.rpc.request import Request
 from fieldbrook.core.errors import ChainUnavailableError
@@ -258,6 +259,8 @@ class LogFetcher:
             query = Request("eth_getLogs", params, read)
             try:
                 return await self._client.answer(lambda _: query, other_than=other_than)
+            except UnknownBlockError:  # whatever its code is
+                raise
             except RpcError as error:
                 if error.code not in (_INVALID_REQUEST, _INVALID_PARAMETERS):
                     raise

@@ -14,6 +14,7 @@ from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.log_fetcher import LogFetcher
 from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.blocks.omissions import LogFilter
+from fieldbrook.chain.errors import UnknownBlockError
 from fieldbrook.chain.monitors.delivery import Deliveries
 from fieldbrook.chain.monitors.events import payload_of
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, Watch, describe
@@ -89,8 +90,10 @@ class LogMonitors:
         try:
             await read(group, first, last)
         except CHAIN_FAILURES as failure:
+            # An old block that is not known was deleted by the endpoint, and will not come back.
+            lags = isinstance(failure, UnknownBlockError) and first >= self._follower.oldest
             for watch in group:
-                self._progress.pause(watch, describe(failure))
+                self._progress.pause(watch, describe(failure), lags=lags)
         except StoreError as error:
             log.error("monitors: %s", error)
             for watch in group:

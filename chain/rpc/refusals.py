@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
-from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.errors import RpcError, UnknownBlockError
 from fieldbrook.chain.rpc.transport import BusyError
 
 _LIMIT, _TOO_MANY_REQUESTS, _REVERTED = -32005, 429, 3
@@ -26,6 +26,13 @@ _VERDICT = re.compile(
     r"revert|out of gas|invalid opcode|invalid jump|stack (under|over)flow|write protection"
     r"|gas required exceeds|always failing|insufficient funds|insufficient balance"
     r"|exceeds (the )?block gas limit|intrinsic gas",
+    re.IGNORECASE,
+)
+
+_UNKNOWN_BLOCK = re.compile(
+    # go-ethereum and others; Erigon, Reth and EIP-234; OpenEthereum and Alchemy
+    r"unknown (block|header)\b|\b(block|header)s?\b.{0,120}\b(not|cannot be) found"
+    r"|beyond (the )?(current )?head",
     re.IGNORECASE,
 )
 
@@ -52,7 +59,8 @@ def refusal(method: str, error: Any, redacted: Callable[[str], str]) -> BusyErro
         redacted: removes secrets from a text.
 
     Returns:
-        BusyError if the endpoint limits requests, otherwise RpcError.
+        BusyError if the endpoint limits requests, UnknownBlockError if it does not know the
+        request's block, otherwise RpcError.
     """
     error = error if isinstance(error, dict) else {"message": str(error)}
     code, text = error.get("code"), redacted(str(error.get("message", "")))
@@ -62,7 +70,8 @@ def refusal(method: str, error: Any, redacted: Callable[[str], str]) -> BusyErro
     busy = code == _TOO_MANY_REQUESTS or (code == _LIMIT and method != "eth_getLogs")
     if busy or _TOO_FAST.search(text):
         return BusyError(text or "too many requests")
-    return RpcError(code, text, error.get("data"))
+    kind = UnknownBlockError if _UNKNOWN_BLOCK.search(text) else RpcError
+    return kind(code, text, error.get("data"))
 
 
 def is_verdict(method: str, error: RpcError) -> bool:

@@ -30,12 +30,14 @@ class Block:
 class ForkedChain:
     """Answers as a node whose newest blocks are `chain`. A transport: see `chain.rpc.transport`.
 
-    `asked` counts requests by method.
+    `asked` counts requests by method. Of the newest `logs_behind` blocks it has no logs yet, as
+    where another node of an address answers.
     """
 
     def __init__(self, height: int, *, hashless: bool = False) -> None:
         """`hashless`: it does not know how to give logs by the hash of a block."""
         self.asked: Counter[str] = Counter()
+        self.logs_behind = 0
         self._hashless = hashless
         self._words = itertools.count()
         self._numbers = itertools.count(1)
@@ -84,7 +86,8 @@ class ForkedChain:
         if "blockHash" in query and self._hashless:
             return {"error": {"code": -32602, "message": "invalid filter"}}
         if "blockHash" in query:
-            blocks = [block for block in self.chain if block.hash == query["blockHash"]]
+            known = self.chain[: len(self.chain) - self.logs_behind]
+            blocks = [block for block in known if block.hash == query["blockHash"]]
             if not blocks:
                 return {"error": {"code": -32000, "message": "unknown block"}}
         else:

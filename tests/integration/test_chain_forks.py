@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fieldbrook.chain.monitors import watch
+from tests.chain.evm import CHAIN_ID
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
 from tests.chain.world import World, eventually
 
@@ -31,7 +33,7 @@ def count(world: World, event_type: str, wanted: int) -> bool:
     return len(world.payloads(event_type)) == wanted
 
 
-async def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(
+async def test_a_block_that_vanishes_and_comes_again_is_at_again_each_time(
     tmp_path: Path,
 ) -> None:
     chain = ForkedChain(50)
@@ -55,8 +57,31 @@ async def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(
     assert [i.rpartition("-")[2] for i in ids if i.startswith("log") and "-1-" in i][-1] == "3"
 
 
+async def test_a_new_block_that_the_answering_node_lacks_is_asked_for_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any other failure the monitor would pause for an hour, here."""
+    monkeypatch.setattr(watch, "_PAUSES_S", (3_600.0,))
+    monkeypatch.setattr(watch, "_LAG_PAUSE_S", 0.01)
+    chain = ForkedChain(50)
+    world = watched(tmp_path, chain)
+    (monitor,) = world.reader.monitors_of_chain(CHAIN_ID)
+
+    def is_at(block: int, failures: int) -> bool:
+        cursor = world.store.cursor(monitor.monitor_id)
+        return cursor is not None and (cursor.block, cursor.failures) >= (block, failures)
+
+    async with world.running():
+        await eventually(lambda: is_at(50, 0))
+        chain.logs_behind = 1
+        chain.grow(1)
+        await eventually(lambda: is_at(50, 10))
+        chain.logs_behind = 0
+        await eventually(lambda: world.numbers() == [1])
+
+
 @pytest.mark.parametrize("killed", [False, True])
-async def test_a_transaction_whose_block_comes_again_is_told_again_each_time(
+async def test_a_transaction_whose_block_comes_again_is_at_again_each_time(
     tmp_path: Path, killed: bool
 ) -> None:
     chain = ForkedChain(50)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.errors import RpcError, UnknownBlockError
 from fieldbrook.chain.rpc.refusals import classify_rejection, is_verdict, refusal
 from fieldbrook.chain.rpc.transport import BusyError
 
@@ -32,6 +32,15 @@ _TOO_FAST = (
     (-32090, "Too many requests, reason: call rate limit exhausted, retry in 10s"),
 )
 
+_UNKNOWN_BLOCK = (
+    "unknown block",
+    "block not found: hash 0x12",
+    "Block not found.",
+    "header not found",
+    "One of the blocks specified in filter (fromBlock, toBlock or blockHash) cannot be found.",
+    "block range extends beyond current head block",
+)
+
 
 def _error(code: Any, message: str) -> dict[str, Any]:
     return {"code": code, "message": message}
@@ -45,7 +54,10 @@ def _error(code: Any, message: str) -> dict[str, Any]:
         *(("eth_getLogs", _error(*limit), RpcError) for limit in _LIMITS),
         *(("eth_getLogs", _error(*limit), BusyError) for limit in _TOO_FAST),
         *(("eth_getBlockByNumber", _error(*limit), BusyError) for limit in _TOO_FAST),
-        ("eth_getLogs", _error(-32000, "unknown block"), RpcError),
+        *(("eth_getLogs", _error(-32000, text), UnknownBlockError) for text in _UNKNOWN_BLOCK),
+        ("eth_getLogs", _error(-32602, "unknown field `blockHash`"), RpcError),
+        ("eth_getLogs", _error(-32601, "the method eth_getLogs was not found"), RpcError),
+        ("eth_getLogs", _error(-32600, "block range is too wide"), RpcError),
         ("eth_call", "no object", RpcError),
         ("eth_call", _error("x", ""), RpcError),
     ],

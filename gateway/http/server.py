@@ -59,8 +59,8 @@ from fieldbrook.gateway.metrics.publisher_activity import (
 from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.inspection import RemoteInspection
-from fieldbrook.gateway.mqtt.listener.limits import Limits as MqttLimits
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET
+from fieldbrook.gateway.mqtt.sessions.limits import Limits as MqttLimits
 from fieldbrook.gateway.mqtt.websocket import PATH as MQTT_PATH
 from fieldbrook.gateway.mqtt.websocket import MqttWebSocket
 from fieldbrook.gateway.peers import Answer, serve_peers

@@ -1,6 +1,6 @@
-"""MQTT: events from the embedded broker or an external one.
+"""MQTT: events from clients that connect to the node, and from external brokers.
 
-In: messages from the broker.
-Out: events to projects; an acknowledgement to the broker after the project's commit.
-Open first: `gateway.py`, then `sources.py` and one of the adapters beside it.
+In: packets of clients (`listener`), messages of brokers that others run (`external.py`).
+Out: events to projects, acknowledged after their commit; messages to subscribers.
+Open first: `gateway.py`, then `listener/server.py` or `external.py`.
 """

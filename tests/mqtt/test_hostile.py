@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.gateway.mqtt.listener.limits import UNRELEASED
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.packets import (
     VERSION_5,
@@ -37,6 +36,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
 )
 from fieldbrook.gateway.mqtt.protocol.properties import Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.sessions.limits import UNRELEASED
 from tests.mqtt.conftest import PROJECT, Site
 from tests.support.mqtt_client import MqttClient, new_id
 from tests.support.nodes import StartNode, parts, until

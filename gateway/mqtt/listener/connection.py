@@ -17,19 +17,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.event_topics import EventTopic
 from fieldbrook.gateway.mqtt.inspection import Transport
-from fieldbrook.gateway.mqtt.listener.access import ANYBODY, Principal
 from fieldbrook.gateway.mqtt.listener.incoming import Incoming
-from fieldbrook.gateway.mqtt.listener.limits import (
-    ALIASES,
-    CONNECT_LIMIT_S,
-    CONTROL_BYTES,
-    KEEP_ALIVE_SHARE,
-    PACKET_LIMIT_S,
-    QOS0_IN_PROGRESS,
-    UNREAD_LIMIT_S,
-    UNWRITTEN_BYTES,
-)
-from fieldbrook.gateway.mqtt.listener.session import Message, Session
 from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import PINGRESP, encode, puback, publish_311
 from fieldbrook.gateway.mqtt.protocol.errors import (
@@ -55,6 +43,20 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
 )
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, WITHOUT_CONNACK_311, ReasonCode
+from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
+from fieldbrook.gateway.mqtt.sessions.forwarded import outgoing_properties
+from fieldbrook.gateway.mqtt.sessions.limits import (
+    ALIASES,
+    CONNECT_LIMIT_S,
+    CONTROL_BYTES,
+    KEEP_ALIVE_SHARE,
+    PACKET_LIMIT_S,
+    QOS0_IN_PROGRESS,
+    UNREAD_LIMIT_S,
+    UNWRITTEN_BYTES,
+    check_topic,
+)
+from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 from fieldbrook.observability import metrics
 
 if TYPE_CHECKING:
@@ -299,7 +301,7 @@ class Connection(asyncio.Protocol):
         if alias is not None:
             packet = self._resolve(packet, alias)
         encoded = packet.topic.encode()
-        self._server.check_topic(packet.topic)
+        check_topic(packet.topic)
         topic = self._server.publishing.event_topic(encoded)
         if topic is not None:
             self._take_event(
@@ -346,7 +348,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         incoming = self._incoming(topic, encoded, payload, qos, packet_id, repeated)
         if incoming is not None:
-            self._server.publishing.submit(incoming, self._server.login_of(self.principal))
+            login = self._server.access.login_for_events(self.principal)
+            self._server.publishing.submit(incoming, login)
 
     def _incoming(
         self,
@@ -445,7 +448,7 @@ class Connection(asyncio.Protocol):
             return
         self._retrying = False
         self._deferred = None
-        login = self._server.login_of(self.principal)
+        login = self._server.access.login_for_events(self.principal)
         chosen = set(deferred)
         order = [each for each in self._pending if each in chosen]
         while order and not self._is_retrying_again():
@@ -481,9 +484,9 @@ class Connection(asyncio.Protocol):
             case PubComp(packet_id=packet_id):
                 router.completed(session, packet_id)
             case Subscribe():
-                server.subscribe(self, session, packet)
+                server.subscribing.subscribe(self, session, packet)
             case Unsubscribe():
-                server.unsubscribe(self, session, packet)
+                server.subscribing.unsubscribe(self, session, packet)
             case PingReq():
                 self._send(PINGRESP)
             case Disconnect(code=code, properties=properties):
@@ -533,7 +536,7 @@ class Connection(asyncio.Protocol):
             self.send_maximum = min(self.send_maximum, own.receive_maximum)
         self._packet_maximum = properties.maximum_packet_size or 0
         self.is_connecting = True
-        self._server.connect(self, packet)
+        self._server.connecting.connect(self, packet)
 
     def accept(
         self, session: Session, answer: ConnAck, keep_alive_s: int, principal: Principal
@@ -600,7 +603,7 @@ class Connection(asyncio.Protocol):
                     message.retain,
                     repeated,
                     packet_id,
-                    self._server.outgoing_properties(message, identifiers),
+                    outgoing_properties(message, identifiers),
                 ),
             )
             if not self._fits(data):

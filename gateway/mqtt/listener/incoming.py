@@ -34,14 +34,14 @@ from fieldbrook.gateway.mqtt.event_topics import (
     read_topic,
     submit_event,
 )
-from fieldbrook.gateway.mqtt.listener.access import Access
-from fieldbrook.gateway.mqtt.listener.forwarded import forwarded
-from fieldbrook.gateway.mqtt.listener.limits import USER_PROPERTIES
-from fieldbrook.gateway.mqtt.listener.routing import Router
-from fieldbrook.gateway.mqtt.listener.session import Message, Session
 from fieldbrook.gateway.mqtt.protocol.encoding import puback
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, PubAck, Publish, PubRec
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
+from fieldbrook.gateway.mqtt.sessions.access import Access
+from fieldbrook.gateway.mqtt.sessions.forwarded import forwarded
+from fieldbrook.gateway.mqtt.sessions.limits import USER_PROPERTIES
+from fieldbrook.gateway.mqtt.sessions.routing import Router
+from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from fieldbrook.observability.logs import RateLimitedLog

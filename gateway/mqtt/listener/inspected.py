@@ -13,10 +13,11 @@ from fieldbrook.gateway.mqtt.inspection import (
     SubscriptionState,
 )
 from fieldbrook.gateway.mqtt.listener.connection import Connection
-from fieldbrook.gateway.mqtt.listener.session import Message, Session
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.sessions.limits import check_topic
+from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.mqtt.listener.server import MqttServer
@@ -94,13 +95,13 @@ class Inspection:
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> int:
         """See `inspection.Inspectable`."""
         try:
-            self._server.check_topic(topic)
+            check_topic(topic)
         except ProtocolError as error:
             raise BadRequestError(FieldError("topic", error.text, "body")) from None
         if topic.startswith("$") or self._server.access.is_event_topic(topic):
             reason = "no topic that clients can subscribe to"
             raise BadRequestError(FieldError("topic", reason, "body"))
-        return await self._server.distribute(Message(topic, payload, qos, retain))
+        return await self._server.own_messages.distribute(Message(topic, payload, qos, retain))
 
     def _page(self, after: str) -> Iterable[Session]:
         """The sessions by their keys, from the one behind `after` on."""

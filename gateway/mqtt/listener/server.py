@@ -5,77 +5,39 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-import secrets
 import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError, StoreError, TooManyRequestsError
 from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.delivery.outbox import MessageRefusedError
-from fieldbrook.gateway.events.handling import EventService, Login
-from fieldbrook.gateway.events.refusals import TEMPORARY
+from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection, connections_limit
 from fieldbrook.gateway.listening.listener import Listener
 from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.listening.tls import TlsListener
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.mqtt import inspection
-from fieldbrook.gateway.mqtt.event_topics import EventTopic, submit_event
-from fieldbrook.gateway.mqtt.listener.access import (
-    ANYBODY,
-    Access,
-    Principal,
-    RefusedConnectError,
-)
+from fieldbrook.gateway.mqtt.listener.connecting import Connecting
 from fieldbrook.gateway.mqtt.listener.connection import Connection
-from fieldbrook.gateway.mqtt.listener.forwarded import (
-    forwarded,
-    pack_properties,
-    unpack_properties,
-)
 from fieldbrook.gateway.mqtt.listener.incoming import Publishing
 from fieldbrook.gateway.mqtt.listener.inspected import Inspection
-from fieldbrook.gateway.mqtt.listener.limits import (
-    ALIASES,
-    CLIENT_ID_BYTES,
-    FILTERS_BYTES,
-    TOPIC_BYTES,
-    TOPIC_LEVELS,
-    WILL_BYTES,
-    ConnectRate,
+from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
+from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
+from fieldbrook.gateway.mqtt.listener.subscribing import Subscribing
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.protocol.topics import parse_shared
+from fieldbrook.gateway.mqtt.sessions.access import (
+    Access,
+)
+from fieldbrook.gateway.mqtt.sessions.limits import (
     Limits,
 )
-from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
-from fieldbrook.gateway.mqtt.listener.routing import Done, Router
-from fieldbrook.gateway.mqtt.listener.session import (
-    Message,
-    Session,
-    Subscribed,
-    WillRecord,
-)
-from fieldbrook.gateway.mqtt.listener.sessions import Sessions, requested_expiry_s
-from fieldbrook.gateway.mqtt.protocol.encoding import encode
-from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
-from fieldbrook.gateway.mqtt.protocol.packets import (
-    VERSION_5,
-    ConnAck,
-    Connect,
-    SubAck,
-    Subscribe,
-    Subscription,
-    UnsubAck,
-    Unsubscribe,
-    Will,
-)
-from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
-from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
-from fieldbrook.gateway.mqtt.protocol.topics import check_filter, check_topic_name, parse_shared
+from fieldbrook.gateway.mqtt.sessions.routing import Done, Router
+from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
 from fieldbrook.gateway.peers import Answers
-from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from fieldbrook.security import tls
 from fieldbrook.storage.mqtt import MqttStore, Operation, StoreWriter
@@ -146,7 +108,6 @@ class MqttServer:
         self.limits = limits = Limits.of(settings)
         self._settings = settings
         self._run_dir = run_dir
-        self._events = events
         self.budget = MemoryBudget(_HANDLED_BUDGET)
         self.partial_budget = request_budget(limits.packet_bytes)
         self._store = MqttStore(settings.data / "mqtt", limits.store_bytes)
@@ -164,15 +125,16 @@ class MqttServer:
         self.publishing = Publishing(events, reader, self.access, self.router, self.budget)
         self.connections: set[Connection] = set()
         self._by_address: collections.Counter[str] = collections.Counter()
-        self._opening: dict[Connection, Session] = {}
-        self._rate = ConnectRate(limits.connects_per_s)
-        self._wills: set[asyncio.Task[None]] = set()
-        self._draining = False
+        self.connecting = Connecting(self)
+        self.subscribing = Subscribing(self)
+        self.own_messages = OwnMessages(self, events)
+        self.is_draining = False
         self._recheck: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._relay: asyncio.Server | None = None
-        self.sessions = Sessions(limits, self._store, self._write, self.router, self._publish_will)
+        publish_will = self.own_messages.publish_will
+        self.sessions = Sessions(limits, self._store, self._write, self.router, publish_will)
 
     async def start(self) -> None:
         """Open the port and the socket of the HTTP gateways; see `gateway.MqttInput`."""
@@ -211,7 +173,7 @@ class MqttServer:
         address = connection.address
         self._by_address[address] += 1
         too_many = self._by_address[address] > self.limits.connections_per_address
-        if address and (too_many or self._draining):
+        if address and (too_many or self.is_draining):
             metrics.add(metrics.MQTT_CONNECTS_REFUSED)
             connection.drop()
 
@@ -235,294 +197,13 @@ class MqttServer:
             return
         self.connections.discard(connection)
         self._forget_address(connection.address)
-        session = connection.session or self._opening.pop(connection, None)
+        session = connection.session or self.connecting.forget(connection)
         if session is not None and connection in (session.wire, session.opening):
             self.sessions.closed(session)
 
-    # ---------------------------------------------------------------- CONNECT
-
-    def connect(self, connection: Connection, packet: Connect) -> None:
-        """Answer a CONNECT, when the session is stored where it must be."""
-        try:
-            principal = self._admit(packet)
-            assigned = "" if packet.client_id else f"auto-{secrets.token_hex(8)}"
-            five = packet.version == VERSION_5
-            asked = requested_expiry_s(
-                five, packet.clean_start, packet.properties.session_expiry_interval
-            )
-            session, present = self.sessions.open(
-                principal,
-                packet.client_id or assigned,
-                clean_start=packet.clean_start,
-                expiry_s=asked,
-                wire=connection,
-            )
-        except RefusedConnectError as error:
-            metrics.add(metrics.MQTT_CONNECTS_REFUSED)
-            log.debug("%s may not connect: %s", connection.address, error)
-            connection.reject(error.code, str(error))
-            return
-        session.version = packet.version
-        session.will = None if packet.will is None else _will_record(packet.will)
-        self._opening[connection] = session
-        keep_alive_s = packet.keep_alive_s
-        limit = self.limits.keep_alive_s
-        if five and limit and not 0 < keep_alive_s <= limit:
-            keep_alive_s = limit
-        answer = ConnAck(
-            present,
-            ReasonCode.SUCCESS,
-            self._granted(packet, assigned, asked, keep_alive_s) if five else NO_PROPERTIES,
-        )
-
-        def saved(error: NodeError | None) -> None:
-            if self._opening.pop(connection, None) is None or session.opening is not connection:
-                return  # it has gone, or another connection of the client came meanwhile
-            if error is not None:
-                session.expires_now = not present
-                connection.reject(ReasonCode.SERVER_UNAVAILABLE, "the session cannot be stored")
-                self.sessions.closed(session)
-                return
-            connection.accept(session, answer, keep_alive_s, principal)
-
-        self.sessions.save(session, saved)
-
-    def _admit(self, packet: Connect) -> Principal:
-        """Check a CONNECT.
-
-        Raises:
-            RefusedConnectError: its client may not connect.
-        """
-        if self._draining:
-            raise RefusedConnectError(ReasonCode.SERVER_UNAVAILABLE, "the node is stopping")
-        if not self._rate.take(self.now()):
-            raise RefusedConnectError(
-                ReasonCode.CONNECTION_RATE_EXCEEDED,
-                f"more than {self.limits.connects_per_s} clients connect per second",
-            )
-        if len(packet.client_id.encode()) > CLIENT_ID_BYTES:
-            raise RefusedConnectError(
-                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                f"a client id may have {CLIENT_ID_BYTES} bytes",
-            )
-        if packet.properties.authentication_method is not None:
-            raise RefusedConnectError(
-                ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported"
-            )
-        will = packet.will
-        if will is not None:
-            size = len(will.payload) + len(pack_properties(forwarded(will.properties)))
-            if size > WILL_BYTES:
-                raise RefusedConnectError(
-                    ReasonCode.PACKET_TOO_LARGE, f"a will may have {WILL_BYTES} bytes"
-                )
-            try:
-                self.check_topic(will.topic)
-            except ProtocolError as error:
-                raise RefusedConnectError(error.code, error.text) from None
-        return self.access.connect(packet.username, packet.password)
-
-    def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
-        """The properties of a CONNACK: what the server offers, and what it has changed."""
-        granted = self.sessions.granted(asked)
-        return Properties(
-            session_expiry_interval=granted if granted != asked else None,
-            receive_maximum=self.limits.receive_maximum,
-            maximum_packet_size=self.limits.packet_bytes,
-            assigned_client_identifier=assigned or None,
-            topic_alias_maximum=ALIASES,
-            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive_s else None,
-        )
-
-    def login_of(self, principal: Principal) -> Login | None:
-        """What fills in the token of messages of this client."""
-        return None if principal is ANYBODY else self.access.login_for_events(principal)
-
-    def check_topic(self, topic: str) -> None:
-        """Check the topic of a message.
-
-        Raises:
-            ProtocolError: it is no topic, or too long, or too deep.
-        """
-        check_topic_name(topic, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
-
-    # ---------------------------------------------------------------- SUBSCRIBE
-
-    def subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
-        """Subscribe a client, and answer when the session is stored."""
-        identifier = next(iter(packet.properties.subscription_identifiers), 0)
-        codes: list[int] = []
-        new: list[tuple[Subscribed, Subscription, bool]] = []
-        for wanted in packet.subscriptions:
-            code = self._may_subscribe(session, wanted)
-            codes.append(code if code < FAILURE or connection.version == VERSION_5 else FAILURE)
-            if code >= FAILURE:
-                continue
-            subscribed = Subscribed(
-                wanted.filter,
-                wanted.qos,
-                wanted.no_local,
-                wanted.retain_as_published,
-                identifier,
-            )
-            new.append((subscribed, wanted, wanted.filter in session.subscriptions))
-            self.router.subscribe(session, subscribed)
-
-        def saved(error: NodeError | None) -> None:
-            if session.wire is not connection:
-                return
-            if error is not None:
-                for subscribed, _, _ in new:
-                    self.router.unsubscribe(session, subscribed.topic_filter)
-                connection.end(ReasonCode.QUOTA_EXCEEDED, "the subscription cannot be stored")
-                return
-            connection.send(encode(connection.version, SubAck(packet.packet_id, tuple(codes))))
-            for subscribed, wanted, existed in new:
-                if wanted.retain_handling == 2 or (wanted.retain_handling == 1 and existed):
-                    continue
-                if parse_shared(subscribed.topic_filter) is None:
-                    self.router.send_retained(session, subscribed)
-
-        self.sessions.save(session, saved)
-
-    def _may_subscribe(self, session: Session, wanted: Subscription) -> int:
-        """The reason code for one subscription: the granted QoS, or why it is refused."""
-        topic_filter = wanted.filter
-        try:
-            check_filter(topic_filter, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
-        except ProtocolError as error:
-            return error.code
-        shared = parse_shared(topic_filter)
-        plain = topic_filter if shared is None else shared[1]
-        if not self.access.may_subscribe(session.principal, plain):
-            return ReasonCode.NOT_AUTHORIZED
-        known = session.subscriptions
-        if topic_filter not in known:
-            used = sum(len(each.encode()) for each in known) + len(topic_filter.encode())
-            if len(known) >= self.limits.subscriptions or used > FILTERS_BYTES:
-                return ReasonCode.QUOTA_EXCEEDED
-        return wanted.qos
-
-    def unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
-        """End subscriptions of a client, and answer when the session is stored."""
-        codes = tuple(
-            ReasonCode.SUCCESS
-            if self.router.unsubscribe(session, topic_filter)
-            else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for topic_filter in packet.filters
-        )
-
-        def saved(error: NodeError | None) -> None:
-            if session.wire is connection:
-                connection.send(encode(connection.version, UnsubAck(packet.packet_id, codes)))
-
-        self.sessions.save(session, saved)
-
-    # ---------------------------------------------------------------- messages of the node
-
     async def publish(self, topic: str, payload: bytes) -> None:
-        """See `gateway.MqttInput`.
-
-        Raises:
-            NodeError: it cannot be stored now.
-            MessageRefusedError: nobody can subscribe to this topic.
-        """
-        if self.publishing.event_topic(topic.encode()) is not None:
-            raise MessageRefusedError("a project takes events on this topic")
-        try:
-            self.check_topic(topic)
-        except ProtocolError as error:
-            raise MessageRefusedError(error.text) from None
-        await self.distribute(Message(topic, payload, 1))
-
-    async def distribute(self, message: Message) -> int:
-        """Deliver a message to subscribers; returns how many get it, when all of it is stored.
-
-        Raises:
-            NodeError: it cannot be stored, or not retained.
-        """
-        done: asyncio.Future[None] = self.loop.create_future()
-
-        def stored(error: NodeError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        found = self.router.publish(message, stored)
-        await done
-        return found
-
-    async def _submit(
-        self, topic: EventTopic, payload: bytes, login: Login | None = None
-    ) -> EventReply | None:
-        """Submit an event of the node's own until it was handled or refused for good."""
-        while True:
-            answered: asyncio.Future[EventReply] = self.loop.create_future()
-            try:
-                submit_event(
-                    self._events, topic, payload, answered.set_result, resend=True, login=login
-                )
-            except NodeError as error:
-                self.publishing.log_refusal(topic.channel, error)
-                return None
-            reply = await answered
-            if not isinstance(reply.error, TEMPORARY):
-                if reply.error is not None:
-                    self.publishing.log_refusal(topic.channel, reply.error)
-                return reply
-            await asyncio.sleep(_RETRY_S)
-
-    def _publish_will(self, session: Session, will: WillRecord) -> None:
-        if len(self._wills) >= _WILLS_LIMIT:
-            metrics.add(metrics.MQTT_UNDELIVERED)
-            return
-        task = self.loop.create_task(self._send_will(session, will))
-        self._wills.add(task)
-        task.add_done_callback(self._wills.discard)
-
-    async def _send_will(self, session: Session, will: WillRecord) -> None:
-        principal = session.principal
-        topic = self.publishing.event_topic(will.topic.encode())
-        if topic is not None:
-            await self._submit(topic, will.payload, self.login_of(principal))
-            return
-        if not self.access.may_publish(principal, will.topic):
-            log.info("the will of a client on a topic that it may not use is dropped")
-            return
-        expires = clock.now_ms() + 1_000 * will.expiry_s if will.expiry_s else 0
-        message = Message(
-            will.topic,
-            will.payload,
-            will.qos,
-            will.retain,
-            unpack_properties(will.properties),
-            expires,
-        )
-        try:
-            await self.distribute(message)
-        except NodeError as error:
-            log.warning("the will of a client is dropped: %s", error)
-
-    def outgoing_properties(self, message: Message, identifiers: tuple[int, ...]) -> Properties:
-        """The properties of a PUBLISH to a subscriber."""
-        properties = message.properties
-        if not identifiers and not message.expires_at_ms:
-            return properties
-        left = None
-        if message.expires_at_ms:
-            left = max(1, (message.expires_at_ms - clock.now_ms() + 999) // 1_000)
-        return Properties(
-            payload_format_indicator=properties.payload_format_indicator,
-            message_expiry_interval=left,
-            content_type=properties.content_type,
-            response_topic=properties.response_topic,
-            correlation_data=properties.correlation_data,
-            user_properties=properties.user_properties,
-            subscription_identifiers=identifiers,
-        )
+        """See `gateway.MqttInput`."""
+        await self.own_messages.publish(topic, payload)
 
     # ---------------------------------------------------------------- upkeep
 
@@ -640,7 +321,7 @@ class MqttServer:
 
     async def refuse_more(self) -> None:
         """Accept no more connections; end each when its messages are acknowledged, or soon."""
-        self._draining = True
+        self.is_draining = True
         if self._listener is not None:
             self._listener.close()
         if self._relay is not None:
@@ -662,20 +343,6 @@ class MqttServer:
         for connection in list(self.connections):
             connection.drop()
         await asyncio.sleep(0)
-        for task in self._wills:
-            task.cancel()
+        self.own_messages.cancel_wills()
         await self._writer.close()
         self._store.close()
-
-
-def _will_record(will: Will) -> WillRecord:
-    properties = will.properties
-    return WillRecord(
-        will.topic,
-        will.payload,
-        will.qos,
-        will.retain,
-        properties.will_delay_interval or 0,
-        properties.message_expiry_interval or 0,
-        pack_properties(forwarded(properties)),
-    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from fieldbrook.core import clock
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
+from fieldbrook.gateway.mqtt.sessions.session import Message
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
@@ -58,4 +60,23 @@ def unpack_properties(data: bytes) -> Properties:
         response_topic=packed.response_topic,
         correlation_data=packed.correlation_data,
         user_properties=packed.user_properties,
+    )
+
+
+def outgoing_properties(message: Message, identifiers: tuple[int, ...]) -> Properties:
+    """The properties of a PUBLISH to a subscriber."""
+    properties = message.properties
+    if not identifiers and not message.expires_at_ms:
+        return properties
+    left = None
+    if message.expires_at_ms:
+        left = max(1, (message.expires_at_ms - clock.now_ms() + 999) // 1_000)
+    return Properties(
+        payload_format_indicator=properties.payload_format_indicator,
+        message_expiry_interval=left,
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        user_properties=properties.user_properties,
+        subscription_identifiers=identifiers,
     )

@@ -9,10 +9,11 @@ from typing import Protocol
 
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError, TooManyRequestsError
-from fieldbrook.gateway.mqtt.listener.access import ACKS
-from fieldbrook.gateway.mqtt.listener.forwarded import pack_properties, unpack_properties
-from fieldbrook.gateway.mqtt.listener.limits import RETAINED_BYTES, Limits
-from fieldbrook.gateway.mqtt.listener.session import (
+from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, TopicTree, matches, parse_shared
+from fieldbrook.gateway.mqtt.sessions.access import ACKS
+from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties, unpack_properties
+from fieldbrook.gateway.mqtt.sessions.limits import RETAINED_BYTES, Limits
+from fieldbrook.gateway.mqtt.sessions.session import (
     Message,
     Outgoing,
     Session,
@@ -21,7 +22,6 @@ from fieldbrook.gateway.mqtt.listener.session import (
     packet_id_of,
     to_stored,
 )
-from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, TopicTree, matches, parse_shared
 from fieldbrook.observability import metrics
 from fieldbrook.storage.mqtt import (
     DeleteRetained,

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
-from fieldbrook.gateway.mqtt.listener.access import Principal, RefusedConnectError
-from fieldbrook.gateway.mqtt.listener.limits import Limits
-from fieldbrook.gateway.mqtt.listener.routing import Router, Write
-from fieldbrook.gateway.mqtt.listener.session import (
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.sessions.access import Principal, RefusedConnectError
+from fieldbrook.gateway.mqtt.sessions.limits import Limits
+from fieldbrook.gateway.mqtt.sessions.routing import Router, Write
+from fieldbrook.gateway.mqtt.sessions.session import (
     NEVER_EXPIRES,
     Session,
     WillRecord,
@@ -19,7 +20,6 @@ from fieldbrook.gateway.mqtt.listener.session import (
     decode_record,
     session_key,
 )
-from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.storage.mqtt import DeleteSession, MqttStore, PutSession
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from fieldbrook.gateway.mqtt.listener.access import ANYBODY, Principal
-from fieldbrook.gateway.mqtt.listener.limits import HANDLED_KEPT, SENDERS_KEPT, Limits
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
+from fieldbrook.gateway.mqtt.sessions.limits import HANDLED_KEPT, SENDERS_KEPT, Limits
 from fieldbrook.storage.mqtt import StoredMessage, StoredSession
 
 if TYPE_CHECKING:

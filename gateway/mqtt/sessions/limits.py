@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.mqtt.protocol.topics import check_topic_name
 
 CONNECT_LIMIT_S = 10.0
 """How long a connection may take to send its CONNECT."""
@@ -83,6 +84,15 @@ class Limits:
             retained_expiry_s=settings.mqtt_retained_expiry_s,
             store_bytes=settings.mqtt_store_bytes,
         )
+
+
+def check_topic(topic: str) -> None:
+    """Check the topic of a message.
+
+    Raises:
+        ProtocolError: it is no topic, or too long, or too deep.
+    """
+    check_topic_name(topic, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
 
 
 class ConnectRate:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fieldbrook.gateway.mqtt.listener.access import ANYBODY
-from fieldbrook.gateway.mqtt.listener.limits import Limits
-from fieldbrook.gateway.mqtt.listener.routing import Router
-from fieldbrook.gateway.mqtt.listener.session import Session, Wire
-from fieldbrook.gateway.mqtt.listener.sessions import Sessions
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.sessions.access import ANYBODY
+from fieldbrook.gateway.mqtt.sessions.limits import Limits
+from fieldbrook.gateway.mqtt.sessions.routing import Router
+from fieldbrook.gateway.mqtt.sessions.session import Session, Wire
+from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
 from fieldbrook.storage.mqtt import MqttStore
 
 

@@ -1,0 +1,151 @@
+"""CONNECT: who may connect, with which session, and what the answer tells."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING
+
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
+from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, ConnAck, Connect, Will
+from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+from fieldbrook.gateway.mqtt.sessions.access import Principal, RefusedConnectError
+from fieldbrook.gateway.mqtt.sessions.forwarded import forwarded, pack_properties
+from fieldbrook.gateway.mqtt.sessions.limits import (
+    ALIASES,
+    CLIENT_ID_BYTES,
+    WILL_BYTES,
+    ConnectRate,
+    check_topic,
+)
+from fieldbrook.gateway.mqtt.sessions.session import Session, WillRecord
+from fieldbrook.gateway.mqtt.sessions.sessions import requested_expiry_s
+from fieldbrook.observability import metrics
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.connection import Connection
+    from fieldbrook.gateway.mqtt.listener.server import MqttServer
+
+log = logging.getLogger(__name__)
+
+
+class Connecting:
+    """Answers CONNECTs."""
+
+    def __init__(self, server: MqttServer) -> None:
+        self._server = server
+        self._rate = ConnectRate(server.limits.connects_per_s)
+        # Sessions that are being stored, by the connection that gets the answer then.
+        self._opening: dict[Connection, Session] = {}
+
+    def forget(self, connection: Connection) -> Session | None:
+        """Return the session of a connection that ends before it has its answer."""
+        return self._opening.pop(connection, None)
+
+    def connect(self, connection: Connection, packet: Connect) -> None:
+        """Answer a CONNECT, when the session is stored where it must be."""
+        try:
+            principal = self._admit(packet)
+            assigned = "" if packet.client_id else f"auto-{secrets.token_hex(8)}"
+            five = packet.version == VERSION_5
+            asked = requested_expiry_s(
+                five, packet.clean_start, packet.properties.session_expiry_interval
+            )
+            session, present = self._server.sessions.open(
+                principal,
+                packet.client_id or assigned,
+                clean_start=packet.clean_start,
+                expiry_s=asked,
+                wire=connection,
+            )
+        except RefusedConnectError as error:
+            metrics.add(metrics.MQTT_CONNECTS_REFUSED)
+            log.debug("%s may not connect: %s", connection.address, error)
+            connection.reject(error.code, str(error))
+            return
+        session.version = packet.version
+        session.will = None if packet.will is None else _will_record(packet.will)
+        self._opening[connection] = session
+        keep_alive_s = packet.keep_alive_s
+        limit = self._server.limits.keep_alive_s
+        if five and limit and not 0 < keep_alive_s <= limit:
+            keep_alive_s = limit
+        answer = ConnAck(
+            present,
+            ReasonCode.SUCCESS,
+            self._granted(packet, assigned, asked, keep_alive_s) if five else NO_PROPERTIES,
+        )
+
+        def saved(error: NodeError | None) -> None:
+            if self._opening.pop(connection, None) is None or session.opening is not connection:
+                return  # it has gone, or another connection of the client came meanwhile
+            if error is not None:
+                session.expires_now = not present
+                connection.reject(ReasonCode.SERVER_UNAVAILABLE, "the session cannot be stored")
+                self._server.sessions.closed(session)
+                return
+            connection.accept(session, answer, keep_alive_s, principal)
+
+        self._server.sessions.save(session, saved)
+
+    def _admit(self, packet: Connect) -> Principal:
+        """Check a CONNECT.
+
+        Raises:
+            RefusedConnectError: its client may not connect.
+        """
+        if self._server.is_draining:
+            raise RefusedConnectError(ReasonCode.SERVER_UNAVAILABLE, "the node is stopping")
+        if not self._rate.take(self._server.now()):
+            raise RefusedConnectError(
+                ReasonCode.CONNECTION_RATE_EXCEEDED,
+                f"more than {self._server.limits.connects_per_s} clients connect per second",
+            )
+        if len(packet.client_id.encode()) > CLIENT_ID_BYTES:
+            raise RefusedConnectError(
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                f"a client id may have {CLIENT_ID_BYTES} bytes",
+            )
+        if packet.properties.authentication_method is not None:
+            raise RefusedConnectError(
+                ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not supported"
+            )
+        will = packet.will
+        if will is not None:
+            size = len(will.payload) + len(pack_properties(forwarded(will.properties)))
+            if size > WILL_BYTES:
+                raise RefusedConnectError(
+                    ReasonCode.PACKET_TOO_LARGE, f"a will may have {WILL_BYTES} bytes"
+                )
+            try:
+                check_topic(will.topic)
+            except ProtocolError as error:
+                raise RefusedConnectError(error.code, error.text) from None
+        return self._server.access.connect(packet.username, packet.password)
+
+    def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
+        """The properties of a CONNACK: what the server offers, and what it has changed."""
+        granted = self._server.sessions.granted(asked)
+        return Properties(
+            session_expiry_interval=granted if granted != asked else None,
+            receive_maximum=self._server.limits.receive_maximum,
+            maximum_packet_size=self._server.limits.packet_bytes,
+            assigned_client_identifier=assigned or None,
+            topic_alias_maximum=ALIASES,
+            server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive_s else None,
+        )
+
+
+def _will_record(will: Will) -> WillRecord:
+    properties = will.properties
+    return WillRecord(
+        will.topic,
+        will.payload,
+        will.qos,
+        will.retain,
+        properties.will_delay_interval or 0,
+        properties.message_expiry_interval or 0,
+        pack_properties(forwarded(properties)),
+    )

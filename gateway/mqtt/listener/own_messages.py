@@ -1,0 +1,128 @@
+"""Messages that no client sends now: those of the node and its owners, and last wills."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from fieldbrook.core import clock
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.delivery.outbox import MessageRefusedError
+from fieldbrook.gateway.events.handling import EventService, Login
+from fieldbrook.gateway.events.refusals import TEMPORARY
+from fieldbrook.gateway.mqtt.event_topics import EventTopic, submit_event
+from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
+from fieldbrook.gateway.mqtt.sessions.forwarded import unpack_properties
+from fieldbrook.gateway.mqtt.sessions.limits import check_topic
+from fieldbrook.gateway.mqtt.sessions.session import Message, Session, WillRecord
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.observability import metrics
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.server import MqttServer
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_WILLS_LIMIT = 10_000
+
+
+class OwnMessages:
+    """Publishes them."""
+
+    def __init__(self, server: MqttServer, events: EventService) -> None:
+        self._server = server
+        self._events = events
+        self._wills: set[asyncio.Task[None]] = set()
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """See `gateway.MqttInput`.
+
+        Raises:
+            NodeError: it cannot be stored now.
+            MessageRefusedError: nobody can subscribe to this topic.
+        """
+        if self._server.publishing.event_topic(topic.encode()) is not None:
+            raise MessageRefusedError("a project takes events on this topic")
+        try:
+            check_topic(topic)
+        except ProtocolError as error:
+            raise MessageRefusedError(error.text) from None
+        await self.distribute(Message(topic, payload, 1))
+
+    async def distribute(self, message: Message) -> int:
+        """Deliver a message to subscribers; returns how many get it, when all of it is stored.
+
+        Raises:
+            NodeError: it cannot be stored, or not retained.
+        """
+        done: asyncio.Future[None] = self._server.loop.create_future()
+
+        def stored(error: NodeError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        found = self._server.router.publish(message, stored)
+        await done
+        return found
+
+    async def _submit(
+        self, topic: EventTopic, payload: bytes, login: Login | None = None
+    ) -> EventReply | None:
+        """Submit an event of the node's own until it was handled or refused for good."""
+        while True:
+            answered: asyncio.Future[EventReply] = self._server.loop.create_future()
+            try:
+                submit_event(
+                    self._events, topic, payload, answered.set_result, resend=True, login=login
+                )
+            except NodeError as error:
+                self._server.publishing.log_refusal(topic.channel, error)
+                return None
+            reply = await answered
+            if not isinstance(reply.error, TEMPORARY):
+                if reply.error is not None:
+                    self._server.publishing.log_refusal(topic.channel, reply.error)
+                return reply
+            await asyncio.sleep(_RETRY_S)
+
+    def publish_will(self, session: Session, will: WillRecord) -> None:
+        if len(self._wills) >= _WILLS_LIMIT:
+            metrics.add(metrics.MQTT_UNDELIVERED)
+            return
+        task = self._server.loop.create_task(self._send_will(session, will))
+        self._wills.add(task)
+        task.add_done_callback(self._wills.discard)
+
+    async def _send_will(self, session: Session, will: WillRecord) -> None:
+        principal = session.principal
+        topic = self._server.publishing.event_topic(will.topic.encode())
+        if topic is not None:
+            await self._submit(topic, will.payload, self._server.access.login_for_events(principal))
+            return
+        if not self._server.access.may_publish(principal, will.topic):
+            log.info("the will of a client on a topic that it may not use is dropped")
+            return
+        expires = clock.now_ms() + 1_000 * will.expiry_s if will.expiry_s else 0
+        message = Message(
+            will.topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            unpack_properties(will.properties),
+            expires,
+        )
+        try:
+            await self.distribute(message)
+        except NodeError as error:
+            log.warning("the will of a client is dropped: %s", error)
+
+    def cancel_wills(self) -> None:
+        """Publish no last will any more; sessions keep those that were not published."""
+        for task in self._wills:
+            task.cancel()

@@ -1,0 +1,102 @@
+"""SUBSCRIBE and UNSUBSCRIBE, which are answered when the session is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.mqtt.protocol.encoding import encode
+from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    VERSION_5,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
+from fieldbrook.gateway.mqtt.protocol.topics import check_filter, parse_shared
+from fieldbrook.gateway.mqtt.sessions.limits import FILTERS_BYTES, TOPIC_BYTES, TOPIC_LEVELS
+from fieldbrook.gateway.mqtt.sessions.session import Session, Subscribed
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.connection import Connection
+    from fieldbrook.gateway.mqtt.listener.server import MqttServer
+
+
+class Subscribing:
+    """Subscribes clients, and ends subscriptions."""
+
+    def __init__(self, server: MqttServer) -> None:
+        self._server = server
+
+    def subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
+        """Subscribe a client, and answer when the session is stored."""
+        identifier = next(iter(packet.properties.subscription_identifiers), 0)
+        codes: list[int] = []
+        new: list[tuple[Subscribed, Subscription, bool]] = []
+        for wanted in packet.subscriptions:
+            code = self._may_subscribe(session, wanted)
+            codes.append(code if code < FAILURE or connection.version == VERSION_5 else FAILURE)
+            if code >= FAILURE:
+                continue
+            subscribed = Subscribed(
+                wanted.filter,
+                wanted.qos,
+                wanted.no_local,
+                wanted.retain_as_published,
+                identifier,
+            )
+            new.append((subscribed, wanted, wanted.filter in session.subscriptions))
+            self._server.router.subscribe(session, subscribed)
+
+        def saved(error: NodeError | None) -> None:
+            if session.wire is not connection:
+                return
+            if error is not None:
+                for subscribed, _, _ in new:
+                    self._server.router.unsubscribe(session, subscribed.topic_filter)
+                connection.end(ReasonCode.QUOTA_EXCEEDED, "the subscription cannot be stored")
+                return
+            connection.send(encode(connection.version, SubAck(packet.packet_id, tuple(codes))))
+            for subscribed, wanted, existed in new:
+                if wanted.retain_handling == 2 or (wanted.retain_handling == 1 and existed):
+                    continue
+                if parse_shared(subscribed.topic_filter) is None:
+                    self._server.router.send_retained(session, subscribed)
+
+        self._server.sessions.save(session, saved)
+
+    def _may_subscribe(self, session: Session, wanted: Subscription) -> int:
+        """The reason code for one subscription: the granted QoS, or why it is refused."""
+        topic_filter = wanted.filter
+        try:
+            check_filter(topic_filter, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
+        except ProtocolError as error:
+            return error.code
+        shared = parse_shared(topic_filter)
+        plain = topic_filter if shared is None else shared[1]
+        if not self._server.access.may_subscribe(session.principal, plain):
+            return ReasonCode.NOT_AUTHORIZED
+        known = session.subscriptions
+        if topic_filter not in known:
+            used = sum(len(each.encode()) for each in known) + len(topic_filter.encode())
+            if len(known) >= self._server.limits.subscriptions or used > FILTERS_BYTES:
+                return ReasonCode.QUOTA_EXCEEDED
+        return wanted.qos
+
+    def unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
+        """End subscriptions of a client, and answer when the session is stored."""
+        codes = tuple(
+            ReasonCode.SUCCESS
+            if self._server.router.unsubscribe(session, topic_filter)
+            else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            for topic_filter in packet.filters
+        )
+
+        def saved(error: NodeError | None) -> None:
+            if session.wire is connection:
+                connection.send(encode(connection.version, UnsubAck(packet.packet_id, codes)))
+
+        self._server.sessions.save(session, saved)

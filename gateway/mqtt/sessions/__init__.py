@@ -1,0 +1,6 @@
+"""What the node keeps for MQTT clients, and which message goes to whom.
+
+In: subscriptions, messages and acknowledgements of clients.
+Out: messages to their connections (`session.Wire`); rows of `storage/mqtt`.
+Open first: `routing.py`, then `session.py` and `sessions.py`.
+"""

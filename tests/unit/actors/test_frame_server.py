@@ -125,10 +125,17 @@ def connected(served: Served) -> socket.socket:
     return connection
 
 
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except ConnectionResetError:
+        return b""  # the server has closed it with requests unread; no answer comes after that
+
+
 def answers_of(connection: socket.socket) -> list[object]:
     """All answers until the server closes the connection."""
     reader, found = FrameReader(), list[object]()
-    while data := connection.recv(1 << 16):
+    while data := _received(connection):
         found += map(unpack, reader.feed(data))
     return found
 

@@ -7,16 +7,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from fieldbrook.chain.blocks.follower import Follower, Step, hashes_to_bytes
-from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
+from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.subscription import HeadSubscription
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
-from fieldbrook.chain.rpc.answers import read_header
+from fieldbrook.chain.rpc.answers import read_tagged
 from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
@@ -149,13 +148,9 @@ class HeadTracker:
             IncompleteAnswerError: no endpoint has such a block.
         """
         tag = self._chain.block_tag
-
-        def read(raw: Any) -> int:
-            if raw is None:
-                raise IncompleteAnswerError(f"it has no block `{tag}`")
-            return read_header(raw).number
-
-        number: int = await self._client.call("eth_getBlockByNumber", [tag, False], read=read)
+        number: int = await self._client.call(
+            "eth_getBlockByNumber", [tag, False], read=lambda raw: read_tagged(raw, tag)
+        )
         # A final block stays final, even if the endpoint that answers now lags behind.
         self._tagged = max(self._tagged, number) if tag == FINALIZED else number
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
 
 BLOCK_LIMIT = 1 << 63  # exclusive; stores cannot hold larger numbers
 BLOOM_BYTES = 256
@@ -47,6 +47,18 @@ def read_header(raw: Any) -> Header:
         transactions=tuple(tx.lower() for tx in listed if isinstance(tx, str)),
         bloom=read_bloom(raw.get("logsBloom")),
     )
+
+
+def read_tagged(raw: Any, tag: str) -> int:
+    """Parse the number of a block that was requested by a tag, such as `finalized`.
+
+    Raises:
+        IncompleteAnswerError: there is no such block.
+        MalformedAnswerError: the value is not a block.
+    """
+    if raw is None:
+        raise IncompleteAnswerError(f"it has no block `{tag}`")
+    return read_header(raw).number
 
 
 def read_bloom(raw: Any) -> int:

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.rpc.answers import read_tagged
 from fieldbrook.chain.rpc.refusals import classify_rejection
 from fieldbrook.chain.transaction import TransactionRefusedError, fees_for
 from fieldbrook.chain.transactions.chain_state import Rpc, number
@@ -35,6 +36,7 @@ from fieldbrook.chain.transactions.rows import Rows
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.settings import Chain
+from fieldbrook.core.settings.chain import LATEST
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.health import NONCES_DIFFER, STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
@@ -155,6 +157,8 @@ class Broadcaster:
             head = self._blocks.highest(number(await self._rpc.call("eth_blockNumber", [])))
             for row in await self._blocks.vanished(self._rows.included(), head):
                 self._outcomes.vanish(self._rows.current(row))
+            if self._rows.committed():
+                self._outcomes.counted = await self._counted(head)
             parked = self._rows.stored.parked or self._restored()
             rows = [*self._rows.committed(), *self._rows.stored.watched.values()]
             senders = list(dict.fromkeys(row.sender for row in rows))
@@ -169,6 +173,22 @@ class Broadcaster:
         self._report_health()
         if failed is not None:
             raise failed
+
+    async def _counted(self, head: int) -> int:
+        """Return the newest block that counts: it has the confirmations and the `block_tag`.
+
+        -1 if no endpoint knows a block of that tag: then transactions are sent, but none is
+        confirmed. The state of the chain says why (`chain.monitors.head`).
+        """
+        counted, tag = head - self._chain.confirmations, self._chain.block_tag
+        if tag == LATEST:
+            return counted
+        try:
+            found = await self._rpc.call("eth_getBlockByNumber", [tag, False])
+            return min(counted, read_tagged(found, tag))
+        except (RpcError, MalformedAnswerError) as error:
+            log.debug("chain %s: no block %s: %s", self._chain.name, tag, error)
+            return -1
 
     def _end_watches(self, head: int) -> None:
         """End the watch of transactions whose blocks are final."""
@@ -255,7 +275,7 @@ class Broadcaster:
         taken = set()
         for known in rows:
             row = known
-            deep = head - row.block_number >= self._chain.confirmations
+            deep = row.block_number <= self._outcomes.counted
             if deep if row.state == IN_BLOCK else row.nonce < counted:
                 row = await self._outcomes.look_up(row, head)
             if row.state not in (INIT, PENDING):

@@ -39,6 +39,10 @@ class Outcomes:
         refusals: is cleared for an account whose transaction a block includes.
         on_final: is called with each transaction that is confirmed or failed.
         clock: returns Unix milliseconds.
+
+    Attributes:
+        counted: the newest block whose transactions are confirmed. `Broadcaster` updates it in
+            each round; until then none is.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Outcomes:
         self._refusals = refusals
         self._on_final = on_final
         self._clock = clock
+        self.counted = -1
 
     async def look_up(self, row: Transaction, head: int) -> Transaction:
         """Look up the block that includes one of a transaction's signatures."""
@@ -123,7 +128,7 @@ class Outcomes:
             gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
         )
         fault_points.hit("chain.block_stored")
-        if head - block < self._chain.confirmations:
+        if block > self.counted:
             return row
         good = number(receipt.get("status") or "0x1") == 1
         if tried.cancels:

@@ -53,6 +53,9 @@ def started(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
 class Evm:
     """Anvil on a port of its own: a block per transaction, unlocked accounts."""
 
+    own = "anvil"
+    """How the names of its own methods begin."""
+
     def __init__(self, *flags: str, chain_id: int = CHAIN_ID, port: int = 0) -> None:
         self.port = port or free_port()
         self.chain_id = chain_id
@@ -111,14 +114,29 @@ class Evm:
 
     def mine(self, blocks: int = 1) -> None:
         """Empty blocks."""
-        self.rpc("anvil_mine", hex(blocks))
+        self.rpc(f"{self.own}_mine", hex(blocks))
+
+    def fund(self, address: str, wei: int) -> None:
+        """Have an account own so much."""
+        self.rpc(f"{self.own}_setBalance", address, hex(wei))
 
     def reorganise(self, depth: int) -> None:
         """Put other blocks in the place of the last ones, without what was in them."""
-        # Else empty blocks of the same second are the very same ones again.
-        self.rpc("anvil_setCoinbase", "0x" + os.urandom(20).hex())
+        self._look_different()
         self.rpc("anvil_reorg", depth, [])
         self.rpc("anvil_dropAllTransactions")  # else those that vanished wait for the next block
+
+    def kept(self, tx_hash: str) -> Any:
+        """What `send_again` needs of a transaction, which may vanish."""
+        return self.rpc("eth_getRawTransactionByHash", tx_hash)
+
+    def send_again(self, kept: Any) -> None:
+        """Send a transaction that has vanished: the same bytes, so it has the same hash."""
+        self.rpc("eth_sendRawTransaction", kept)
+
+    def _look_different(self) -> None:
+        # Else empty blocks of the same second are the very same ones again.
+        self.rpc(f"{self.own}_setCoinbase", "0x" + os.urandom(20).hex())
 
     @property
     def height(self) -> int:

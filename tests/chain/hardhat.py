@@ -1,8 +1,11 @@
-"""A real EVM chain of very many blocks: Hardhat's node makes empty ones without taking time.
+"""Hardhat's node: a second EVM for whatever does not depend on one, and for very many blocks.
 
 Anvil makes each block by itself, and each takes longer the more there are. Hardhat notes that
 there are so many and makes one up when somebody asks for it. Such a block is not the parent of
 the next one, so the newest blocks are made one by one.
+
+Hardhat cannot reorganise a chain, but go back to a snapshot. So there is a snapshot of each block
+that a test has made.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.chain.evm import Contract, Evm, started
 from tests.support.tools import npm_installed, require_tool
@@ -19,13 +23,18 @@ from tests.support.tools import npm_installed, require_tool
 FOLDER = Path(__file__).parent / "hardhat"
 _TOGETHER = 200
 _NEWEST = 40
+_ONE_BY_ONE = 200  # blocks
+_SIGNED = ("from", "to", "nonce", "gas", "value", "maxFeePerGas", "maxPriorityFeePerGas")
 
 
 class Hardhat(Evm):
     """Hardhat's node on a port of its own, with the rules of `hardfork`."""
 
+    own = "hardhat"
+
     def __init__(self, *flags: str, hardfork: str = "cancun") -> None:
         self._hardfork = hardfork
+        self._snapshots: dict[int, str] = {}  # by the number of the newest block
         super().__init__(*flags)
 
     def _begin(self, flags: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -41,9 +50,41 @@ class Hardhat(Evm):
             env={**os.environ, **quiet, **rules},
         )
 
+    def send(self, to: str | None, data: str, *, mined: bool = True, **more: Any) -> str:
+        """See `Evm`."""
+        self._remember()
+        return super().send(to, data, mined=mined, **more)
+
     def mine(self, blocks: int = 1) -> None:
-        """Empty blocks."""
-        self.rpc("hardhat_mine", hex(blocks))
+        """See `Evm`."""
+        if blocks > _ONE_BY_ONE:
+            super().mine(blocks)
+            return
+        first = self.height
+        made = self.batch([("evm_snapshot",), ("evm_mine",)] * blocks)
+        self._snapshots |= dict(zip(range(first, first + blocks), made[::2], strict=True))
+
+    def reorganise(self, depth: int) -> None:
+        """See `Evm`. The tests must have made the blocks, by `send` and `mine`."""
+        kept = self.height - depth
+        assert self.rpc("evm_revert", self._snapshots[kept])
+        self._snapshots = {n: name for n, name in self._snapshots.items() if n < kept}
+        self._look_different()
+        self.mine(depth)
+
+    def kept(self, tx_hash: str) -> Any:
+        """See `Evm`. Hardhat does not give the bytes of a transaction, but makes them again: a
+        signature of the same fields is the same one (RFC 6979)."""
+        row = self.rpc("eth_getTransactionByHash", tx_hash)
+        return {key: row[key] for key in _SIGNED} | {"data": row["input"]}
+
+    def send_again(self, kept: Any) -> None:
+        """See `Evm`."""
+        self._remember()
+        self.rpc("eth_sendTransaction", kept)
+
+    def _remember(self) -> None:
+        self._snapshots[self.height] = self.rpc("evm_snapshot")
 
     def spread(
         self, contracts: Sequence[Contract], transactions: int, logs: int, height: int

@@ -160,7 +160,7 @@ class Sending:
 
     def fund(self, wei: int) -> None:
         """Have the operator own so much."""
-        self.evm.rpc("anvil_setBalance", self.address, hex(wei))
+        self.evm.fund(self.address, wei)
 
     def event(
         self, handler: str, payload: bytes, event_id: str = "", project: str = "sender"

@@ -17,6 +17,7 @@ from fieldbrook.chain.doctor import announcements
 from fieldbrook.cli.main import run
 from fieldbrook.core.settings import Chain
 from tests.chain.evm import CHAIN_ID, Evm
+from tests.chain.evms import EVMS, running
 from tests.chain.hardhat import Hardhat
 from tests.chain.providers import PERSONALITIES, Provider
 from tests.chain.proxy import Proxy
@@ -69,12 +70,11 @@ def refused(capsys: Output, *arguments: str) -> tuple[int, str]:
 # ---------------------------------------------------------------- real chains
 
 
-@pytest.fixture(scope="module", params=["anvil", "hardhat"])
+@pytest.fixture(scope="module", params=EVMS)
 def chain(request: pytest.FixtureRequest) -> Iterator[Evm]:
-    made = Evm() if request.param == "anvil" else Hardhat()
-    made.mine(100)
-    yield made
-    made.stop()
+    for made in running(request.param):
+        made.mine(100)
+        yield made
 
 
 def test_a_good_endpoint_has_everything_and_a_send_is_followed_to_its_receipt(
@@ -173,7 +173,7 @@ def test_final_blocks_are_suggested_where_there_are_some(chain: Evm, capsys: Out
 @pytest.fixture(scope="module")
 def tall() -> Iterator[Hardhat]:
     made = Hardhat()
-    made.rpc("hardhat_mine", hex(HEIGHT))
+    made.mine(HEIGHT)
     yield made
     made.stop()
 

@@ -111,7 +111,7 @@ def test_a_project_with_an_operator_of_its_own_does_not_disturb_others(
     sending: Sending, crash_at: CrashAt, evm: Evm
 ) -> None:
     made = sending.node.call("POST", "/operator/generate", {"name": "own"}).json
-    evm.rpc("anvil_setBalance", made["address"], hex(ETHER))
+    evm.fund(made["address"], ETHER)
     sending.create("apart")
     before = sending.sent()
     crash_at.arm("project.chain_answer_received", hold=True)

@@ -198,7 +198,7 @@ def test_a_transaction_without_funds_holds_up_its_account_in_sight_and_no_other(
     evm, node, before = hasty.evm, hasty.node, hasty.sent()
     evm.rpc("evm_setAutomine", True)
     other = node.call("POST", "/operator/generate", {"name": "other"}).json["address"]
-    evm.rpc("anvil_setBalance", other, hex(ETHER))
+    evm.fund(other, ETHER)
     assert node.call("POST", "/chain/local/park").status == 201
     hasty.sends("send", request(value=1))
     hasty.sends("send", request(value=2))

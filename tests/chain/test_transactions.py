@@ -1,4 +1,4 @@
-"""Transactions of handlers reach a real chain exactly as often as their events were committed."""
+"""Transactions of handlers reach real chains exactly as often as their events were committed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from fieldbrook.security.operator_keys import ECDSA, address_of
 from fieldbrook.storage.project.outbox import park, release
 from tests.chain.crashes import CHAIN, kill
 from tests.chain.evm import Contract, Evm
+from tests.chain.evms import EVMS, running
 from tests.chain.senders import ETHER, SOMEBODY, Sending, is_slow, request
 from tests.support.metrics import one
 from tests.support.nodes import message, until
 from tests.support.shell import Shell
+
+
+@pytest.fixture(scope="module", params=EVMS)
+def evm(request: pytest.FixtureRequest) -> Iterator[Evm]:
+    yield from running(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +150,7 @@ def test_an_operator_of_the_account_signs_where_the_guest_names_it(sending: Send
     secret = "11" * 32
     body = {"name": "other", "privateKey": secret, "type": 1}
     made = sending.node.call("POST", "/operator", body).json
-    sending.evm.rpc("anvil_setBalance", made["address"], hex(ETHER))
+    sending.evm.fund(made["address"], ETHER)
     sending.sends("named", request(operatorName="other"))
 
     def sent() -> bool:
@@ -168,7 +174,7 @@ def test_what_a_contract_returns_is_handed_to_the_guest_as_bytes(
     sending: Sending,
 ) -> None:
     place = "0x" + "42" * 20
-    sending.evm.rpc("anvil_setCode", place, "0x602a60005260206000f3")  # returns 42
+    sending.evm.rpc(f"{sending.evm.own}_setCode", place, "0x602a60005260206000f3")  # returns 42
     sending.sends("read", json.dumps({"to": place}).encode())
     assert sending.stored("read") == (42).to_bytes(32, "big")
 
@@ -338,11 +344,8 @@ def test_transactions_are_listed_filtered_and_shown(sending: Sending) -> None:
     second = sending.node.call("GET", f"/tx/sender?limit=2&before={first['next']}").json
     assert [*first["data"], *second["data"]] == listed(sending, "limit=4")
     shown = sending.node.call("GET", f"/tx/sender/{row['transactionID']}").json
-    assert (shown["gas"], shown["gasUsed"], shown["attempts"][0]["hash"]) == (
-        21_000,
-        21_000,
-        row["hash"],
-    )
+    assert shown["gas"] >= 21_000, "Hardhat's estimate is 21,001, and gets a margin"
+    assert (shown["gasUsed"], shown["attempts"][0]["hash"]) == (21_000, row["hash"])
     for name in ("31337-5", "5-5", "moon"):
         assert sending.node.call("GET", f"/tx/sender/{name}").status == 404
     state = sending.node.call("GET", "/tx/sender/state").json["data"][0]
@@ -427,7 +430,7 @@ def test_a_restored_node_sends_no_transaction_before_the_release(sending: Sendin
     # The chain's process has it, and would send it in its next round.
     until(lambda: not list(data.glob("projects/*/outbox.waiting")), "the transaction is taken")
     block = int(sending.evm.rpc("eth_blockNumber"), 16)
-    sending.evm.rpc("anvil_mine", "0x2")
+    sending.evm.mine(2)
     until(lambda: int(sending.evm.rpc("eth_blockNumber"), 16) >= block + 2, "two blocks")
     assert sending.sent() == before
     assert release(data)

@@ -1,9 +1,10 @@
-"""Monitors on a real EVM chain: each log is one event, and a reorganisation takes it back."""
+"""Monitors on real EVM chains: each log is one event, and a reorganisation takes it back."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from fieldbrook.chain.blocks.follower import DEPTH
 from fieldbrook.core.errors import PayloadTooLargeError, TooManyRequestsError
 from fieldbrook.core.model import NODE_PUBLISHER
 from tests.chain.evm import CHAIN_ID, Evm, topic, word
+from tests.chain.evms import EVMS, running
 from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually
 
 PING = topic("Ping(uint256,address,string)")
+
+
+@pytest.fixture(scope="module", params=EVMS)
+def evm(request: pytest.FixtureRequest) -> Iterator[Evm]:
+    yield from running(request.param)
 
 
 @pytest.fixture
@@ -298,7 +305,7 @@ async def test_a_transaction_that_vanishes_is_taken_back_and_told_again_in_its_o
 ) -> None:
     contract = evm.deploy()
     tx_hash = contract.call("ping", depth, "")
-    raw = evm.rpc("eth_getRawTransactionByHash", tx_hash)
+    kept = evm.kept(tx_hash)
     evm.mine(depth - 1)
     monitor_id = world.transaction(tx_hash)
     async with world.running():
@@ -306,7 +313,7 @@ async def test_a_transaction_that_vanishes_is_taken_back_and_told_again_in_its_o
         evm.reorganise(depth)
         await eventually(lambda: len(world.payloads("MINED_REMOVED")) == 1)
         await eventually(lambda: not world.cursor(monitor_id).stands)
-        evm.rpc("eth_sendRawTransaction", raw)
+        evm.send_again(kept)
         await eventually(lambda: len(world.payloads("MINED")) == 2)
         await eventually(lambda: world.cursor(monitor_id).stands)
     first, again = world.payloads("MINED")
@@ -333,14 +340,14 @@ async def test_a_transaction_with_its_confirmations_is_taken_back_only_by_a_deep
     world = World(tmp_path, [evm.url], confirmations=3)
     contract = evm.deploy()
     tx_hash = contract.call("ping", 1, "")
-    raw = evm.rpc("eth_getRawTransactionByHash", tx_hash)
+    kept = evm.kept(tx_hash)
     evm.mine(1)
     world.transaction(tx_hash)
     async with world.running():
         await eventually(lambda: world.store.state().head == evm.height)
         evm.reorganise(2)
         await eventually(lambda: world.store.state().reorganisations == 1)
-        evm.rpc("eth_sendRawTransaction", raw)
+        evm.send_again(kept)
         await eventually(lambda: world.store.state().head == evm.height)
         assert world.handled == [], "it had too few blocks on it to be told of"
         evm.mine(3)
@@ -358,12 +365,12 @@ async def test_a_transaction_that_vanishes_while_nobody_looks_is_taken_back_at_t
 ) -> None:
     contract = evm.deploy()
     tx_hash = contract.call("ping", 1, "")
-    raw = evm.rpc("eth_getRawTransactionByHash", tx_hash)
+    kept = evm.kept(tx_hash)
     world.transaction(tx_hash)
     async with world.running(killed=True):
         await eventually(lambda: world.payloads("MINED"))
     evm.reorganise(1)
-    evm.rpc("eth_sendRawTransaction", raw)
+    evm.send_again(kept)
     async with world.running():
         await eventually(lambda: len(world.payloads("MINED")) == 2)
     assert [event[0] for event in world.handled] == ["MINED", "MINED_REMOVED", "MINED"]

@@ -16,11 +16,17 @@ from fieldbrook.chain.monitors.subscription import HeadSubscription
 from tests.chain.announcer import Announcer
 from tests.chain.cable import Cable
 from tests.chain.evm import Contract, Evm
+from tests.chain.evms import EVMS, running
 from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually
 
 NEVER_MS = 3_600_000
 SECRET = "s3cret-key-of-mine"
+
+
+@pytest.fixture(scope="module", params=EVMS)
+def evm(request: pytest.FixtureRequest) -> Iterator[Evm]:
+    yield from running(request.param)
 
 
 @pytest.fixture

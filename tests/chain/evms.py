@@ -1,0 +1,19 @@
+"""The EVMs that there are, for tests of what must be the same on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chain.evm import Evm
+from tests.chain.hardhat import Hardhat
+
+EVMS = [pytest.param(Evm, id="anvil"), pytest.param(Hardhat, id="hardhat")]
+
+
+def running(kind: type[Evm]) -> Iterator[Evm]:
+    """Start an EVM, and stop it in the end; for a fixture."""
+    made = kind()
+    yield made
+    made.stop()

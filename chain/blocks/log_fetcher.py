@@ -43,6 +43,9 @@ _TOGETHER = 8  # ranges that are requested at the same time
 _BLOCKS_TOGETHER = 4_000  # more blocks are not requested at the same time
 _REQUESTS_OF_SPAN = 4
 _KEPT_LOGS = 20_000  # of recent blocks
+# Numbers of logs at which an endpoint may have cut its answer without a word. Older versions of
+# iotex-core do so after 1,000.
+_CUT_AT = (1_000, 5_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ class LogFetcher:
         return Request(
             "eth_getLogs",
             [{"fromBlock": hex(first), "toBlock": hex(last), **filter_}],
-            read=_only_requested(read_logs, is_in_range),
+            read=_only_whole(_only_requested(read_logs, is_in_range), size),
             shrink=(lambda text: range_.record_refusal(size, text)) if size > 1 else None,
         )
 
@@ -290,6 +293,21 @@ def _only_requested(
         logs = read(raw)
         if not all(is_requested(found) for found in logs):
             raise MalformedAnswerError("logs of blocks that were not requested")
+        return logs
+
+    return reading
+
+
+def _only_whole(read: Callable[[Any], list[Log]], blocks: int) -> Callable[[Any], list[Log]]:
+    """Wrap `read` so that an answer which may have been cut counts as a refusal of its range.
+
+    A single block cannot be asked for in parts, so its answer is used.
+    """
+
+    def reading(raw: Any) -> list[Log]:
+        logs = read(raw)
+        if blocks > 1 and len(logs) in _CUT_AT:
+            raise RpcError(0, f"it gave exactly {len(logs)} logs and may have more")
         return logs
 
     return reading

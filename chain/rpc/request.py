@@ -28,7 +28,8 @@ class Request:
     Attributes:
         method: a method of JSON-RPC, e.g. `eth_getLogs`.
         params: its parameters as JSON values.
-        read: converts the result; raises MalformedAnswerError when it is not usable.
+        read: converts the result; raises MalformedAnswerError when it is not usable, or RpcError
+            when it is as good as a refusal.
         proves: returns whether what `read` returned proves that it is of this chain, e.g. by a
             block's hash. If not, the endpoint is asked for its chain id after the answer, unless
             the result is None: then the caller finds out. Without this function, the last check

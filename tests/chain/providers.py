@@ -53,6 +53,7 @@ class Personality:
         too_fast: what it says to more.
         blocks: how many blocks it reads logs of at once; `range_words` is what it says to more.
         logs: how many logs it gives at once; `logs_words` is what it says to more.
+        cut: how many logs it gives at once, and leaves out the others without a word.
         batch: how many calls it takes in a batch; `batch_words` is what it says to more.
         latency_s: how long an answer takes.
         slow_blocks: logs of more blocks than these take too long: half of the answers are cut
@@ -68,6 +69,7 @@ class Personality:
     range_words: Words = _exceeded
     logs: int = _NONE
     logs_words: Words = _exceeded
+    cut: int = _NONE
     batch: int = 100
     batch_words: Refusal = _NO_BATCHES
     latency_s: float = 0.0
@@ -178,9 +180,10 @@ PERSONALITIES = {
             history=256,
             behind=(0, 1, 2),
         ),
+        Personality("iotex", cut=1_000),  # an old node
     )
 }
-assert len(PERSONALITIES) == 10
+assert len(PERSONALITIES) == 11
 
 _FAULTS = ("502", "drop", "cut", "garbage")
 
@@ -305,7 +308,7 @@ class Provider:
                     for log in answer["result"]
                     if not self.leaves_out(int(log["blockNumber"], 16))
                 ]
-                answer = {**answer, "result": shown}
+                answer = {**answer, "result": shown[: ways.cut]}
             if method != "eth_getLogs" or len(answer.get("result") or ()) <= ways.logs:
                 return answer
             refusal = ways.logs_words(first, last, ways.logs)

@@ -15,6 +15,7 @@ import pytest
 
 from fieldbrook.chain.doctor import announcements
 from fieldbrook.cli.main import run
+from fieldbrook.core.networks import DEFAULT_LOG_RANGE
 from fieldbrook.core.settings import Chain
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.evms import EVMS, running
@@ -189,6 +190,7 @@ RANGES = {
     "gateway": (760, 800),
     "distant": (475, 500),
     "pool": (950, 1_000),
+    "iotex": (DEFAULT_LOG_RANGE, DEFAULT_LOG_RANGE),
 }
 BATCHES = {"ankr": 5, "drpc": 2, "gateway": 1, "distant": 10}
 HISTORIES = {"infura": 128, "pool": 128}
@@ -208,7 +210,8 @@ def test_the_limits_of_each_kind_of_provider_are_found(
     assert code == 0, report
     least, most = RANGES[name]
     assert least <= facts(report, "log range")["blocks"] <= most
-    assert report["settings"]["log_range"] == facts(report, "log range")["blocks"]
+    suggested = report["settings"].get("log_range", DEFAULT_LOG_RANGE)
+    assert suggested == facts(report, "log range")["blocks"]
     assert facts(report, "batches")["size"] == BATCHES.get(name, 20)
     assert facts(report, "archive of states")["blocks"] == HISTORIES.get(name, HEIGHT)
     assert facts(report, "WebSocket")["subscribes"] is False

@@ -26,6 +26,16 @@ def contracts() -> Iterator[list[Contract]]:
     evm.stop()
 
 
+@pytest.fixture(scope="module")
+def dense() -> Iterator[Contract]:
+    """A contract with more logs than some endpoints give at once."""
+    evm = Hardhat()
+    made = evm.deploy()
+    evm.spread([made], TRANSACTIONS, 60, BLOCKS)
+    yield made
+    evm.stop()
+
+
 @pytest.mark.parametrize("names", [*PERSONALITIES, "infura+pool"])
 async def test_logs_are_told_once_and_in_order_whatever_a_provider_limits_and_drops(
     tmp_path: Path, contracts: list[Contract], names: str, caplog: pytest.LogCaptureFixture
@@ -56,3 +66,14 @@ async def test_what_a_slow_endpoint_has_answered_is_not_asked_for_again(
     assert endpoint.calls["eth_getBlockByNumber"] < 100, "32 headers, some in refused batches"
     assert endpoint.calls["eth_getLogs"] < 32 + 20
     assert "429" in caplog.text
+
+
+async def test_ranges_whose_logs_an_endpoint_cuts_without_a_word_are_read_in_parts(
+    tmp_path: Path, dense: Contract
+) -> None:
+    evm = dense.evm
+    with providers(evm, ["iotex"], failures=0.0, seed=1) as [endpoint]:
+        async with reading(tmp_path, [dense], [endpoint], 1) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    assert endpoint.calls["eth_getLogs"] < 32 + 20

@@ -19,6 +19,9 @@ _SERVERS = (
     *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
 )
 
+# Where the makers of Go and Rust install them; not every PATH has them.
+_TOOLCHAINS = ("/usr/local/go/bin", str(Path.home() / ".cargo" / "bin"))
+
 _RANDOM = random.SystemRandom()
 _PORTS_EACH = 2_500
 
@@ -31,7 +34,7 @@ def require_tool(name: str) -> str:
 
     Benchmarks use this, too, where there is no pytest.
     """
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SERVERS])
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SERVERS, *_TOOLCHAINS])
     found = shutil.which(name, path=path)
     if found is not None:
         return found
@@ -67,6 +70,51 @@ def free_port() -> int:
                 continue
             return port
     raise AssertionError("all ports of this process are taken")
+
+
+# How the program of a folder is built: the file that says which libraries it needs, the command.
+# Of Go without C, of Rust without optimisation: that is faster.
+_BUILDS = {
+    "go.sum": ("go", "build", "-buildvcs=false", "-o", "build/client", "."),
+    "Cargo.lock": ("cargo", "build", "--quiet", "--locked", "--target-dir", "build"),
+    "pom.xml": ("mvn", "--batch-mode", "--quiet", "--strict-checksums", "compile"),
+}
+
+
+def built(folder: Path) -> Path:
+    """Build the Go, Rust or Java program of a folder, unless its `build`, which it returns, is
+    newer than its files."""
+    name = next(name for name in _BUILDS if (folder / name).exists())
+    program, *options = _BUILDS[name]
+    command, build = [require_tool(program), *options], folder / "build"
+    # Cargo takes the first rustc of PATH, which may be another one than its own.
+    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    stamp = build / ".complete"
+    # Other processes run tests, too. Go and Cargo themselves lock their files, so the folder is
+    # locked.
+    alone = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        sources = [
+            path for path in folder.rglob("*") if build not in path.parents and path.is_file()
+        ]
+        newest = max(path.stat().st_mtime for path in sources)
+        if stamp.exists() and stamp.stat().st_mtime >= newest:
+            return build
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=os.environ | {"CGO_ENABLED": "0", "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        stamp.touch()
+    finally:
+        os.close(alone)
+    return build
 
 
 def npm_installed(folder: Path) -> Path:

@@ -186,6 +186,11 @@ TABLE: dict[str, Entry] = {
         ("search",),
         (("", "rate", "."), ("", "too many ", ""), ("", "request ", "")),
     ),
+    "fieldbrook.chain.rpc.refusals:_UNKNOWN_BLOCK": Entry(
+        _RPC + ": the text of an error, 4,096 characters",
+        ("search",),
+        (("", "block ", ""), ("", "unknown ", ""), ("", "beyond the ", "")),
+    ),
     "fieldbrook.chain.rpc.refusals:_VERDICT": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),

@@ -113,6 +113,9 @@ def test_a_project_with_an_operator_of_its_own_does_not_disturb_others(
     made = sending.node.call("POST", "/operator/generate", {"name": "own"}).json
     evm.fund(made["address"], ETHER)
     sending.create("apart")
+    # Its worker is held: that of the other project must be another one.
+    alone = sending.node.call("PUT", "/project/x/apart/worker", {"dedicated": True})
+    assert alone.status == 200, alone
     before = sending.sent()
     crash_at.arm("project.chain_answer_received", hold=True)
     own = request(value=7, operatorName="own")

@@ -4,6 +4,9 @@
 //	connect ID KEPT [TOPIC PAYLOAD]     whether there was a session; the will has QoS 1
 //	subscribe FILTER QOS                the granted QoS
 //	publish TOPIC PAYLOAD QOS RETAIN    the reason code of the acknowledgement
+//	start TOPIC QOS PAYLOAD ...         publishes all of these without waiting
+//	finish                              when all of these are acknowledged
+//	reconnected                         when it has connected once more, by itself
 //	receive COUNT                       topic, payload, QoS and retain flag of so many messages
 //	disconnect
 package main
@@ -17,6 +20,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/eclipse/paho.golang/autopaho"
@@ -30,10 +34,15 @@ type client interface {
 	connect(id string, kept bool, will []string) bool
 	subscribe(filter string, qos byte) byte
 	publish(topic string, payload string, qos byte, retain bool) byte
+	start(topic string, qos byte, payloads []string)
+	finish()
 	disconnect()
 }
 
-var received = make(chan string, 1000)
+var (
+	received  = make(chan string, 1000)
+	connected = make(chan bool, 100)
+)
 
 func message(topic string, payload []byte, qos byte, retain bool) {
 	received <- fmt.Sprintf("%s\t%s\t%d\t%t", topic, payload, qos, retain)
@@ -55,8 +64,9 @@ func number(text string) int {
 // ---------------------------------------------------------------- MQTT 3.1.1: paho.mqtt.golang
 
 type version3 struct {
-	port   string
-	client paho3.Client
+	port    string
+	client  paho3.Client
+	started []paho3.Token
 }
 
 func done(token paho3.Token) {
@@ -67,6 +77,7 @@ func done(token paho3.Token) {
 func (c *version3) connect(id string, kept bool, will []string) bool {
 	options := paho3.NewClientOptions().AddBroker("tcp://127.0.0.1:" + c.port).SetClientID(id)
 	options.SetProtocolVersion(4).SetCleanSession(!kept).SetMaxReconnectInterval(time.Second)
+	options.SetOnConnectHandler(func(paho3.Client) { connected <- true })
 	options.SetDefaultPublishHandler(func(_ paho3.Client, m paho3.Message) {
 		message(m.Topic(), m.Payload(), m.Qos(), m.Retained())
 	})
@@ -76,6 +87,7 @@ func (c *version3) connect(id string, kept bool, will []string) bool {
 	c.client = paho3.NewClient(options)
 	token := c.client.Connect()
 	done(token)
+	<-connected
 	return token.(*paho3.ConnectToken).SessionPresent()
 }
 
@@ -90,6 +102,19 @@ func (c *version3) publish(topic string, payload string, qos byte, retain bool) 
 	return 0
 }
 
+func (c *version3) start(topic string, qos byte, payloads []string) {
+	for _, payload := range payloads {
+		c.started = append(c.started, c.client.Publish(topic, qos, false, payload))
+	}
+}
+
+func (c *version3) finish() {
+	for _, token := range c.started {
+		done(token)
+	}
+	c.started = nil
+}
+
 func (c *version3) disconnect() { c.client.Disconnect(1000) }
 
 // ---------------------------------------------------------------- MQTT 5: paho.golang, autopaho
@@ -97,19 +122,19 @@ func (c *version3) disconnect() { c.client.Disconnect(1000) }
 type version5 struct {
 	port    string
 	manager *autopaho.ConnectionManager
+	started sync.WaitGroup
 }
 
 func (c *version5) connect(id string, kept bool, will []string) bool {
 	server, err := url.Parse("mqtt://127.0.0.1:" + c.port)
 	check(err)
-	present := make(chan bool, 100)
 	config := autopaho.ClientConfig{
 		ServerUrls:                    []*url.URL{server},
 		KeepAlive:                     60,
 		CleanStartOnInitialConnection: !kept,
 		ReconnectBackoff:              autopaho.NewConstantBackoff(time.Second),
 		OnConnectionUp: func(_ *autopaho.ConnectionManager, ack *paho5.Connack) {
-			present <- ack.SessionPresent
+			connected <- ack.SessionPresent
 		},
 		ClientConfig: paho5.ClientConfig{
 			ClientID: id,
@@ -129,7 +154,7 @@ func (c *version5) connect(id string, kept bool, will []string) bool {
 	}
 	c.manager, err = autopaho.NewConnection(context.Background(), config)
 	check(err)
-	return <-present
+	return <-connected
 }
 
 func (c *version5) subscribe(filter string, qos byte) byte {
@@ -151,6 +176,26 @@ func (c *version5) publish(topic string, payload string, qos byte, retain bool) 
 	return ack.ReasonCode
 }
 
+func (c *version5) start(topic string, qos byte, payloads []string) {
+	for _, payload := range payloads {
+		packet := &paho5.Publish{Topic: topic, Payload: []byte(payload), QoS: qos}
+		c.started.Add(1)
+		go func() {
+			defer c.started.Done()
+			for {
+				_, err := c.manager.Publish(context.Background(), packet)
+				if err == nil || errors.Is(err, paho5.ErrNetworkErrorAfterStored) {
+					return // the session sends it again, and does not tell when it is acknowledged
+				}
+				fmt.Fprintln(os.Stderr, err)
+				check(c.manager.AwaitConnection(context.Background()))
+			}
+		}()
+	}
+}
+
+func (c *version5) finish() { c.started.Wait() }
+
 func (c *version5) disconnect() { check(c.manager.Disconnect(context.Background())) }
 
 // ---------------------------------------------------------------- commands
@@ -164,6 +209,15 @@ func answer(c client, words []string) string {
 	case "publish":
 		code := c.publish(words[1], words[2], byte(number(words[3])), words[4] == "true")
 		return fmt.Sprint(code)
+	case "start":
+		c.start(words[1], byte(number(words[2])), words[3:])
+		return ""
+	case "finish":
+		c.finish()
+		return ""
+	case "reconnected":
+		<-connected
+		return ""
 	case "receive":
 		found := make([]string, number(words[1]))
 		for i := range found {
@@ -184,6 +238,7 @@ func main() {
 		c = &version5{port: os.Args[2]}
 	}
 	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		fmt.Println(answer(c, strings.Split(lines.Text(), "\t")))
 	}

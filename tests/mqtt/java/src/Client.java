@@ -12,10 +12,14 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import org.eclipse.paho.client.mqttv3.IMqttDeliveryToken;
-import org.eclipse.paho.client.mqttv3.MqttCallback;
+import org.eclipse.paho.client.mqttv3.MqttCallbackExtended;
 import org.eclipse.paho.client.mqttv3.MqttClient;
 import org.eclipse.paho.client.mqttv3.MqttConnectOptions;
 import org.eclipse.paho.client.mqttv3.MqttException;
@@ -30,6 +34,7 @@ import org.eclipse.paho.client.mqttv3.persist.MemoryPersistence;
 public final class Client {
   static final int EXPIRY_S = 600;
   static final BlockingQueue<String> RECEIVED = new LinkedBlockingQueue<>();
+  static final Semaphore CONNECTIONS = new Semaphore(0);
 
   interface Device {
     boolean connect(String id, boolean kept, String[] will) throws Exception;
@@ -37,6 +42,10 @@ public final class Client {
     int subscribe(String filter, int qos) throws Exception;
 
     int publish(String topic, String payload, int qos, boolean retain) throws Exception;
+
+    void start(String topic, int qos, String[] payloads) throws Exception;
+
+    void finish() throws Exception;
 
     void disconnect() throws Exception;
   }
@@ -46,9 +55,11 @@ public final class Client {
   }
 
   /** MQTT 3.1.1: org.eclipse.paho.client.mqttv3. */
-  static final class Paho implements Device, MqttCallback {
+  static final class Paho implements Device, MqttCallbackExtended {
     final String url;
+    final Semaphore delivered = new Semaphore(0);
     MqttClient client;
+    int started;
 
     Paho(int port) {
       url = "tcp://127.0.0.1:" + port;
@@ -62,8 +73,11 @@ public final class Client {
       options.setMqttVersion(MqttConnectOptions.MQTT_VERSION_3_1_1);
       options.setCleanSession(!kept);
       options.setAutomaticReconnect(true);
+      options.setMaxInflight(1000);
       if (will.length > 0) options.setWill(will[0], will[1].getBytes(UTF_8), 1, false);
-      return client.connectWithResult(options).getSessionPresent();
+      var present = client.connectWithResult(options).getSessionPresent();
+      CONNECTIONS.acquireUninterruptibly();
+      return present;
     }
 
     @Override
@@ -79,6 +93,19 @@ public final class Client {
     }
 
     @Override
+    public void start(String topic, int qos, String[] payloads) throws MqttException {
+      started += payloads.length;
+      var publisher = client.getTopic(topic);
+      for (var payload : payloads) publisher.publish(payload.getBytes(UTF_8), qos, false);
+    }
+
+    @Override
+    public void finish() throws InterruptedException {
+      delivered.acquire(started);
+      started = 0;
+    }
+
+    @Override
     public void disconnect() throws MqttException {
       client.disconnect();
       client.close();
@@ -90,17 +117,25 @@ public final class Client {
     }
 
     @Override
+    public void connectComplete(boolean again, String url) {
+      CONNECTIONS.release();
+    }
+
+    @Override
     public void connectionLost(Throwable cause) {
       System.err.println(cause);
     }
 
     @Override
-    public void deliveryComplete(IMqttDeliveryToken token) {}
+    public void deliveryComplete(IMqttDeliveryToken token) {
+      delivered.release();
+    }
   }
 
   /** MQTT 5: com.hivemq:hivemq-mqtt-client. */
   static final class HiveMq implements Device {
     final int port;
+    final ArrayList<CompletableFuture<?>> started = new ArrayList<>();
     Mqtt5AsyncClient client;
 
     HiveMq(int port) {
@@ -110,6 +145,7 @@ public final class Client {
     @Override
     public boolean connect(String id, boolean kept, String[] will) {
       var builder = Mqtt5Client.builder().identifier(id).serverHost("127.0.0.1").serverPort(port);
+      builder = builder.addConnectedListener(context -> CONNECTIONS.release());
       client = builder.automaticReconnectWithDefaultConfig().buildAsync();
       client.publishes(
           MqttGlobalPublishFilter.ALL,
@@ -122,7 +158,9 @@ public final class Client {
       var connect = Mqtt5Connect.builder().cleanStart(!kept);
       connect.sessionExpiryInterval(kept ? EXPIRY_S : 0);
       if (will.length > 0) connect.willPublish(publishOf(will[0], will[1], 1, false));
-      return client.connect(connect.build()).join().isSessionPresent();
+      var present = client.connect(connect.build()).join().isSessionPresent();
+      CONNECTIONS.acquireUninterruptibly();
+      return present;
     }
 
     static Mqtt5Publish publishOf(String topic, String payload, int qos, boolean retain) {
@@ -141,7 +179,7 @@ public final class Client {
       try {
         client.publish(publishOf(topic, payload, qos, retain)).get();
         return 0;
-      } catch (java.util.concurrent.ExecutionException failed) {
+      } catch (ExecutionException failed) {
         if (failed.getCause() instanceof Mqtt5PubAckException refused) {
           return refused.getMqttMessage().getReasonCode().getCode();
         }
@@ -153,6 +191,19 @@ public final class Client {
     }
 
     @Override
+    public void start(String topic, int qos, String[] payloads) {
+      for (var payload : payloads) {
+        started.add(client.publish(publishOf(topic, payload, qos, false)));
+      }
+    }
+
+    @Override
+    public void finish() {
+      for (var each : started) each.join();
+      started.clear();
+    }
+
+    @Override
     public void disconnect() {
       client.disconnect().join();
     }
@@ -161,13 +212,23 @@ public final class Client {
   static String answer(Device device, String[] words) throws Exception {
     switch (words[0]) {
       case "connect":
-        var will = java.util.Arrays.copyOfRange(words, 3, words.length);
+        var will = Arrays.copyOfRange(words, 3, words.length);
         return "" + device.connect(words[1], words[2].equals("true"), will);
       case "subscribe":
         return "" + device.subscribe(words[1], Integer.parseInt(words[2]));
       case "publish":
         var qos = Integer.parseInt(words[3]);
         return "" + device.publish(words[1], words[2], qos, words[4].equals("true"));
+      case "start":
+        var payloads = Arrays.copyOfRange(words, 3, words.length);
+        device.start(words[1], Integer.parseInt(words[2]), payloads);
+        return "";
+      case "finish":
+        device.finish();
+        return "";
+      case "reconnected":
+        CONNECTIONS.acquire();
+        return "";
       case "receive":
         var found = new ArrayList<String>();
         while (found.size() < Integer.parseInt(words[1])) found.add(RECEIVED.take());

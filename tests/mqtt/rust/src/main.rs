@@ -132,9 +132,9 @@ version!(
 version!(
     v5,
     {
+        use bytes::{LastWill, Packet, PubAckReason};
         use rumqttc::v5::mqttbytes::{qos as rumqttc_qos, v5 as bytes, QoS};
         use rumqttc::v5::{Client, Connection, Event, MqttOptions};
-        use bytes::{LastWill, Packet, PubAckReason};
     },
     |options, kept| {
         options.set_clean_start(!kept);
@@ -165,9 +165,14 @@ fn next<T>(news: &Receiver<News>, messages: &mut Vec<String>, want: fn(&News) ->
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let port = arguments[2].parse().unwrap();
-    let connect = if arguments[1] == "5" { v5::connect } else { v3::connect };
+    let connect = if arguments[1] == "5" {
+        v5::connect
+    } else {
+        v3::connect
+    };
     let mut news = channel().1;
     let mut messages = Vec::new();
+    let mut unacknowledged = 0;
     let mut device: Option<Box<dyn Device>> = None;
     for line in stdin().lock().lines() {
         let line = line.unwrap();
@@ -176,7 +181,13 @@ fn main() {
             "connect" => {
                 let (sender, receiver) = channel();
                 news = receiver;
-                device = Some(connect(port, words[1], words[2] == "true", &words[3..], sender));
+                device = Some(connect(
+                    port,
+                    words[1],
+                    words[2] == "true",
+                    &words[3..],
+                    sender,
+                ));
                 next(&news, &mut messages, |item| match item {
                     News::Connected(present) => Some(*present),
                     _ => None,
@@ -184,7 +195,10 @@ fn main() {
                 .to_string()
             }
             "subscribe" => {
-                device.as_mut().unwrap().subscribe(words[1], words[2].parse().unwrap());
+                device
+                    .as_mut()
+                    .unwrap()
+                    .subscribe(words[1], words[2].parse().unwrap());
                 next(&news, &mut messages, |item| match item {
                     News::Subscribed(granted) => Some(*granted),
                     _ => None,
@@ -193,7 +207,10 @@ fn main() {
             }
             "publish" => {
                 let qos = words[3].parse().unwrap();
-                device.as_mut().unwrap().publish(words[1], words[2], qos, words[4] == "true");
+                device
+                    .as_mut()
+                    .unwrap()
+                    .publish(words[1], words[2], qos, words[4] == "true");
                 match qos {
                     0 => 0, // has no acknowledgement
                     _ => next(&news, &mut messages, |item| match item {
@@ -202,6 +219,34 @@ fn main() {
                     }),
                 }
                 .to_string()
+            }
+            "start" => {
+                unacknowledged += words[3..].len();
+                let (qos, device) = (words[2].parse().unwrap(), device.as_mut().unwrap());
+                for payload in &words[3..] {
+                    device.publish(words[1], payload, qos, false);
+                }
+                String::new()
+            }
+            "reconnected" => {
+                while let Some(_) = next(&news, &mut messages, |item| match item {
+                    News::Acknowledged(_) => Some(Some(())),
+                    News::Connected(_) => Some(None),
+                    _ => None,
+                }) {
+                    unacknowledged -= 1;
+                }
+                String::new()
+            }
+            "finish" => {
+                while unacknowledged > 0 {
+                    next(&news, &mut messages, |item| match item {
+                        News::Acknowledged(_) => Some(()),
+                        _ => None,
+                    });
+                    unacknowledged -= 1;
+                }
+                String::new()
             }
             "receive" => {
                 let count: usize = words[1].parse().unwrap();

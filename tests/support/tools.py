@@ -28,6 +28,9 @@ _PORTS_EACH = 2_500
 # For what has no need to be fast: a busy machine may take many times longer than another one.
 LIMIT_S = 60.0
 
+# For installing and building within a test, whose own limit is not much longer.
+PREPARING_S = 100.0
+
 
 def require_tool(name: str) -> str:
     """The path of a program; the test is skipped without it, and fails when CI=true.
@@ -81,7 +84,7 @@ _BUILDS = {
 }
 
 
-def built(folder: Path) -> Path:
+def built(folder: Path, limit_s: float = PREPARING_S) -> Path:
     """Build the Go, Rust or Java program of a folder, unless its `build`, which it returns, is
     newer than its files."""
     name = next(name for name in _BUILDS if (folder / name).exists())
@@ -107,7 +110,7 @@ def built(folder: Path) -> Path:
             env=os.environ | {"CGO_ENABLED": "0", "PATH": path},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=limit_s,
             check=False,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
@@ -117,7 +120,7 @@ def built(folder: Path) -> Path:
     return build
 
 
-def npm_installed(folder: Path) -> Path:
+def npm_installed(folder: Path, limit_s: float = PREPARING_S) -> Path:
     """Install what a folder's lock file says; it stays in the `node_modules` it returns."""
     npm, modules = require_tool("npm"), folder / "node_modules"
     installed, lock = modules / ".package-lock.json", folder / "package-lock.json"
@@ -131,7 +134,7 @@ def npm_installed(folder: Path) -> Path:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=limit_s,
             check=False,
         )
     assert done.returncode == 0, done.stderr

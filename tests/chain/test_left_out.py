@@ -47,6 +47,7 @@ async def test_logs_that_a_provider_leaves_out_of_ranges_are_told_in_order_all_t
         for endpoint in endpoints:
             endpoint.change(blocks=50, rate=10_000)
         endpoints[0].leaves_out = lambda block: block % 3 > 0
+        endpoints[0].failures = 0.0  # after one, all requests may go to another endpoint
         async with reading(tmp_path, contracts, endpoints, 3, poll_ms=500) as monitors:
             await monitors.caught_up(evm.height, LIMIT_S)
         monitors.assert_complete()

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -199,6 +200,25 @@ def test_an_event_that_is_sent_again_after_a_crash_of_the_gateway_runs_once(
         client.send(Publish(PROJECT, site.event(b"other"), qos, dup=True, packet_id=8))
         client.read()
         assert site.count() == before + 2
+
+
+@BOTH
+def test_an_event_with_a_released_packet_id_runs_though_it_is_like_the_last_one(
+    site: Site, version: int
+) -> None:
+    client_id = new_id("released")
+    before = site.count()
+    sent = Publish(PROJECT, site.event(b"equal"), 2, packet_id=9)
+    for number in range(3):
+        with _kept(site, client_id, version) as client:
+            # Its first sending was lost with a connection, except for the first event.
+            client.send(replace(sent, dup=number > 0))
+            assert client.expect(PubRec).packet_id == 9
+            assert site.count() == before + number + 1
+            client.send(PubRel(9))
+            assert client.expect(PubComp).packet_id == 9
+            site.kill("fb-mqtt:0")
+        until(lambda: _present(site, client_id), "the session is there again")
 
 
 def _present(site: Site, client_id: str) -> bool:

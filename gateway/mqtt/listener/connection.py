@@ -504,10 +504,10 @@ class Connection(asyncio.Protocol):
                 raise ProtocolViolationError("CONNECT may be sent only once")
 
     def _release(self, session: Session, packet_id: int) -> None:
-        """Answer PUBREL. A receipt that is stored is removed first: otherwise the next message
-        with its packet id could be taken for this one after a crash."""
+        """Answer PUBREL. A session that is kept stores the release first: otherwise the next
+        message with this packet id could be taken for the last one after a crash."""
 
-        def removed(error: NodeError | None) -> None:
+        def stored(error: NodeError | None) -> None:
             if error is not None:
                 self.end(ReasonCode.UNSPECIFIED_ERROR, f"the release is not stored: {error}")
                 return
@@ -517,12 +517,9 @@ class Connection(asyncio.Protocol):
             code = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             self._send(encode(self.version, PubComp(packet_id, code)))
 
-        if packet_id in session.stored_received or packet_id in session.releasing:
-            session.stored_received.discard(packet_id)
-            session.releasing.add(packet_id)
-            self._server.sessions.save(session, removed)
-        else:
-            removed(None)
+        if session.is_kept and packet_id not in session.releasing:
+            session.note_release(packet_id)
+        self._server.sessions.save(session, stored)
 
     def _connect(self, packet: Connect) -> None:
         self.version = packet.version

@@ -270,7 +270,9 @@ class Publishing:
             return False
         # The session remembers the last messages, and not those before a restart of this process.
         # The project knows more.
-        name = f"mqtt-{session.uid:x}-{packet_id:x}-{found.hex()}"
+        # A released packet id stands for another message, which may be the same but for that.
+        released = session.releases.get(packet_id, 0)
+        name = f"mqtt-{session.uid:x}-{packet_id:x}.{released:x}-{found.hex()}"
         incoming.delivery = name, DELIVERY | REDELIVERY if repeated else DELIVERY
         return True
 

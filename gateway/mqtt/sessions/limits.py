@@ -31,6 +31,8 @@ QOS0_IN_PROGRESS = 256
 """QoS 0 messages of a connection that are being handled; it is not read from above that."""
 HANDLED_KEPT = 128
 """Packet ids of a session that are remembered in memory after their acknowledgement."""
+RELEASES_KEPT = 128
+"""Packet ids of a session of which is known how often they were released."""
 SENDERS_KEPT = 1_000
 """Publishers of a connection whose replies it may read; a gateway sends for many devices."""
 ALIASES = 16

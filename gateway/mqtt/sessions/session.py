@@ -18,7 +18,12 @@ import msgspec
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
-from fieldbrook.gateway.mqtt.sessions.limits import HANDLED_KEPT, SENDERS_KEPT, Limits
+from fieldbrook.gateway.mqtt.sessions.limits import (
+    HANDLED_KEPT,
+    RELEASES_KEPT,
+    SENDERS_KEPT,
+    Limits,
+)
 from fieldbrook.storage.mqtt import StoredMessage, StoredSession
 
 if TYPE_CHECKING:
@@ -75,7 +80,8 @@ class Record(msgspec.Struct, array_like=True):
     """What the store keeps of a session beside its queue. Times are Unix milliseconds.
 
     `received` are the packet ids of QoS 2 messages that others have in the store: should the
-    client send one again, they must not get it twice.
+    client send one again, they must not get it twice. `releases` are how often a packet id was
+    released, for those that were released last.
     """
 
     principal: str
@@ -88,6 +94,7 @@ class Record(msgspec.Struct, array_like=True):
     will: WillRecord | None = None
     will_at_ms: int = 0
     received: list[int] = []
+    releases: dict[int, int] = {}
 
 
 encode_record = msgspec.msgpack.Encoder().encode
@@ -186,7 +193,8 @@ class Session:
     handling: dict[int, Incoming] = field(default_factory=dict)  # by packet id
     received: set[int] = field(default_factory=set)  # QoS 2, PUBREC sent, PUBREL not received
     stored_received: set[int] = field(default_factory=set)  # see `Record.received`
-    releasing: set[int] = field(default_factory=set)  # they are being removed from there
+    releases: dict[int, int] = field(default_factory=dict)  # see `Record.releases`
+    releasing: set[int] = field(default_factory=set)  # packet ids whose release is being stored
     handled: dict[int, bytes] = field(default_factory=dict)  # QoS 1: digests by packet id
     version: int = 4
 
@@ -229,6 +237,7 @@ class Session:
             self.will,
             self.will_at_ms,
             sorted(self.stored_received),
+            self.releases,
         )
         return StoredSession(self.key, self.uid, encode_record(record))
 
@@ -238,6 +247,14 @@ class Session:
         self.handled[packet_id] = digest
         if len(self.handled) > HANDLED_KEPT:
             del self.handled[next(iter(self.handled))]
+
+    def note_release(self, packet_id: int) -> None:
+        """Note that a packet id stands for another message from now on."""
+        self.stored_received.discard(packet_id)
+        self.releases[packet_id] = self.releases.pop(packet_id, 0) + 1
+        if len(self.releases) > RELEASES_KEPT:
+            del self.releases[next(iter(self.releases))]
+        self.releasing.add(packet_id)
 
     def add_sender(self, publisher_id: int, publisher_key: str) -> None:
         """Remember a publisher whose events come from this connection: it may read its replies."""

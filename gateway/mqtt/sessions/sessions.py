@@ -68,6 +68,7 @@ class Sessions:
                 will_at_ms=record.will_at_ms,
                 received=set(record.received),
                 stored_received=set(record.received),
+                releases=record.releases,
             )
             used = usage.get(stored.uid)
             if used is not None:

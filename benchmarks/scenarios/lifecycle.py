@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import report
@@ -17,10 +19,12 @@ from benchmarks.report import Figures, Table
 from benchmarks.scenarios.http_load import require_good
 from benchmarks.servers import Device, answers_201, event_path, event_requests
 from benchmarks.tools import run_tool
+from tests.support.mqtt_client import MqttClient
 from tests.support.nodes import RunningNode, part_of
 
 COLD_PROJECTS = 100
 FURTHER_PROJECTS = 8
+IDLE_CLIENTS = 5_000
 FEW_EVENTS = 2_000
 MANY_EVENTS = 1_000_000
 PEER_EVENTS = 100_000
@@ -127,7 +131,7 @@ def _peer_start_ms(peer: Peer, folder: Path, devices: list[Device]) -> float:
 
 
 def memory_held(context: Context, emit: Emit) -> None:
-    """Memory of node and baselines after a few events, after a million, and per project."""
+    """Memory of node and baselines after a few events, after a million, per project and client."""
     few, many = context.size(FEW_EVENTS, quick=500), context.size(MANY_EVENTS, quick=20_000)
     theirs = context.size(PEER_EVENTS, quick=2_000)
     columns = (report.PSS, report.RSS)
@@ -150,6 +154,11 @@ def memory_held(context: Context, emit: Emit) -> None:
         together = _held(server.roots)
         added = {name: (together[name] - before[name]) / FURTHER_PROJECTS for name in before}
         table.add("each further project", added)
+        clients = context.size(IDLE_CLIENTS, quick=100)
+        with _idle_clients(node.mqtt_port, clients):
+            idle = _held(server.roots)
+            added = {name: idle[name] - together[name] for name in idle}
+            table.add(f"{clients:,} idle MQTT clients", added)
     # Without the node: pages that a baseline in Python shares with it would count half.
     with context.folder() as folder, running_peers(context.peers, folder, devices) as found:
         peers, table.missing = found
@@ -176,6 +185,18 @@ def _send(
         raise BenchmarkError(
             f"only {found['answered']:.0f} of {count} events were answered in time"
         )
+
+
+@contextmanager
+def _idle_clients(port: int, count: int) -> Iterator[None]:
+    """MQTT clients that are connected and send nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, count + 1_000)), hard))
+    with ExitStack() as opened:
+        for number in range(count):
+            client = opened.enter_context(MqttClient(port))
+            client.connect(f"idle-{number}")
+        yield
 
 
 def _held(roots: tuple[int, ...], *, below: bool = True) -> Figures:

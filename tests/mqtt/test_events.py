@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -244,6 +245,102 @@ def test_a_node_that_cannot_take_an_event_keeps_it_until_it_can(
         client.send(*events)
         assert [client.expect(PubAck).packet_id for _ in events] == list(range(1, 11))
         assert site.count() == before + 10
+
+
+@contextlib.contextmanager
+def _held(site: Site) -> Iterator[None]:
+    """No event is handled meanwhile."""
+    with site.client() as client:
+        client.connect()
+        client.publish(PROJECT, site.event(b"", "ECHO"))  # now the project runs
+    worker = worker_of(site.node)
+    assert worker
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_client_that_has_forgotten_its_session_uses_its_packet_ids_again(
+    site: Site, qos: int
+) -> None:
+    client_id, before = new_id("forgetful"), site.count()
+    with _held(site):
+        with _kept(site, client_id) as first:
+            first.send(Publish(PROJECT, site.event(b"before"), qos, packet_id=1))
+        second = _kept(site, client_id)
+        second.send(Publish(PROJECT, site.event(b"after"), qos, packet_id=1))
+    with second:
+        assert second.expect(PubAck if qos == 1 else PubRec).packet_id == 1
+        assert site.count() == before + 2
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_event_that_is_handled_for_an_earlier_connection_is_acknowledged_on_the_new_one(
+    site: Site, qos: int
+) -> None:
+    client_id, before = new_id("moved"), site.count()
+    sent = Publish(PROJECT, site.event(b"moved"), qos, packet_id=1)
+    with _held(site):
+        first = _kept(site, client_id)
+        first.send(sent)
+        second = _kept(site, client_id)
+        second.send(replace(sent, dup=True), replace(sent, packet_id=2))
+    with first, second:
+        kind = PubAck if qos == 1 else PubRec
+        assert [second.expect(kind).packet_id for _ in range(2)] == [1, 2]
+        assert site.count() == before + 2
+
+
+def test_who_takes_over_a_session_without_a_login_reads_no_reply_to_its_events(site: Site) -> None:
+    client_id, topic = new_id("nobody"), f"{PROJECT}/push/{site.publisher['token']}/ECHO"
+    with _held(site):
+        with _kept(site, client_id) as device:
+            device.send(Publish(topic, b"reply", 1, packet_id=1))
+        other = _kept(site, client_id)
+        assert other.subscribe("ack/#") == 1
+    with other, site.client() as writer:
+        writer.connect()
+        writer.publish(PROJECT, site.event(), 1)  # handled behind the other one
+        writer.publish(topic, b"another", 1)
+        other.send(Publish("lake/marker", b"", 1, packet_id=9))
+        assert other.expect(PubAck).packet_id == 9  # and no reply before it
+
+
+def test_members_of_a_group_that_may_not_read_replies_take_none_from_others(site: Site) -> None:
+    with site.client() as own, site.client() as stranger, site.client() as device:
+        own.connect(username="gauge", password=site.publisher["token"])
+        stranger.connect()
+        device.connect()
+        for client in (own, stranger):
+            assert client.subscribe("$share/readers/ack/#") == 1
+        for _ in range(4):
+            topic = f"{PROJECT}/push/{site.publisher['token']}/ECHO"
+            device.publish(topic, b"", 1)
+        for _ in range(4):
+            assert own.receive().topic == "ack/gauge"
+
+
+def test_a_right_that_was_taken_away_ends_the_subscriptions_of_a_session_that_was_away(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site("--mqtt-device-topics", "lake/#, open/#")
+    client_id = new_id("stays")
+    with _kept(site, client_id) as client:
+        assert client.subscribe("open/#") == 1
+        assert client.subscribe("lake/#") == 1
+    site.node.stop()
+    site.node.set_flags("--mqtt-device-topics", "lake/#")
+    site.node.start()
+    with _kept(site, client_id) as client, site.client() as owner:
+        body = {"name": "back end", "privileges": [{"name": "Event", "perm": "READ_WRITE"}]}
+        key = site.node.call("POST", "/account_access_key", body).json["accessKey"]
+        owner.connect(username="admin", password=key)
+        owner.publish("open/secret", b"secret", 1)
+        owner.publish("lake/news", b"news", 1)
+        assert client.receive().topic == "lake/news"
 
 
 def test_a_login_stands_in_for_the_token_in_the_message(site: Site) -> None:

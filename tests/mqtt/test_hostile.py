@@ -29,6 +29,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
     Publish,
     PubRec,
     PubRel,
+    SubAck,
     Subscribe,
     Subscription,
     Unsubscribe,
@@ -204,6 +205,51 @@ def test_floods_of_connects_with_names_as_long_as_they_can_be(site: Site, versio
         for number in range(50):
             with site.client(version) as client:
                 client.connect(f"long-{number}")
+
+
+def test_bursts_of_releases_and_subscriptions_of_a_session_with_a_long_record(site: Site) -> None:
+    long = [Subscription(f"ack/{number}/{'y' * 1_600}", 1) for number in range(20)]
+    with _others_are_served(site), site.client() as client:
+        will = Will("lake/will", bytes(16_000))
+        client.connect("long-record", clean=False, expiry_s=60, will=will)
+        client.send(Subscribe(1, tuple(long)))
+        client.expect(SubAck)
+        client.send_bytes(encode(VERSION_5, PubRel(77)) * 20_000)
+        for _ in range(20_000):
+            assert client.expect(PubComp).code == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        ids = range(1, 1_001)
+        sent = [Publish("lake/burst", b"", 2, packet_id=number) for number in ids]
+        client.send(*sent)
+        for number in ids:
+            assert client.expect(PubRec).packet_id == number
+        client.send(*[PubRel(number) for number in ids])
+        for number in ids:
+            assert client.expect(PubComp).packet_id == number
+        client.send_bytes(encode(VERSION_5, Subscribe(2, (long[0],))) * 500)
+        for _ in range(500):
+            client.expect(SubAck)
+    with site.client() as client:
+        client.connect("long-record")
+
+
+def test_filters_that_are_repeated_or_deep_cost_little(site: Site) -> None:
+    with _others_are_served(site), site.client() as client:
+        client.connect()
+        for number in range(50):
+            client.publish(f"lake/repeated/{number}", b"kept", retain=True)
+        client.send(Subscribe(1, (Subscription("lake/repeated/#", 0),) * 8_000))
+        codes = client.expect(SubAck).codes
+        assert set(codes[:20]) == {0}
+        assert set(codes[20:]) == {ReasonCode.QUOTA_EXCEEDED}
+        for _ in range(50):  # each retained message once
+            client.receive()
+        for number in range(16):
+            code = client.subscribe(f"lake/{number}" + "/d" * 62, 0)
+            assert code == (0 if number < 15 else ReasonCode.QUOTA_EXCEEDED)
+    with site.client() as client:
+        client.connect()
+        for number in range(50):
+            client.publish(f"lake/repeated/{number}", b"", retain=True)
 
 
 def test_clients_that_read_nothing(site: Site) -> None:

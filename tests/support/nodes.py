@@ -83,6 +83,10 @@ class RunningNode:
         self.environment = environment or self.environment
         self.start(ready=ready)
 
+    def set_flags(self, *flags: str) -> None:
+        """Start with these options from now on."""
+        self._flags = (self._flags[0], *flags)
+
     def start(self, *, ready: bool = True) -> None:
         """Start it, on the same ports and data as before."""
         seen = len(self.log)

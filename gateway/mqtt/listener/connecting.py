@@ -65,6 +65,7 @@ class Connecting:
             log.debug("%s may not connect: %s", connection.address, error)
             connection.reject(error.code, str(error))
             return
+        self._server.end_forbidden(session)
         session.version = packet.version
         session.will = None if packet.will is None else _will_record(packet.will)
         self._opening[connection] = session

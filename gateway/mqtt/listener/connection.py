@@ -52,10 +52,12 @@ from fieldbrook.gateway.mqtt.sessions.limits import (
     KEEP_ALIVE_SHARE,
     PACKET_LIMIT_S,
     QOS0_IN_PROGRESS,
+    SAVES_IN_PROGRESS,
     UNREAD_LIMIT_S,
     UNWRITTEN_BYTES,
     check_topic,
 )
+from fieldbrook.gateway.mqtt.sessions.routing import Done
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 from fieldbrook.observability import metrics
 
@@ -87,6 +89,7 @@ class Connection(asyncio.Protocol):
         "_reserved",
         "_rest",
         "_retrying",
+        "_saving",
         "_server",
         "_transport",
         "_unread_since",
@@ -131,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._pending: collections.deque[Incoming] = collections.deque()
         self._deferred: list[Incoming] | None = None
         self._retrying = self._flushing = self._is_closing = False
-        self._qos0 = 0
+        self._qos0 = self._saving = 0
         self._aliases: dict[int, str] | None = None
         self.keep_alive_s = 0
         self._packet_maximum = 0
@@ -158,7 +161,6 @@ class Connection(asyncio.Protocol):
         self._pending.clear()
         deferred, self._deferred = self._deferred, None
         for incoming in deferred or ():
-            incoming.connection = None
             incoming.defer()
         self._server.closed(self)
 
@@ -199,6 +201,7 @@ class Connection(asyncio.Protocol):
             self.is_congested
             or self.is_connecting
             or self._deferred
+            or self._saving >= SAVES_IN_PROGRESS
             or self._qos0 >= QOS0_IN_PROGRESS
             or len(self._pending) >= self._server.limits.receive_maximum
             or (self._pending and self._server.budget.used > self._server.budget.limit)
@@ -364,7 +367,7 @@ class Connection(asyncio.Protocol):
         session, server = self.session, self._server
         assert session is not None
         self.messages_in += 1
-        if qos and not self._is_new(session, qos, packet_id):
+        if qos and not self._is_new(session, qos, packet_id, repeated):
             return None
         metrics.here.row[metrics.EVENTS_RECEIVED] += 1
         incoming = Incoming(server.publishing, self, session, topic, payload, qos, packet_id)
@@ -381,7 +384,23 @@ class Connection(asyncio.Protocol):
             return None
         return incoming
 
-    def _is_new(self, session: Session, qos: int, packet_id: int) -> bool:
+    def _take_over(self, incoming: Incoming) -> None:
+        """Acknowledge a message here that is being handled for an earlier connection."""
+        earlier, incoming.connection = incoming.connection, self
+        is_deferred = earlier is not None and earlier._give_up(incoming)
+        self._pending.append(incoming)
+        if is_deferred:
+            self.defer(incoming)
+
+    def _give_up(self, incoming: Incoming) -> bool:
+        """Forget a message; returns whether it was to be tried again."""
+        self._pending.remove(incoming)
+        if self._deferred is None or incoming not in self._deferred:
+            return False
+        self._deferred.remove(incoming)
+        return True
+
+    def _is_new(self, session: Session, qos: int, packet_id: int, repeated: bool) -> bool:
         """Whether a packet id is not that of a message that the session knows."""
         if qos == 2 and packet_id in session.received:
             self._send(encode(self.version, PubRec(packet_id)))
@@ -392,9 +411,10 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError(
                     "the packet id is in use", code=ReasonCode.PACKET_IDENTIFIER_IN_USE
                 )
-            known.connection = self  # sent on an earlier connection, and again on this one
-            self._pending.append(known)
-            return False
+            if repeated:  # sent on an earlier connection, and again on this one
+                self._take_over(known)
+                return False
+            # A client that has forgotten its session: the message is another one.
         if qos == 2 and not session.may_receive(self._server.limits.unreleased):
             raise ProtocolError(
                 "too many messages of QoS 2 are not released",
@@ -439,7 +459,7 @@ class Connection(asyncio.Protocol):
     def _retry(self) -> None:
         """Submit deferred messages again, in their order, when none is being handled."""
         deferred = self._deferred
-        if deferred is None or self._transport is None:
+        if deferred is None or self._transport is None or self._is_closing:
             self._retrying = False
             return
         waiting = sum(each.acknowledgement is None for each in self._pending)
@@ -503,23 +523,36 @@ class Connection(asyncio.Protocol):
             case _:  # a second CONNECT; a PUBLISH never comes here
                 raise ProtocolViolationError("CONNECT may be sent only once")
 
+    def save(self, session: Session, done: Done) -> None:
+        """Store the session; the client is not read from while much of it is being stored."""
+        self._saving += 1
+
+        def saved(error: NodeError | None) -> None:
+            self._saving -= 1
+            done(error)
+            self._resume()
+
+        self._server.sessions.save(session, saved)
+
     def _release(self, session: Session, packet_id: int) -> None:
         """Answer PUBREL. A session that is kept stores the release first: otherwise the next
         message with this packet id could be taken for the last one after a crash."""
+        if packet_id not in session.received and packet_id not in session.releasing:
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._send(encode(self.version, PubComp(packet_id, code)))
+            return
 
         def stored(error: NodeError | None) -> None:
             if error is not None:
                 self.end(ReasonCode.UNSPECIFIED_ERROR, f"the release is not stored: {error}")
                 return
-            known = packet_id in session.received
             session.received.discard(packet_id)
             session.releasing.discard(packet_id)
-            code = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-            self._send(encode(self.version, PubComp(packet_id, code)))
+            self._send(encode(self.version, PubComp(packet_id)))
 
         if session.is_kept and packet_id not in session.releasing:
             session.note_release(packet_id)
-        self._server.sessions.save(session, stored)
+        self.save(session, stored)
 
     def _connect(self, packet: Connect) -> None:
         self.version = packet.version

@@ -138,7 +138,9 @@ class Incoming:
         qos, session, connection = self.qos, self.session, self.connection
         packet_id = self.packet_id
         is_accepted = code < FAILURE
-        if qos == 1 and self.digest and is_accepted:
+        if session.handling.get(packet_id) is not self:
+            pass  # the packet id stands for another message now
+        elif qos == 1 and self.digest and is_accepted:
             session.remember_handled(packet_id, self.digest)
         elif qos == 2 and (is_accepted or session.version != VERSION_5):
             session.received.add(packet_id)
@@ -161,8 +163,8 @@ class Incoming:
 
     def _end(self) -> None:
         self.publishing.budget.release(len(self.payload))
-        if self.qos:
-            self.session.handling.pop(self.packet_id, None)
+        if self.session.handling.get(self.packet_id) is self:
+            del self.session.handling[self.packet_id]
 
 
 def code_of(error: NodeError) -> ReasonCode:
@@ -263,7 +265,8 @@ class Publishing:
             False when the message was handled before, and only has to be acknowledged again.
         """
         session, packet_id = incoming.session, incoming.packet_id
-        digest = hashlib.blake2b(encoded_topic + b"\0", digest_size=_DIGEST_BYTES)
+        digest = hashlib.blake2b(b"%d" % incoming.qos, digest_size=_DIGEST_BYTES)
+        digest.update(encoded_topic + b"\0")
         digest.update(incoming.payload)
         incoming.digest = found = digest.digest()
         if repeated and session.handled.get(packet_id) == found:
@@ -329,8 +332,10 @@ class Publishing:
         if topic is None:
             return
         metrics.here.row[metrics.MQTT_REPLIES] += 1
-        session = incoming.session
-        if reply.publisher_id not in session.senders:
+        session, connection = incoming.session, incoming.connection
+        # Whoever has the session now may be another client than the one that has sent the event.
+        is_its = connection is not None and connection is session.wire
+        if is_its and reply.publisher_id not in session.senders:
             session.add_sender(reply.publisher_id, reply.publisher_key)
         self._router.publish(
             Message(

@@ -36,6 +36,7 @@ from fieldbrook.gateway.mqtt.sessions.limits import (
     Limits,
 )
 from fieldbrook.gateway.mqtt.sessions.routing import Done, Router
+from fieldbrook.gateway.mqtt.sessions.session import Session
 from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
 from fieldbrook.gateway.peers import Answers
 from fieldbrook.observability import metrics
@@ -215,7 +216,8 @@ class MqttServer:
                 # A removal; the row stays, and its message is sent again as a duplicate.
                 log.error("the MQTT store does not keep up: %s", error)
                 return
-            self.loop.call_soon(done, error)
+            # Its traceback would keep the operations in memory.
+            self.loop.call_soon(done, error.with_traceback(None))
 
     async def written(self) -> None:
         """Return when all that was handed to the store so far is on disk.
@@ -258,11 +260,15 @@ class MqttServer:
                 connection.end(ReasonCode.NOT_AUTHORIZED, "the login is not valid any more")
                 continue
             connection.principal = session.principal = principal
-            for topic_filter in list(session.subscriptions):
-                shared = parse_shared(topic_filter)
-                plain = topic_filter if shared is None else shared[1]
-                if not self.access.may_subscribe(principal, plain):
-                    self.router.unsubscribe(session, topic_filter)
+            self.end_forbidden(session)
+
+    def end_forbidden(self, session: Session) -> None:
+        """End the subscriptions for which the client of a session has no right any more."""
+        for topic_filter in list(session.subscriptions):
+            shared = parse_shared(topic_filter)
+            plain = topic_filter if shared is None else shared[1]
+            if not self.access.may_subscribe(session.principal, plain):
+                self.router.unsubscribe(session, topic_filter)
 
     async def _sweep(self) -> None:
         number = 0

@@ -17,7 +17,14 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
 )
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
 from fieldbrook.gateway.mqtt.protocol.topics import check_filter, parse_shared
-from fieldbrook.gateway.mqtt.sessions.limits import FILTERS_BYTES, TOPIC_BYTES, TOPIC_LEVELS
+from fieldbrook.gateway.mqtt.sessions.limits import (
+    ALL_LEVELS,
+    CLIENT_LEVELS,
+    FILTERS_BYTES,
+    TOPIC_BYTES,
+    TOPIC_LEVELS,
+)
+from fieldbrook.gateway.mqtt.sessions.routing import levels_of
 from fieldbrook.gateway.mqtt.sessions.session import Session, Subscribed
 
 if TYPE_CHECKING:
@@ -35,9 +42,11 @@ class Subscribing:
         """Subscribe a client, and answer when the session is stored."""
         identifier = next(iter(packet.properties.subscription_identifiers), 0)
         codes: list[int] = []
-        new: list[tuple[Subscribed, Subscription, bool]] = []
-        for wanted in packet.subscriptions:
-            code = self._may_subscribe(session, wanted)
+        new: dict[str, tuple[Subscribed, Subscription, bool]] = {}
+        for number, wanted in enumerate(packet.subscriptions):
+            code: int = ReasonCode.QUOTA_EXCEEDED
+            if number < self._server.limits.subscriptions:
+                code = self._may_subscribe(session, wanted)
             codes.append(code if code < FAILURE or connection.version == VERSION_5 else FAILURE)
             if code >= FAILURE:
                 continue
@@ -48,25 +57,28 @@ class Subscribing:
                 wanted.retain_as_published,
                 identifier,
             )
-            new.append((subscribed, wanted, wanted.filter in session.subscriptions))
+            existed = new[wanted.filter][2] if wanted.filter in new else None
+            if existed is None:
+                existed = wanted.filter in session.subscriptions
+            new[wanted.filter] = subscribed, wanted, existed
             self._server.router.subscribe(session, subscribed)
 
         def saved(error: NodeError | None) -> None:
             if session.wire is not connection:
                 return
             if error is not None:
-                for subscribed, _, _ in new:
-                    self._server.router.unsubscribe(session, subscribed.topic_filter)
+                for topic_filter in new:
+                    self._server.router.unsubscribe(session, topic_filter)
                 connection.end(ReasonCode.QUOTA_EXCEEDED, "the subscription cannot be stored")
                 return
             connection.send(encode(connection.version, SubAck(packet.packet_id, tuple(codes))))
-            for subscribed, wanted, existed in new:
+            for subscribed, wanted, existed in new.values():
                 if wanted.retain_handling == 2 or (wanted.retain_handling == 1 and existed):
                     continue
                 if parse_shared(subscribed.topic_filter) is None:
                     self._server.router.send_retained(session, subscribed)
 
-        self._server.sessions.save(session, saved)
+        connection.save(session, saved)
 
     def _may_subscribe(self, session: Session, wanted: Subscription) -> int:
         """The reason code for one subscription: the granted QoS, or why it is refused."""
@@ -82,7 +94,13 @@ class Subscribing:
         known = session.subscriptions
         if topic_filter not in known:
             used = sum(len(each.encode()) for each in known) + len(topic_filter.encode())
-            if len(known) >= self._server.limits.subscriptions or used > FILTERS_BYTES:
+            levels = levels_of(topic_filter)
+            if (
+                len(known) >= self._server.limits.subscriptions
+                or used > FILTERS_BYTES
+                or sum(map(levels_of, known)) + levels > CLIENT_LEVELS
+                or self._server.router.levels + levels > ALL_LEVELS
+            ):
                 return ReasonCode.QUOTA_EXCEEDED
         return wanted.qos
 
@@ -99,4 +117,4 @@ class Subscribing:
             if session.wire is connection:
                 connection.send(encode(connection.version, UnsubAck(packet.packet_id, codes)))
 
-        self._server.sessions.save(session, saved)
+        connection.save(session, saved)

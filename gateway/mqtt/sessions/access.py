@@ -147,7 +147,7 @@ class Access:
             name=f"account {account.account_id}",
             login=Login("", token),
             account_id=account.account_id,
-            subtrees=tuple(f"{project.name}/" for project in projects),
+            subtrees=tuple(f"{project.name}/" for project in projects if project.name != ACKS),
             is_admin=account.role == ADMIN,
             project_ids=frozenset(project.project_id for project in projects),
         )
@@ -169,7 +169,11 @@ class Access:
             publisher_id=publisher.publisher_id,
             project_id=project.project_id,
             publisher_key=publisher.key,
-            subtrees=tuple(f"{project.name}/{name}/" for name in names if name != "push"),
+            subtrees=tuple(
+                f"{project.name}/{name}/"
+                for name in names
+                if name != "push" and project.name != ACKS and not {"+", "#"} & {*name.split("/")}
+            ),
         )
 
     def is_valid(self, principal: Principal) -> bool:

@@ -25,10 +25,14 @@ CLIENT_ID_BYTES = 256
 TOPIC_BYTES = 4_096
 TOPIC_LEVELS = 64
 FILTERS_BYTES = 32 << 10  # of all filters of a client
+CLIENT_LEVELS = 1_000  # of all filters of a client; a level takes about 400 bytes
+ALL_LEVELS = 1_000_000  # of all filters
 WILL_BYTES = 16 << 10
 RETAINED_BYTES = 64 << 10
 QOS0_IN_PROGRESS = 256
 """QoS 0 messages of a connection that are being handled; it is not read from above that."""
+SAVES_IN_PROGRESS = 16
+"""Changes of a connection's session that are being stored; it is not read from above that."""
 HANDLED_KEPT = 128
 """Packet ids of a session that are remembered in memory after their acknowledgement."""
 RELEASES_KEPT = 128

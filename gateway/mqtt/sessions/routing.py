@@ -59,9 +59,9 @@ class _Group:
     members: dict[str, tuple[Session, Subscribed]] = field(default_factory=dict)
     turn: int = 0
 
-    def choose(self) -> tuple[Session, Subscribed] | None:
-        """The next member in turn; one that is connected, where there is one."""
-        members = list(self.members.values())
+    def choose(self, may_read: Callable[[Session], bool]) -> tuple[Session, Subscribed] | None:
+        """The next member in turn that may read; one that is connected, where there is one."""
+        members = [member for member in self.members.values() if may_read(member[0])]
         self.turn += 1
         order = [members[(self.turn + n) % len(members)] for n in range(len(members))]
         connected = [member for member in order if member[0].wire is not None]
@@ -91,6 +91,7 @@ class Router:
         self._retained: TopicTree[Message] = TopicTree()
         self.retained_count = 0
         self.subscription_count = 0
+        self.levels = 0  # of all filters
         for topic, stored in store.retained():
             self._retained.set(topic, message_of(stored))
             self.retained_count += 1
@@ -102,6 +103,7 @@ class Router:
         topic_filter = subscribed.topic_filter
         if topic_filter not in session.subscriptions:
             self.subscription_count += 1
+            self.levels += levels_of(topic_filter)
         session.subscriptions[topic_filter] = subscribed
         shared = parse_shared(topic_filter)
         if shared is None:
@@ -118,6 +120,7 @@ class Router:
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
         self.subscription_count -= 1
+        self.levels -= levels_of(topic_filter)
         shared = parse_shared(topic_filter)
         if shared is None:
             self._subscriptions.remove(topic_filter, session.key)
@@ -197,15 +200,19 @@ class Router:
     ) -> Iterator[tuple[Session, Subscribed, tuple[int, ...]]]:
         """Who gets a message: each session once, with its highest QoS and all identifiers."""
         may_all_read = not message.topic.startswith(_REPLIES) or self._is_open(message.topic)
+
+        def may_read(session: Session) -> bool:
+            return may_all_read or _may_read(session, message)
+
         best: dict[str, tuple[Session, Subscribed, tuple[int, ...]]] = {}
         for match in self._subscriptions.match(message.topic):
-            member = match.choose() if isinstance(match, _Group) else match
+            member = match.choose(may_read) if isinstance(match, _Group) else match
             if member is None:
                 continue
             session, subscribed = member
             if subscribed.no_local and message.sender == session.key:
                 continue
-            if not (may_all_read or _may_read(session, message)):
+            if not may_read(session):
                 continue
             if isinstance(match, _Group):
                 # A copy of its own: the client has subscribed twice.
@@ -489,6 +496,11 @@ def _filter_of(subscribed: Subscribed) -> str:
 
 def _identifiers(subscribed: Subscribed) -> tuple[int, ...]:
     return (subscribed.identifier,) if subscribed.identifier else ()
+
+
+def levels_of(topic_filter: str) -> int:
+    """The number of levels of a filter."""
+    return topic_filter.count("/") + 1
 
 
 def _may_read(session: Session, message: Message) -> bool:

@@ -252,9 +252,13 @@ class Session:
         """Note that a packet id stands for another message from now on."""
         self.stored_received.discard(packet_id)
         self.releases[packet_id] = self.releases.pop(packet_id, 0) + 1
-        if len(self.releases) > RELEASES_KEPT:
-            del self.releases[next(iter(self.releases))]
         self.releasing.add(packet_id)
+        if len(self.releases) > RELEASES_KEPT:
+            # The name of a message under way contains how often its packet id was released.
+            for old in self.releases:
+                if not (old in self.handling or old in self.received or old in self.releasing):
+                    del self.releases[old]
+                    break
 
     def add_sender(self, publisher_id: int, publisher_key: str) -> None:
         """Remember a publisher whose events come from this connection: it may read its replies."""

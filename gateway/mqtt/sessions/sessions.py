@@ -160,8 +160,9 @@ class Sessions:
         session.expiry_s = self.granted(expiry_s) or session.expiry_s
 
     def save(self, session: Session, done: Callable[[NodeError | None], None] | None) -> None:
-        """Write a session that is kept; `done` is called at once for one that is not."""
-        if session.is_kept:
+        """Write a session that is kept; `done` is called at once for one that is not, or has
+        ended: its row would take the place of its successor's."""
+        if session.is_kept and self._sessions.get(session.key) is session:
             self._write([PutSession(session.stored_session())], done)
         elif done is not None:
             done(None)

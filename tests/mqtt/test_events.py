@@ -273,7 +273,8 @@ def test_a_client_that_has_forgotten_its_session_uses_its_packet_ids_again(
         second = _kept(site, client_id)
         second.send(Publish(PROJECT, site.event(b"after"), qos, packet_id=1))
     with second:
-        assert second.expect(PubAck if qos == 1 else PubRec).packet_id == 1
+        kind: type[PubAck | PubRec] = PubAck if qos == 1 else PubRec
+        assert second.expect(kind).packet_id == 1
         assert site.count() == before + 2
 
 
@@ -289,7 +290,7 @@ def test_an_event_that_is_handled_for_an_earlier_connection_is_acknowledged_on_t
         second = _kept(site, client_id)
         second.send(replace(sent, dup=True), replace(sent, packet_id=2))
     with first, second:
-        kind = PubAck if qos == 1 else PubRec
+        kind: type[PubAck | PubRec] = PubAck if qos == 1 else PubRec
         assert [second.expect(kind).packet_id for _ in range(2)] == [1, 2]
         assert site.count() == before + 2
 

@@ -20,7 +20,7 @@ def test_the_cpu_time_of_a_process_grows_with_its_work() -> None:
         sum(range(100_000))
     after = read_stat(os.getpid())
     assert after is not None
-    assert after.cpu_s >= before.cpu_s + 0.04
+    assert after.cpu_s - before.cpu_s > 0.025  # the kernel counts ticks of 10 ms
     assert after.resident > MIB
     assert after.started_ms < time.time() * 1000
 

@@ -96,6 +96,33 @@ def test_a_dry_run_keeps_nothing(node: RunningNode, signed_in: Open) -> None:
     assert node.call("GET", "/event_log/dry").json["data"] == [row]
 
 
+CHOOSE_AT_ONCE = """
+new MutationObserver((_, own) => {
+  const option = document.querySelector('#main select > option[value="1"]');
+  if (!option) return;
+  own.disconnect();
+  option.selected = true;
+  option.parentElement.dispatchEvent(new Event('change', { bubbles: true }));
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+def test_a_version_that_is_chosen_as_soon_as_it_is_listed_stays_chosen(
+    node: RunningNode, signed_in: Open
+) -> None:
+    node.create_project("quick")
+    applet = node.deploy("quick", EXAMPLE, "counter")
+    node.redeploy(applet["appletID"], EXAMPLE.replace(b'"count="', b'"total="'))
+    node.add_publisher("quick", "sensor")
+    page = signed_in(node, "/projects/quick/console").page
+    page.get_by_role("button", name="Dry run").wait_for()
+    page.evaluate(CHOOSE_AT_ONCE)
+    page.get_by_role("button", name="Dry run").click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("count=1").wait_for()
+    assert page.get_by_label("Version").input_value() == "1"
+
+
 def test_a_refused_event_says_why(node: RunningNode, signed_in: Open) -> None:
     node.create_project("strict")
     node.deploy("strict", EXAMPLE, "counter")

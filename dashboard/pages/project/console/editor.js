@@ -5,7 +5,7 @@ import { Card, Icon, typed } from '../../../parts/basics.js';
 import { Field } from '../../../parts/form.js';
 import { checked } from './payload.js';
 import { dryRun, sendEvent } from './sending.js';
-import { Commands, DryCommand, DryRun } from './ways.js';
+import { Commands, DryCommand, DryRun, useDryRun } from './ways.js';
 import * as words from '../../../words/en/console.js';
 
 /** @typedef {import('./kept.js').Draft} Draft */
@@ -36,9 +36,10 @@ const Head = ({ draft, change, publishers, types }) => html`<div class="fields">
  */
 export function Editor({ project, applets, publishers, types, draft, change, onSent }) {
   const [busy, set] = useState(false);
-  const [what, choose] = useState(/** @type {import('./ways.js').What | null} */ (null));
   const publisher = publishers.find((one) => one.publisherID === draft.publisherID) ?? publishers[0];
   const dry = draft.way === 'dry';
+  const run = useDryRun(applets, draft.type, dry);
+  const { what } = run;
   const check = checked(draft.text, draft.encoding);
   const can = !busy && draft.way !== 'mqtt' && (draft.encoding === 'text' || check.ok) && (dry ? what !== null : publisher !== undefined);
   const send = async () => {
@@ -50,7 +51,7 @@ export function Editor({ project, applets, publishers, types, draft, change, onS
   };
   return html`<${Card} title=${words.editor} controls=${html`<div class="segments" role="group" aria-label=${words.way}>${Object.entries(words.ways).map(([name, title]) => html`<button type="button" aria-pressed=${name === draft.way} onClick=${() => change({ way: /** @type {any} */ (name) })}>${title}</button>`)}</div>`}><div class="pad stack">
     <${Head} draft=${draft} change=${change} publishers=${publishers} types=${types} />
-    ${dry && html`<${DryRun} applets=${applets} type=${draft.type} what=${what} choose=${choose} />`}
+    ${dry && html`<${DryRun} applets=${applets} of=${run} />`}
     <${Payload} draft=${draft} change=${change} send=${send} />
     ${draft.way !== 'mqtt' && html`<div class="line"><button type="button" class="primary" disabled=${!can} onClick=${send}><${Icon} name=${dry ? 'play' : 'send'} />${busy ? words.sending : dry ? words.run : words.send}</button><kbd>${words.sendKeys}</kbd></div>`}
     ${dry && what && html`<${DryCommand} project=${project} applets=${applets} what=${what} draft=${draft} />`}

@@ -1,6 +1,6 @@
 // @ts-check
 /** How the console's event is sent: over HTTP, over MQTT, or not at all. */
-import { html, useEffect } from '../../../vendor/preact.js';
+import { html, useState } from '../../../vendor/preact.js';
 import { get } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
@@ -12,24 +12,35 @@ import * as words from '../../../words/en/console.js';
 
 /** Applet, version and handler of a dry run. @typedef {{appletID: string, handler: string, version: number, withState: boolean}} What */
 
-/** @param {{applets: Api.AppletReply[], type: string, what: What | null, choose: (what: What) => void}} p */
-export function DryRun({ applets, type, what, choose }) {
-  const applet = applets.find((one) => one.appletID === what?.appletID) ?? applets.find((one) => one.strategies.some((rule) => rule.eventType === type)) ?? applets[0];
-  const versions = useLoad(async (signal) => (applet ? (await get(`/applet/data/${applet.appletID}/versions`, {}, { signal })).data : []), [applet?.appletID, applet?.version]);
-  const version = versions.data?.find((one) => one.version === what?.version) ?? versions.data?.find((one) => one.current);
+/**
+ * What a dry run would run: what was chosen, completed by the strategies of the type and the
+ * applet's current version. It is computed anew for each drawing; an effect that stored it could
+ * take turns with a choice for ever.
+ * @param {Api.AppletReply[]} applets @param {string} type @param {boolean} dry nothing is loaded without it
+ */
+export function useDryRun(applets, type, dry) {
+  const [chosen, choose] = useState(/** @type {Partial<What>} */ ({}));
+  const applet = applets.find((one) => one.appletID === chosen.appletID) ?? applets.find((one) => one.strategies.some((rule) => rule.eventType === type)) ?? applets[0];
+  const id = dry ? applet?.appletID : undefined;
+  const versions = useLoad(async (signal) => (id ? (await get(`/applet/data/${id}/versions`, {}, { signal })).data : []), [id, applet?.version]);
+  const version = versions.data?.find((one) => one.version === chosen.version) ?? versions.data?.find((one) => one.current);
   const named = applet?.strategies.find((rule) => rule.eventType === type) ?? applet?.strategies[0];
   const handlers = version?.handlers ?? [];
-  const handler = what && handlers.includes(what.handler) ? what.handler : named && handlers.includes(named.handler) ? named.handler : handlers[0];
-  useEffect(() => {
-    if (applet && version && handler) choose({ appletID: applet.appletID, version: version.version, handler, withState: what?.withState ?? true });
-  }, [applet?.appletID, version?.version, handler]);
+  const handler = [chosen.handler, named?.handler, ...handlers].find((/** @type {any} */ name) => handlers.includes(name));
+  const withState = chosen.withState ?? true;
+  const what = applet && version && handler ? { appletID: applet.appletID, version: version.version, handler, withState } : null;
+  const pick = (/** @type {Partial<What>} */ change) => choose((old) => ({ ...old, ...change }));
+  return { what, applet, versions, version, handlers, handler, withState, pick };
+}
+
+/** @param {{applets: Api.AppletReply[], of: ReturnType<typeof useDryRun>}} p */
+export function DryRun({ applets, of: { applet, versions, version, handlers, handler, withState, pick } }) {
   if (!applet) return html`<p class="hint">${words.noApplet}</p>`;
-  const pick = (/** @type {Partial<What>} */ change) => choose({ appletID: applet.appletID, version: version?.version ?? 0, handler: handler ?? '', withState: what?.withState ?? true, ...change });
   return html`<p class="hint">${words.dryText}</p><div class="fields">
     <${Field} label=${words.applet}><select onChange=${typed((v) => pick({ appletID: v, version: 0 }))}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select></${Field}>
     <${Field} label=${words.version}><select onChange=${typed((v) => pick({ version: Number(v) }))}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
     <${Field} label=${words.handler}><select onChange=${typed((v) => pick({ handler: v }))}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div><${Failed} of=${versions} />
-    <label class="check"><input type="checkbox" checked=${what?.withState ?? true} onChange=${(/** @type {any} */ e) => pick({ withState: e.target.checked })} />${words.withState}</label>`;
+    <label class="check"><input type="checkbox" checked=${withState} onChange=${(/** @type {any} */ e) => pick({ withState: e.target.checked })} />${words.withState}</label>`;
 }
 
 /** @param {{project: string, applets: Api.AppletReply[], what: What, draft: import('./kept.js').Draft}} p */

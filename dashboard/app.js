@@ -6,15 +6,13 @@ import { go, path } from './core/route.js';
 import { followSeries } from './core/series.js';
 import { expired, isAdmin, session } from './core/session.js';
 import { useLoad } from './core/load.js';
-import { Empty, Lazily, Problem, Toasts, Waiting, style, useModule } from './parts/basics.js';
+import { Empty, Problem, Toasts, Waiting } from './parts/basics.js';
+import { Lazily, useModule, withStyles } from './parts/lazily.js';
 import { Shell } from './shell.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
 const signIn = () => import('./pages/signin.js');
-
-/** A module when its style sheets are there, too. @param {Promise<any>} module @param {...string} names */
-const withStyles = (module, ...names) => Promise.all([module, ...names.map(style)]).then(([loaded]) => loaded);
 
 /**
  * The module and the properties of a page. Modules are loaded when their page is opened first.

@@ -9,7 +9,8 @@ import { rates } from './core/series.js';
 import { isAdmin, session } from './core/session.js';
 import { dark, toggleTheme } from './core/theme.js';
 import { attempt } from './core/load.js';
-import { Failed, Icon, Lazily, Logo, Mark } from './parts/basics.js';
+import { Failed, Icon, Logo, Mark } from './parts/basics.js';
+import { Lazily } from './parts/lazily.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 

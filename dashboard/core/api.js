@@ -1,8 +1,7 @@
 // @ts-check
 /** Requests to the node's management interface. */
-import { ask } from './node_state.js';
+import { Unreachable, ask } from './node_state.js';
 import { expired, keep, session, sessionOf } from './session.js';
-import { unreachable } from '../words/en/common.js';
 
 const BASE = '/srv-applet-mgr/v0';
 
@@ -14,13 +13,6 @@ class Refused extends Error {
     super([[body?.msg, body?.desc].filter(Boolean).join(': ') || `HTTP ${status}`, ...fields].join(' – '));
     this.status = status;
     this.key = body?.key ?? '';
-  }
-}
-
-/** The node did not answer. */
-export class Unreachable extends Error {
-  constructor() {
-    super(unreachable);
   }
 }
 
@@ -52,17 +44,12 @@ function address(path, query = {}) {
 }
 
 /** @param {string} method @param {URL} url @param {Options & Content} options */
-async function send(method, url, options) {
+function send(method, url, options) {
   /** @type {Record<string, string>} */
   const headers = { ...options.headers };
   if (session.value && !options.noLogin) headers.Authorization = `Bearer ${session.value.token}`;
   const body = options.form ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
-  try {
-    return await ask(url, { method, headers, body, signal: options.signal }, { patient: !!options.form || !!options.blob, blob: options.blob });
-  } catch (error) {
-    if (options.signal?.aborted) throw error;
-    throw new Unreachable();
-  }
+  return ask(url, { method, headers, body, signal: options.signal }, { patient: !!options.form || !!options.blob, blob: options.blob });
 }
 
 /**

@@ -6,6 +6,7 @@ import { expired, session } from './session.js';
 
 const ADDRESS = '/srv-applet-mgr/v0/stream';
 const SILENCE_MS = 40_000; // the node sends something every 15 s
+const QUIET_MS = 3_000; // while the figures are followed it sends them every second
 const AGAIN_MS = 5_000; // until a topic that has ended is followed again
 
 /**
@@ -30,6 +31,7 @@ let last = 0;
 let pause = 250;
 let timer = 0;
 let silence = 0;
+let quiet = 0;
 
 /**
  * Follow a topic until the returned function is called. After a break the stream goes on where it
@@ -95,11 +97,14 @@ function ended(error, one) {
 
 function heard() {
   clearTimeout(silence);
-  silence = window.setTimeout(() => socket && (close(), lost()), SILENCE_MS);
+  clearTimeout(quiet);
+  quiet = window.setTimeout(probe, QUIET_MS);
+  silence = window.setTimeout(() => socket && lost(), SILENCE_MS);
 }
 
 function close() {
   clearTimeout(silence);
+  clearTimeout(quiet);
   const open = socket;
   socket = null;
   ready = false;
@@ -108,15 +113,14 @@ function close() {
 
 /** Connect again, less often each time. A request tells whether node or token is the reason. */
 function lost() {
-  socket = null;
-  ready = false;
-  clearTimeout(silence);
+  close();
   timer = window.setTimeout(connect, pause * (0.5 + Math.random() / 2));
   pause = Math.min(pause * 2, 8000);
   probe();
 }
 
 let probing = false;
+/** Ask for the version: `ask` notices how it goes. */
 async function probe() {
   if (probing) return;
   probing = true;

@@ -7,7 +7,8 @@ import { filter, query, to } from '../core/route.js';
 import { RANGES, columns, rates, recent, show } from '../core/series.js';
 import { isAdmin } from '../core/session.js';
 import { follow } from '../core/stream.js';
-import { AppletNames, Badge, Card, Empty, Failed, Heading, Lazily, Show, Table } from '../parts/basics.js';
+import { AppletNames, Badge, Card, Empty, Failed, Heading, Show, Table } from '../parts/basics.js';
+import { Lazily } from '../parts/lazily.js';
 import { Chart, Sparkline } from '../parts/chart.js';
 import * as words from '../words/en/overview.js';
 

@@ -2,8 +2,9 @@
 /** Small parts: icons, badges, buttons that copy, and what a list shows when it has no rows. */
 import { html, signal, useEffect, useState } from '../vendor/preact.js';
 import * as words from '../words/en/common.js';
-import { Unreachable, mayPass } from '../core/api.js';
+import { mayPass } from '../core/api.js';
 import { ago, moment, utc } from '../core/format.js';
+import { Unreachable } from '../core/node_state.js';
 
 /** @type {Record<string, string>} paths in a box of 24 by 24 */
 const ICONS = {
@@ -134,22 +135,6 @@ export const Card = ({ title, controls, children, kind = '', label }) => html`<s
  */
 export const Table = ({ columns, children, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list" aria-label=${label}><thead><tr>${columns.map((one) => [one].flat()).map(([name, kind = '']) => html`<th scope="col" class=${kind}>${kind === 'hidden' ? html`<span class="hidden">${name}</span>` : name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
 
-/** @type {Map<string, Promise<unknown>>} */
-const sheets = new Map();
-
-/** Load a style sheet that only some pages need, once. @param {string} name */
-export function style(name) {
-  const known = sheets.get(name);
-  if (known) return known;
-  const link = document.createElement('link');
-  link.rel = 'stylesheet';
-  link.href = new URL(`../styles/${name}.css`, import.meta.url).pathname;
-  const loaded = new Promise((resolve, reject) => Object.assign(link, { onload: resolve, onerror: () => reject(new Error(link.href)) }));
-  sheets.set(name, loaded);
-  document.head.append(link);
-  return loaded;
-}
-
 const TOASTS = 4; // shown at once
 /** @type {import('../vendor/preact.js').Signal<{id: number, text: string, kind: string}[]>} */
 const toasts = signal([]);
@@ -163,29 +148,3 @@ export function say(text, kind = 'ok') {
 }
 
 export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">${toasts.value.map(({ id, text, kind }) => html`<div key=${id} class=${`toast ${kind}`}>${text}</div>`)}</div>`;
-
-/**
- * @param {{load: () => Promise<any>, part: string, [name: string]: any}} p
- *   load: imports the module; part: the export that gets the other properties
- */
-export function Lazily({ load, part, ...properties }) {
-  const { module, error } = useModule(load, part);
-  if (error) return html`<${Problem} error=${error} again=${() => location.reload()} />`;
-  return module ? html`<${module[part]} ...${properties} />` : null;
-}
-
-/**
- * A module that is loaded when it is needed first; none while the one of another name is there.
- * @param {(() => Promise<any>) | undefined} load @param {string} name @returns {{module?: any, error?: Error}}
- */
-export function useModule(load, name) {
-  const [loaded, set] = useState(/** @type {{name?: string, module?: any, error?: Error}} */ ({}));
-  useEffect(() => {
-    let here = true;
-    load?.().then((module) => here && set({ name, module }), (error) => here && set({ name, error }));
-    return () => {
-      here = false;
-    };
-  }, [name]);
-  return loaded.name === name ? loaded : {};
-}

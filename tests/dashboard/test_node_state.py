@@ -46,6 +46,21 @@ def test_a_gateway_that_hangs_is_told_and_the_page_recovers(
     seen.close()
 
 
+def test_a_page_whose_files_are_late_is_told_and_opens_by_itself(
+    start_node: StartNode, browser: Any
+) -> None:
+    node = start_node()
+    seen = open_page(browser, node)
+    seen.page.wait_for_load_state("networkidle")
+    (gateway,) = [pid for pid in node.processes() if part_of(pid) == "fb-http:0"]
+    os.kill(gateway, signal.SIGSTOP)
+    seen.page.get_by_role("link", name="Health").click()  # its module and style were never loaded
+    seen.page.get_by_text(re.compile("The node (takes long to|does not) answer")).wait_for()
+    seen.page.get_by_role("heading", name="Health", level=1).wait_for()
+    assert seen.page.get_by_role("alert").count() == 0
+    seen.close()
+
+
 def test_a_node_that_answers_late_is_told_as_slow_and_not_as_gone(
     start_node: StartNode, browser: Any
 ) -> None:

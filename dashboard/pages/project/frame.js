@@ -6,7 +6,8 @@ import { useLoad } from '../../core/load.js';
 import { count, rate } from '../../core/format.js';
 import { to } from '../../core/route.js';
 import { rates } from '../../core/series.js';
-import { Badge, Heading, Icon, Problem, Show, Waiting, useModule } from '../../parts/basics.js';
+import { Badge, Heading, Icon, Problem, Show, Waiting } from '../../parts/basics.js';
+import { useModule } from '../../parts/lazily.js';
 import * as words from '../../words/en/projects.js';
 import { projectPages } from '../../words/en/shell.js';
 

@@ -93,6 +93,7 @@ class Workbench:
         chains: SimulatedChains | None = None,
         seed: int = DEFAULT_SEED,
         start: datetime = DEFAULT_TIME,
+        lines: bool = False,
     ) -> None:
         """Compile and link.
 
@@ -110,6 +111,7 @@ class Workbench:
             chains: the simulated chains; None: there are none.
             seed: the seed of resource ids and random numbers.
             start: the time of the first run; each further run starts `BETWEEN_RUNS` later.
+            lines: traps name lines of sources, for modules with DWARF sections.
 
         Raises:
             ModuleRefusedError: the node would refuse the module too.
@@ -135,7 +137,7 @@ class Workbench:
                 moment=lambda: datetime.fromtimestamp(self._seeded.unix_ns // 1_000_000_000, UTC),
                 draw=lambda bits: self._seeded.bits(bits),
             )
-        engine: Engine = make_engine(limits)
+        engine: Engine = make_engine(limits, lines=lines)
         compiled, _ = compile_module(engine, to_binary(module), limits)
         make = AppletHost if host != REFERENCE and raw_available() else ReferenceHost
         self._host: Host = make(engine, compiled, limits, seeded=True)

@@ -65,8 +65,14 @@ def raw_available() -> bool:
     return not raw.missing
 
 
-def make_config() -> wasmtime.Config:
-    """Return the compiler settings. All processes must use the same ones to share compiled code."""
+def make_config(*, lines: bool = False) -> wasmtime.Config:
+    """Return the compiler settings. All processes must use the same ones to share compiled code.
+
+    With `lines`, traps name lines of sources where the module has DWARF sections. Compiled code
+    is up to 20 times as large then, and each trap reads the sections anew, which takes up to 40 ms.
+    """
+    # The library has no function for this setting.
+    os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if lines else "0"
     config = wasmtime.Config()
     config.epoch_interruption = True
     # Compiling in a forked process hangs if its parent has compiled in parallel before.
@@ -86,14 +92,14 @@ def make_compiler() -> Engine:
     return Engine(make_config())
 
 
-def make_engine(limits: Limits, slots: int = 256) -> Engine:
+def make_engine(limits: Limits, slots: int = 256, *, lines: bool = False) -> Engine:
     """Make an engine that runs applets.
 
     Instances come from a pool of `slots`, which reserves address space (1 TB) but no memory.
     If the raw functions are missing there is no pool, and the reference host limits the memory
-    itself.
+    itself. `lines` is that of `make_config`.
     """
-    config = make_config()
+    config = make_config(lines=lines)
     if raw_available():
         raw.use_pooling(
             config,

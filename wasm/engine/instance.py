@@ -23,7 +23,8 @@ from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine import raw
 from fieldbrook.wasm.engine.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
-from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, exit_text, trap_reason
+from fieldbrook.wasm.host.backtrace import trap_place, trap_reason
+from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, exit_text
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import ModuleReport, func_type, imported
@@ -322,7 +323,7 @@ class RawGuest(Guest):
             return trap_reason(message)
         interrupted, message = raw.take_trap(trap or 0)
         if interrupted:
-            self.ended = self.ended or self.deadline_text
+            self.ended = self.ended or self.deadline_text + trap_place(message)
         return trap_reason(message)
 
     def _failed(self, error: int | None) -> tuple[int, str]:

@@ -18,7 +18,8 @@ import wasmtime
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
-from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, RunEndedError, exit_text, trap_reason
+from fieldbrook.wasm.host.backtrace import trap_place, trap_reason
+from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, RunEndedError, exit_text
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import examine, func_type, imported, load_compiled, uses_sql
@@ -116,7 +117,7 @@ class _ReferenceGuest(Guest):
             raise RunEndedError(self.ended) from error
         except wasmtime.Trap as error:
             if error.trap_code == wasmtime.TrapCode.INTERRUPT:
-                self.ended = self.ended or self.deadline_text
+                self.ended = self.ended or self.deadline_text + trap_place(error.message)
             raise RunEndedError(trap_reason(error.message)) from error
         except wasmtime.WasmtimeError as error:
             raise RunEndedError(trap_reason(str(error))) from error

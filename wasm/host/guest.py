@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -26,7 +25,6 @@ log = logging.getLogger(__name__)
 
 Functions = Mapping[Signature, Callable[..., "int | float | None"]]
 
-_NUMBER = re.compile(r"^\d+: ")
 
 LOG_RECORD_BYTES = 32  # charged per record in addition to its text
 MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # UTF-8 bytes of the longest text that a record can keep
@@ -241,15 +239,6 @@ class Guest(ABC):
         pending, self.pending = self.pending, None
         if pending is not None:
             raise pending
-
-
-def trap_reason(message: str) -> str:
-    """Return the cause in wasmtime's message: its last line, without the guest's backtrace.
-
-    Several causes are numbered (`1: wasm trap: out of bounds ...`); the number is removed.
-    """
-    lines = message.strip().splitlines()
-    return _NUMBER.sub("", lines[-1].strip()) if lines else "trap"
 
 
 def exit_text(status: int) -> str:

@@ -140,7 +140,7 @@ def test_a_handler_that_is_not_one_is_refused_without_a_call(kind: str, handler:
     [
         ("out_of_bounds", "wasm trap: out of bounds memory access"),
         ("divide_by_zero", "wasm trap: integer divide by zero"),
-        ("recurse", "wasm trap: call stack exhausted"),
+        ("recurse", "wasm trap: call stack exhausted, in recurse (recursive)"),
     ],
 )
 def test_a_trap_is_a_failure_with_its_reason(kind: str, handler: str, reason: str) -> None:
@@ -169,18 +169,25 @@ def test_an_abort_does_not_trap_by_itself(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "handler"),
-    [("guest", "loop"), ("start_loop", "start"), ("initialize_loop", "start")],
+    ("name", "handler", "place"),
+    [
+        ("guest", "loop", ""),  # without a name in the module
+        ("start_loop", "start", ", in begin"),
+        ("initialize_loop", "start", ""),
+    ],
 )
-def test_a_loop_anywhere_ends_at_the_deadline(kind: str, name: str, handler: str) -> None:
+def test_a_loop_anywhere_ends_at_the_deadline(
+    kind: str, name: str, handler: str, place: str
+) -> None:
     outcome = h.run(kind, name, handler, limits=h.SHORT)
-    assert outcome == (-1, "deadline of 50 ms exceeded", {}, [])
+    assert outcome == (-1, f"deadline of 50 ms exceeded{place}", {}, [])
 
 
 def test_a_loop_in_alloc_ends_the_run_and_not_only_the_call(kind: str) -> None:
     payload = h.calls((h.ALLOC_MODE, h.LOOPS), (h.GET_DATA, 0, INSIDE, INSIDE + 4))
     outcome = h.run(kind, "driver", payload=payload, limits=h.SHORT)
-    assert outcome == (-1, "deadline of 50 ms exceeded", {}, [])
+    reason = "deadline of 50 ms exceeded, in alloc, called by perform"
+    assert outcome == (-1, reason, {}, [])
 
 
 def test_memory_grows_to_the_limit_and_no_further(kind: str) -> None:
@@ -321,8 +328,8 @@ def test_an_alloc_that_traps_is_code_5_and_the_handler_goes_on(kind: str) -> Non
     )
     outcome = h.run(kind, "driver", payload=payload)
     assert h.codes(outcome) == [0, 5, 0]
-    text = "ws_get_data: alloc: wasm trap: wasm `unreachable` instruction executed"
-    assert outcome.logs[0] == (LOG_ERROR, SOURCE_HOST, text)
+    trap = "wasm trap: wasm `unreachable` instruction executed, in alloc, called by perform"
+    assert outcome.logs[0] == (LOG_ERROR, SOURCE_HOST, f"ws_get_data: alloc: {trap}")
 
 
 def test_an_alloc_that_grows_the_memory_gets_its_data_there(kind: str) -> None:
@@ -367,7 +374,7 @@ def test_a_start_section_can_call_the_host_and_is_given_data(kind: str) -> None:
 
 def test_a_trap_in_a_start_section_is_a_failure_whose_logs_stay(kind: str) -> None:
     outcome = h.run(kind, "start_trap")
-    assert outcome[:2] == (-1, "wasm trap: wasm `unreachable` instruction executed")
+    assert outcome[:2] == (-1, "wasm trap: wasm `unreachable` instruction executed, in begin")
     assert outcome.logs == [(LOG_ERROR, SOURCE_GUEST, "begin")]
 
 

@@ -65,7 +65,7 @@ def applet_run(
     data = _payload(payload, encoded)
     with (
         expected_errors(files.WorkbenchError, ChainSourceError),
-        open_workbench(module, given) as bench,
+        open_workbench(module, given, lines=True) as bench,
     ):
         require_handlers(bench, [handler])
         outcome = next(bench.perform([runs.Trial(handler, data, event_type)]))

@@ -131,8 +131,12 @@ def workbench_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def open_workbench(module: Path, given: WorkbenchOptions) -> Iterator[Workbench]:
+def open_workbench(
+    module: Path, given: WorkbenchOptions, *, lines: bool = False
+) -> Iterator[Workbench]:
     """Make a workbench for a module, and close it at the end.
+
+    With `lines`, traps name lines of sources, which are not the same on another computer.
 
     Raises:
         WrongUsageError: the options contradict each other.
@@ -155,6 +159,7 @@ def open_workbench(module: Path, given: WorkbenchOptions) -> Iterator[Workbench]
             chains=chains,
             seed=given.seed,
             start=given.start.replace(tzinfo=UTC),
+            lines=lines,
         )
         try:
             yield bench

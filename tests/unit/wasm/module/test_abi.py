@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from fieldbrook.wasm.host import GROUPS, bind
-from fieldbrook.wasm.host.guest import Guest, trap_reason
+from fieldbrook.wasm.host.guest import Guest
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 
@@ -45,13 +45,6 @@ def test_levels_have_the_names_of_the_interface() -> None:
         *("unknown", "panic", "fatal", "error", "warning", "info", "debug", "trace"),
         *("unknown", "unknown"),
     ]
-
-
-def test_a_trap_is_told_by_its_last_cause() -> None:
-    message = "error while executing\n\nCaused by:\n    0: memory fault\n    1: wasm trap: so\n"
-    assert trap_reason(message) == "wasm trap: so"
-    assert trap_reason("wasm trap: interrupt") == "wasm trap: interrupt"
-    assert trap_reason("") == "trap"
 
 
 def test_the_page_for_authors_names_every_budget_as_it_is() -> None:

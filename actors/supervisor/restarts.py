@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Delays in seconds before the restarts. A start takes a core about a second: with the longest
-# delay a child that cannot run uses a fifth of a core, and it is back soon when it can run again.
-BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
+# Delays in seconds before the restarts. A start takes a core up to a second: with the longest
+# delay a child that cannot run uses a fifth of a core, and it is back within 5 s when it can run
+# again, for example after space was made on a full disk.
+BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 STEADY_S = 10.0  # a child that has lived this long has its count reset at its next death
 UNREACHABLE_AFTER = 4  # from this failure in a row on, events that wait for the child are refused
 

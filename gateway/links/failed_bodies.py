@@ -69,8 +69,12 @@ class FailedBodies:
         self._blocked_queues |= queue_ids
         behind = self._suspects.withdraw(queue_ids) if queue_ids else []
         for queue_id in queue_ids:
-            while (first := self._queue.first_in(queue_id)) is not None and first.resend:
-                behind.append(self._queue.pop_from(queue_id))
+            others: list[PendingEvent] = []  # nobody sends these again
+            while self._queue.first_in(queue_id) is not None:
+                pending = self._queue.pop_from(queue_id)
+                (behind if pending.resend else others).append(pending)
+            for pending in reversed(others):
+                self._queue.put_back(pending)
         error = UnavailableError(what=AFTER_FAILURE)
         settled += [(pending, error) for pending in behind]
         return bool(queue_ids)

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,7 +32,7 @@ from fieldbrook.actors.wire import (
 )
 from tests.faults.applet import counter
 from tests.support.applets import TALLY
-from tests.support.brokers import Device
+from tests.support.brokers import Device, publish_packet
 from tests.support.disks import MIB, fill, small_disk
 from tests.support.nodes import (
     Answer,
@@ -50,6 +51,7 @@ _LIMIT_S = 90.0
 _RECOVERY_S = 5.0  # what the node promises
 _FILLS = 4
 _EVENTS = 600
+_WINDOW = 16
 
 
 @pytest.fixture
@@ -73,6 +75,17 @@ def node_that_counts(start_node: StartNode, value_size: int) -> tuple[RunningNod
     return node, node.add_publisher("p", "d")
 
 
+def handled_over_mqtt(node: RunningNode) -> list[int]:
+    """The numbers of the last events over MQTT that were handled, in their order. The history also
+    has those that were refused for a time."""
+    rows = node.call("GET", "/event_log/p?limit=1000").json["data"]
+    return [
+        int(row["eventID"].rpartition("-")[2])
+        for row in reversed(rows)
+        if row["source"] == "mqtt" and row["results"]
+    ]
+
+
 # ---------------------------------------------------------------- projects
 
 
@@ -91,8 +104,7 @@ def test_a_publishers_mqtt_events_keep_their_order_over_times_of_a_full_disk(
         return any("disk_full" in text for text in node.call("GET", "/liveness").json.values())
 
     def handled() -> list[int]:
-        rows = node.call("GET", "/event_log/p?limit=1000").json["data"]
-        return [int(row["eventID"].rpartition("-")[2]) for row in reversed(rows)]
+        return handled_over_mqtt(node)
 
     def settled(number: int) -> bool:
         return full() or len(handled()) > number
@@ -272,3 +284,70 @@ def _refuses(node: RunningNode, event: object) -> bool:
 def _kept(node: RunningNode) -> bool:
     answer = node.call("GET", "/refused_event")
     return answer.status == 200 and bool(answer.json["data"])
+
+
+# ---------------------------------------------------------------- senders over MQTT
+
+
+class Sender(threading.Thread):
+    """A device that keeps 16 events unacknowledged, and sends them again in their order over a
+    new connection when it loses the old one."""
+
+    def __init__(self, node: RunningNode, publisher: dict[str, str]) -> None:
+        super().__init__(daemon=True)
+        self._port, self._publisher = node.mqtt_port, publisher
+        self.acknowledged, self.ends = 0, False
+
+    def run(self) -> None:
+        while not self.ends:
+            with contextlib.suppress(OSError), Device(self._port, "d", limit_s=_LIMIT_S) as device:
+                self._send(device)
+
+    def _send(self, device: Device) -> None:
+        sent = self.acknowledged
+        while not self.ends or sent > self.acknowledged:
+            while not self.ends and sent < self.acknowledged + _WINDOW:
+                name = f"{sent:06}"
+                event = json.dumps(named(message(self._publisher, name.encode()), name)).encode()
+                device.send_raw(publish_packet("p", event, 1, sent % 65_535 + 1))
+                sent += 1
+            assert device.read()[0] == 0x40
+            self.acknowledged += 1
+
+
+@small(".", 160)
+@pytest.mark.parametrize("victim", ["", "project", "fb-mqtt:0"])
+@pytest.mark.timeout(200)
+def test_a_strict_senders_mqtt_events_go_on_in_their_order_within_5_s_of_space(
+    disk: Path, start_node: StartNode, victim: str
+) -> None:
+    """Also when a process was killed on the full disk, and could not start there."""
+    node, publisher = node_that_counts(start_node, 4_096)
+
+    def refused() -> Answer | None:
+        return refusal(lambda: node.send("p", message(publisher, b"over HTTP")))
+
+    sender = Sender(node, publisher)
+    sender.start()
+    until(lambda: sender.acknowledged > _WINDOW, "events are taken")
+    filler = fill(disk)
+    answer = until(refused, "the disk has no space for an event")
+    if victim:
+        os.kill(parts(node)[victim], signal.SIGKILL)
+        state = "cannot_start" if victim == "project" else "disk_full"
+        until(lambda: state in str(node.call("GET", "/liveness").json), state)
+        answer = until(refused, "the disk has no space for an event")
+    assert answer.status in (503, 507), answer
+    assert answer.headers["Retry-After"] == "1", answer
+    before = sender.acknowledged
+    filler.unlink()
+    until(lambda: sender.acknowledged > before, "events over MQTT are taken again", _RECOVERY_S)
+    until(lambda: refused() is None, "events over HTTP are taken again", _RECOVERY_S)
+    until(lambda: sender.acknowledged > before + _WINDOW, "those that waited are acknowledged")
+    sender.ends = True
+    sender.join(_LIMIT_S)
+    assert not sender.is_alive(), "everything that was sent is acknowledged"
+    numbers = handled_over_mqtt(node)
+    wrong = [pair for pair in itertools.pairwise(numbers) if pair[1] != pair[0] + 1]
+    assert not wrong, "events that were not handled once, in their order"
+    assert numbers[-1] == sender.acknowledged - 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fieldbrook.actors.project.execution.deduplication import is_certainly_new, remember
 from fieldbrook.actors.wire import DELIVERY, REDELIVERY, RESENT, WireEvent, delivered
+from fieldbrook.core.errors import StorageFullError, UnavailableError
 from fieldbrook.gateway.links.failed_bodies import FailedBodies
 from fieldbrook.gateway.links.fair_queue import GATEWAY_BYTES, FairQueue
-from fieldbrook.gateway.links.pending_event import PendingEvent
+from fieldbrook.gateway.links.pending_event import PendingEvent, Settled
 from fieldbrook.gateway.links.suspects import Suspects
 from fieldbrook.gateway.links.worker_link import Body
 from fieldbrook.gateway.memory_budget import MemoryBudget
@@ -56,3 +57,20 @@ def test_only_the_same_event_is_known_when_its_name_comes_again() -> None:
         (event("id-8", "", DELIVERY | RESENT), True),
     ):
         assert is_certainly_new(store, again) is is_new  # type: ignore[arg-type]
+
+
+def test_no_event_behind_one_of_qos_0_overtakes_an_event_that_could_not_be_stored() -> None:
+    queue = FairQueue(MemoryBudget(GATEWAY_BYTES))
+    failed = FailedBodies(queue, Suspects())
+    first, *waiting = (
+        PendingEvent(event(f"id-{number}", ""), lambda _: None, 0.0, qos > 0, 1)
+        for number, qos in enumerate([1, 0, 1, 0, 1])
+    )
+    for pending in waiting:
+        queue.append(pending)
+    settled: Settled = []
+    assert failed.withdraw([(first, StorageFullError(reason="full"))], settled)
+    assert [pending for pending, _ in settled] == [waiting[1], waiting[3]]
+    assert all(isinstance(outcome, UnavailableError) for _, outcome in settled)
+    assert [queue.pop(), queue.pop()] == [waiting[0], waiting[2]]
+    assert not queue

@@ -214,7 +214,8 @@ class SqliteDatabase(ProjectDatabase):
         """Execute a statement; return its result and the number of changed rows."""
         functions = self._functions
         functions.seed, functions.generator = seed, None
-        self._guard.denied, self._guard.active = "", True
+        self._guard.begin()
+        self._guard.active = True
         before = connection.total_changes
         try:
             cursor = connection.execute(text, values)
@@ -252,7 +253,7 @@ class SqliteDatabase(ProjectDatabase):
                 return StoreError(reason=f"{self._path}: the disk is full")
             limit = self._limits.database_bytes
             return StatementError(f"the database has reached its limit of {limit} bytes")
-        if code == sqlite3.SQLITE_AUTH and self._guard.denied:
+        if self._guard.denied:
             return StatementError(f"applets may not use {self._guard.denied}")
         return StatementError(str(error))
 

@@ -100,7 +100,7 @@ class _SqliteSession(Session):
         """See `Session.run`."""
         translated = translate(statement, self._schemas)
         arranged = translated.arrange(values)
-        self._guard.denied = ""
+        self._guard.begin()
         try:
             with self._interrupted_at(ends_at):
                 return self._read(translated.text, arranged)
@@ -146,6 +146,6 @@ class _SqliteSession(Session):
             return StoreError(reason=f"{self._path}: {error}")
         if code == sqlite3.SQLITE_INTERRUPT:
             return StatementError("the statement exceeded its time limit")
-        if code == sqlite3.SQLITE_AUTH and self._guard.denied:
+        if self._guard.denied:
             return StatementError(f"queries may not use {self._guard.denied}")
         return StatementError(str(error))

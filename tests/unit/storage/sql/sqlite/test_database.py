@@ -216,6 +216,25 @@ def test_no_function_works_beyond_its_time_on_long_values(
     assert time.process_time() - start < 2
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " + ".join([f"({_LONG} GLOB '*[xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx0]c')"] * 21),
+        " + ".join([f"({_LONG} LIKE '%00000000000000000000000000000001')"] * 21),
+        " || ".join([f"json_array({', '.join(['hex(1)'] * 99)})"] * 11),
+        " || ".join(["json_patch('{}', '{}')"] * 2),
+    ],
+)
+def test_a_row_has_no_more_slow_functions_than_end_within_seconds(
+    db: SqliteDatabase, expression: str
+) -> None:
+    """Between them, the time limit cannot interrupt."""
+    with pytest.raises(StatementError, match="so often in one statement"):
+        ask(db, f"SELECT {expression} v")
+    assert ask(db, "SELECT 'abc' LIKE '%b%' v") == {"v": 1}
+    assert ask(db, "SELECT json_patch('{}', '{\"a\":1}') v") == {"v": '{"a":1}'}
+
+
 # ---------------------------------------------------------------- transactions
 
 

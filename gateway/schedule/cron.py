@@ -21,6 +21,7 @@ from cronsim import CronSim, CronSimError
 from fieldbrook.core.clock import zone_of
 from fieldbrook.core.durations import parse_duration
 from fieldbrook.core.errors import InvalidCronExpressionsError
+from fieldbrook.core.model import NAME_LIMIT
 
 LATE_MS = 60_000  # a tick that is later than this is skipped
 CLOCK_JUMP_MS = 300_000  # a clock set back by at most this much repeats no tick
@@ -86,6 +87,9 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
     Raises:
         InvalidCronExpressionsError: the expression is malformed, or is never due.
     """
+    if len(expression) > NAME_LIMIT:
+        reason = f"longer than {NAME_LIMIT} characters"
+        raise InvalidCronExpressionsError(expression=expression[:40], reason=reason)
     text, zone = _without_zone(expression.strip(), zone)
     if text.startswith(_EVERY):
         return _every(text, origin_ms - origin_ms % 1_000)

@@ -35,7 +35,7 @@ from fieldbrook.storage.sql.results import Rows, TimeText, row_encoder
 from fieldbrook.storage.sql.schema import PRIVATE_PREFIX, parse_schema
 from fieldbrook.storage.sql.sqlite.files import BUSY_S, STATE, committed_number, read_number
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
-from fieldbrook.storage.sql.sqlite.guard import LIMITS, TABLE_FUNCTIONS, Guard
+from fieldbrook.storage.sql.sqlite.guard import LIMITS, STATEMENT_ERRORS, TABLE_FUNCTIONS, Guard
 from fieldbrook.storage.sql.sqlite.migration import (
     DECIMAL_COLLATION,
     existing_columns,
@@ -193,7 +193,7 @@ class SqliteDatabase(ProjectDatabase):
             if connection.total_changes != before:
                 self._replay(connection)
             raise
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        except STATEMENT_ERRORS as error:
             failure = self._failure(error)
             if not connection.in_transaction:
                 self._replay(connection)
@@ -255,7 +255,7 @@ class SqliteDatabase(ProjectDatabase):
             return StatementError(f"the database has reached its limit of {limit} bytes")
         if self._guard.denied:
             return StatementError(f"applets may not use {self._guard.denied}")
-        return StatementError(str(error))
+        return StatementError(str(error) or "the statement is too large")
 
     # ------------------------------------------------------------ the transaction
 

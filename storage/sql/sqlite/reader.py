@@ -20,7 +20,7 @@ from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
 from fieldbrook.storage.sql.sqlite.database import NODE_FAULTS
 from fieldbrook.storage.sql.sqlite.files import BUSY_S, is_initialized
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
-from fieldbrook.storage.sql.sqlite.guard import LIMITS, TABLE_FUNCTIONS, Guard
+from fieldbrook.storage.sql.sqlite.guard import LIMITS, STATEMENT_ERRORS, TABLE_FUNCTIONS, Guard
 from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_columns
 from fieldbrook.storage.sql.sqlite.statements import translate
 
@@ -104,7 +104,7 @@ class _SqliteSession(Session):
         try:
             with self._interrupted_at(ends_at):
                 return self._read(translated.text, arranged)
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        except STATEMENT_ERRORS as error:
             raise self._failure(error) from error
 
     def _read(self, text: str, values: Any) -> Result:
@@ -148,4 +148,4 @@ class _SqliteSession(Session):
             return StatementError("the statement exceeded its time limit")
         if self._guard.denied:
             return StatementError(f"queries may not use {self._guard.denied}")
-        return StatementError(str(error))
+        return StatementError(str(error) or "the statement is too large")

@@ -19,6 +19,7 @@ from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.storage.sql.requests import parse_request
 from fieldbrook.storage.sql.results import row_encoder
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
+from fieldbrook.storage.sql.sqlite.reader import SqliteReader
 from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,
@@ -233,6 +234,24 @@ def test_a_row_has_no_more_slow_functions_than_end_within_seconds(
         ask(db, f"SELECT {expression} v")
     assert ask(db, "SELECT 'abc' LIKE '%b%' v") == {"v": 1}
     assert ask(db, "SELECT json_patch('{}', '{\"a\":1}') v") == {"v": '{"a":1}'}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"VALUES {','.join(['(1)'] * 90_000)}",
+        f"SELECT 1 WHERE 1 IN ({','.join(map(str, range(100_000)))})",
+    ],
+)
+def test_a_statement_with_too_many_steps_is_refused_in_words(
+    db: SqliteDatabase, tmp_path: Path, statement: str
+) -> None:
+    with pytest.raises(StatementError, match="the statement is too large"):
+        ask(db, statement)
+    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits())
+    with pytest.raises(StatementError, match="the statement is too large"):
+        reader.query(statement, [])
+    assert ask(db, "SELECT 1 v") == {"v": 1}
 
 
 # ---------------------------------------------------------------- transactions

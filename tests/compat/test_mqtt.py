@@ -144,7 +144,7 @@ def test_a_protobuf_message_on_the_same_topic_is_one_too_and_is_acknowledged(
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("rest", ["ECHO", "ECHO/ts=1700000000000&id=Evt9", ""])
+@pytest.mark.parametrize("rest", ["ECHO", "ECHO/ts=1700000000000&id=Evt9", "", "WITH A BLANK"])
 def test_raw_bytes_below_push_are_an_event_with_the_topics_meta_data(
     rest: str, qos: int, world: World
 ) -> None:

@@ -34,7 +34,7 @@ class MessageRefusedError(Exception):
 class Publish(Protocol):
     """Publishes an MQTT message with QoS 1."""
 
-    def __call__(self, topic: str, payload: bytes) -> Awaitable[None]:
+    def __call__(self, topic: str, payload: bytes, project_id: int) -> Awaitable[None]:
         """Publish and wait without a deadline until the broker has the message.
 
         Raises:
@@ -54,7 +54,7 @@ Deliver = Callable[[int, WireEntry], Awaitable[None]]
 
 def deliveries(publish: Publish, call_api: CallApi) -> dict[str, Deliver]:
     """Map the entry kinds of MQTT messages and API calls to their delivery functions."""
-    return {MQTT: lambda _project_id, entry: publish(entry[2], entry[3]), API: call_api}
+    return {MQTT: lambda project_id, entry: publish(entry[2], entry[3], project_id), API: call_api}
 
 
 class OutboxConsumer:

@@ -101,7 +101,7 @@ class ExternalBroker:
         self._backlog.measure()
         metrics.put(metrics.BROKER_CONNECTED, float(self._source.connected))
 
-    def publish(self, topic: str, payload: bytes) -> Awaitable[None]:
+    def publish(self, topic: str, payload: bytes, project_id: int) -> Awaitable[None]:
         """See `gateway.MqttInput`."""
         if self._publisher is None:
             self._publisher = make_publisher(self._settings)

@@ -68,8 +68,8 @@ class MqttInput(Protocol):
     def measure(self) -> None:
         """Write metrics; called once a second."""
 
-    def publish(self, topic: str, payload: bytes) -> Awaitable[None]:
-        """Publish a handler's message with QoS 1; done when it cannot be lost any more."""
+    def publish(self, topic: str, payload: bytes, project_id: int) -> Awaitable[None]:
+        """Publish a message of a project's handler with QoS 1; done when it cannot be lost."""
 
     def answers(self) -> Answers:
         """Answers to questions of other gateway processes."""

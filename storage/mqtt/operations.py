@@ -15,6 +15,8 @@ class StoredMessage:
     """A message that waits for a subscriber, or a retained one.
 
     `properties` are encoded by the gateway. `expires_at_ms` is a Unix time, 0 for never.
+    `publisher_id` and `project_id` say whose reply it is, 0 for none; `holder` says in whose share
+    of the retained messages it is.
     """
 
     topic: str
@@ -23,6 +25,9 @@ class StoredMessage:
     retain: bool
     properties: bytes
     expires_at_ms: int
+    publisher_id: int = 0
+    project_id: int = 0
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

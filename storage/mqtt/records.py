@@ -38,7 +38,10 @@ class SessionRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A message; see `StoredMessage`. `size` is that of the payload in bytes."""
+    """A message; see `StoredMessage`. `size` is that of the payload in bytes.
+
+    Earlier versions have written rows without the last three.
+    """
 
     size: int
     topic: str
@@ -47,6 +50,9 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True):
     retain: bool
     properties: bytes
     expires_at_ms: int
+    publisher_id: int = 0
+    project_id: int = 0
+    holder: str = ""
 
 
 class _Size(msgspec.Struct, array_like=True, frozen=True):
@@ -93,6 +99,9 @@ def encode_message(topic: str, message: StoredMessage) -> bytes:
             message.retain,
             message.properties,
             message.expires_at_ms,
+            message.publisher_id,
+            message.project_id,
+            message.holder,
         )
     )
 
@@ -105,7 +114,15 @@ def decode_message(data: bytes) -> StoredMessage:
     """
     found = decode_record(data, MessageRecord)
     return StoredMessage(
-        found.topic, found.payload, found.qos, found.retain, found.properties, found.expires_at_ms
+        found.topic,
+        found.payload,
+        found.qos,
+        found.retain,
+        found.properties,
+        found.expires_at_ms,
+        found.publisher_id,
+        found.project_id,
+        found.holder,
     )
 
 

@@ -373,6 +373,7 @@ def test_limits_are_reason_codes(new_site: Callable[..., Site]) -> None:
         *("--mqtt-device-topics", "lake/#", "--mqtt-subscriptions", "3"),
         *("--mqtt-retained-limit", "2", "--mqtt-queued-messages", "5"),
         *("--mqtt-session-limit", "4", "--body-limit-bytes", "4096"),
+        *("--mqtt-share-percent", "100"),
     )
     with site.client() as client, site.client() as writer:
         granted = client.connect(new_id("limits"), clean=False, expiry_s=600)

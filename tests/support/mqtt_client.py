@@ -42,9 +42,16 @@ def new_id(name: str = "client") -> str:
 class MqttClient:
     """One connection, from a connected socket on; `connect` sends CONNECT."""
 
-    def __init__(self, port: int, version: int = VERSION_5, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self,
+        port: int,
+        version: int = VERSION_5,
+        limit_s: float = LIMIT_S,
+        source: str = "127.0.0.1",
+    ) -> None:
+        """`source` is the client's address, one of the loopback network."""
         self.version = version
-        self.socket = socket.create_connection(("127.0.0.1", port), limit_s)
+        self.socket = socket.create_connection(("127.0.0.1", port), limit_s, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self._packet_ids = itertools.count(1)

@@ -212,6 +212,14 @@ class Settings(BaseSettings):
         description="Number of MQTT clients that may connect per second. Further ones are told to "
         "try again.",
     )
+    mqtt_share_percent: int = Field(
+        50,
+        ge=1,
+        le=100,
+        description="How much one address or one login may take of what all MQTT clients share: "
+        "connections, connections per second, sessions, retained messages, disk space and memory. "
+        "100: all, for a node behind a proxy.",
+    )
     mqtt_receive_maximum: int = Field(
         64,
         ge=1,

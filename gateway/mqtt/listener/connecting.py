@@ -36,7 +36,8 @@ class Connecting:
 
     def __init__(self, server: MqttServer) -> None:
         self._server = server
-        self._rate = ConnectRate(server.limits.connects_per_s)
+        limits = server.limits
+        self._rate = ConnectRate(limits.connects_per_s, limits.share_percent)
         # Sessions that are being stored, by the connection that gets the answer then.
         self._opening: dict[Connection, Session] = {}
 
@@ -47,7 +48,8 @@ class Connecting:
     def connect(self, connection: Connection, packet: Connect) -> None:
         """Answer a CONNECT, when the session is stored where it must be."""
         try:
-            principal = self._admit(packet)
+            principal = self._admit(connection.peer, packet)
+            self._server.check_login(principal, packet.client_id)
             assigned = "" if packet.client_id else f"auto-{secrets.token_hex(8)}"
             five = packet.version == VERSION_5
             asked = requested_expiry_s(
@@ -59,6 +61,7 @@ class Connecting:
                 clean_start=packet.clean_start,
                 expiry_s=asked,
                 wire=connection,
+                address=connection.peer,
             )
         except RefusedConnectError as error:
             metrics.add(metrics.MQTT_CONNECTS_REFUSED)
@@ -91,7 +94,7 @@ class Connecting:
 
         self._server.sessions.save(session, saved)
 
-    def _admit(self, packet: Connect) -> Principal:
+    def _admit(self, peer: str, packet: Connect) -> Principal:
         """Check a CONNECT.
 
         Raises:
@@ -99,10 +102,11 @@ class Connecting:
         """
         if self._server.is_draining:
             raise RefusedConnectError(ReasonCode.SERVER_UNAVAILABLE, "the node is stopping")
-        if not self._rate.take(self._server.now()):
+        if not self._rate.take(self._server.now(), peer):
             raise RefusedConnectError(
                 ReasonCode.CONNECTION_RATE_EXCEEDED,
-                f"more than {self._server.limits.connects_per_s} clients connect per second",
+                f"more than {self._server.limits.connects_per_s} clients connect per second, or "
+                f"{self._server.limits.share_percent}% of them from this address",
             )
         if len(packet.client_id.encode()) > CLIENT_ID_BYTES:
             raise RefusedConnectError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.mqtt.event_topics import EventTopic
 from fieldbrook.gateway.mqtt.inspection import Transport
 from fieldbrook.gateway.mqtt.listener.incoming import Incoming
@@ -104,6 +105,7 @@ class Connection(asyncio.Protocol):
         "messages_in",
         "messages_out",
         "opened_at",
+        "peer",
         "principal",
         "send_maximum",
         "session",
@@ -114,7 +116,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: MqttServer, kind: Transport = "tcp") -> None:
         self._server = server
         self.kind = kind
-        self.address = ""
+        self.address = self.peer = ""
         self.session: Session | None = None
         self.principal: Principal = ANYBODY
         self.version = 0
@@ -149,6 +151,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer and not self.address:
             self.address = str(peer[0])
+            self.peer = peer_of(self.address)
         self.opened_at = self._heard_at = self._server.now()
         self._server.opened(self)
 
@@ -267,13 +270,18 @@ class Connection(asyncio.Protocol):
             self._rest, self._missing = bytearray(), missing
 
     def _reserve(self, size: int) -> None:
-        """Count an incomplete packet in the memory budget; end the connection at its limit."""
+        """Count an incomplete packet. At the limit of all or of its address, end the connection;
+        one whose messages are being handled is not read from until they are acknowledged."""
         if size == self._reserved:
             return
-        budget = self._server.partial_budget
-        budget.release(self._reserved)
+        incomplete = self._server.incomplete
+        incomplete.add(self.peer, size - self._reserved)
         self._reserved = size
-        if not budget.reserve(size) and size and not self._pending:
+        if not size or not incomplete.is_exceeded(self.peer):
+            return
+        if self._pending:
+            self._pause()
+        else:
             self.end(ReasonCode.QUOTA_EXCEEDED, "too many packets are being received at once")
 
     def _publish(self, buffer: bytes, first: int, body: int, end: int) -> None:
@@ -415,11 +423,18 @@ class Connection(asyncio.Protocol):
                 self._take_over(known)
                 return False
             # A client that has forgotten its session: the message is another one.
-        if qos == 2 and not session.may_receive(self._server.limits.unreleased):
-            raise ProtocolError(
-                "too many messages of QoS 2 are not released",
-                code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-            )
+        if qos == 2:
+            limit = self._server.limits.unreleased
+            if not session.may_receive(limit):
+                raise ProtocolError(
+                    "too many messages of QoS 2 are not released",
+                    code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+                )
+            if not session.may_receive(session.may_remember(limit)):
+                raise ProtocolError(
+                    "too many messages of QoS 2 of all sessions are not released",
+                    code=ReasonCode.QUOTA_EXCEEDED,
+                )
         return True
 
     # ---------------------------------------------------------------- acknowledgements
@@ -536,23 +551,25 @@ class Connection(asyncio.Protocol):
 
     def _release(self, session: Session, packet_id: int) -> None:
         """Answer PUBREL. A session that is kept stores the release first: otherwise the next
-        message with this packet id could be taken for the last one after a crash."""
+        message with this packet id could be taken for the last one after a crash. While it cannot
+        be stored, the client waits."""
         if packet_id not in session.received and packet_id not in session.releasing:
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             self._send(encode(self.version, PubComp(packet_id, code)))
             return
 
-        def stored(error: NodeError | None) -> None:
-            if error is not None:
-                self.end(ReasonCode.UNSPECIFIED_ERROR, f"the release is not stored: {error}")
-                return
+        def stored() -> None:
+            self._saving -= 1
             session.received.discard(packet_id)
             session.releasing.discard(packet_id)
+            session.count_packet_ids()
             self._send(encode(self.version, PubComp(packet_id)))
+            self._resume()
 
         if session.is_kept and packet_id not in session.releasing:
             session.note_release(packet_id)
-        self.save(session, stored)
+        self._saving += 1
+        self._server.sessions.save_surely(session, stored)
 
     def _connect(self, packet: Connect) -> None:
         self.version = packet.version
@@ -574,6 +591,7 @@ class Connection(asyncio.Protocol):
         """Send CONNACK; the client is connected now."""
         self.session, self.principal = session, principal
         session.wire, session.opening = self, None
+        self._server.accepted(self)
         self.is_connecting = False
         self.connected_at_ms = clock.now_ms()
         self.keep_alive_s = keep_alive_s

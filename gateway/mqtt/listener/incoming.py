@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -144,6 +146,7 @@ class Incoming:
             session.remember_handled(packet_id, self.digest)
         elif qos == 2 and (is_accepted or session.version != VERSION_5):
             session.received.add(packet_id)
+            session.count_packet_ids()
         self._end()
         if connection is None:
             return
@@ -195,8 +198,11 @@ class Publishing:
         access: Access,
         router: Router,
         budget: MemoryBudget,
+        save_surely: Callable[[Session, Callable[[], None]], None],
     ) -> None:
+        """Create it; `save_surely` is that of `Sessions`."""
         self._events = events
+        self._save_surely = save_surely
         self._reader = reader
         self._access = access
         self._router = router
@@ -299,21 +305,29 @@ class Publishing:
             forwarded(packet.properties),
             0 if expiry_s is None else clock.now_ms() + 1_000 * expiry_s,
             sender=session.key,
+            holder=session.holder,
         )
 
         def done(error: NodeError | None) -> None:
-            if error is not None:
-                session.stored_received.discard(incoming.packet_id)
             if error is None:
                 code = ReasonCode.SUCCESS if found else ReasonCode.NO_MATCHING_SUBSCRIBERS
                 incoming.settle(code)
-            elif isinstance(error, TooManyRequestsError) and not message.retain:
+            elif receipt is not None and incoming.packet_id in session.stored_received:
+                # The session may have been stored meanwhile, with this receipt. It must go before
+                # the client can send the message again: it would be taken for a known one.
+                session.stored_received.discard(incoming.packet_id)
+                self._save_surely(session, partial(failed, error))
+            else:
+                failed(error)
+
+        def failed(error: NodeError) -> None:
+            if isinstance(error, TooManyRequestsError) and not message.retain:
                 incoming.defer()  # the store does not keep up
             else:
                 incoming.settle(ReasonCode.QUOTA_EXCEEDED, error)
 
-        found = 1  # when nothing is stored, `done` is called before `publish` returns
         receipt = (session, incoming.packet_id) if packet.qos == 2 and session.is_kept else None
+        found = 1  # when nothing is stored, `done` is called before `publish` returns
         found = self._router.publish(message, done, receipt)
 
     def _refuse_topic(self, incoming: Incoming, topic: str) -> None:
@@ -336,7 +350,7 @@ class Publishing:
         # Whoever has the session now may be another client than the one that has sent the event.
         is_its = connection is not None and connection is session.wire
         if is_its and reply.publisher_id not in session.senders:
-            session.add_sender(reply.publisher_id, reply.publisher_key)
+            session.add_sender(reply.publisher_id, reply.project_id, reply.publisher_key)
         self._router.publish(
             Message(
                 topic,

@@ -76,18 +76,18 @@ class Inspection:
 
     def retained(self, after: str, limit: int) -> Sequence[RetainedState]:
         """See `inspection.Inspectable`."""
-        found = sorted(self._server.router.retained("#"), key=lambda each: each[0])
+        found = sorted(self._server.router.retained.matching("#"), key=lambda each: each[0])
         page = [message for topic, message in found if topic > after]
         return [_retained(message) for message in page[:limit]]
 
     def retained_message(self, topic: str) -> RetainedState | None:
         """See `inspection.Inspectable`."""
-        message = self._server.router.retained_message(topic)
+        message = self._server.router.retained.get(topic)
         return None if message is None else _retained(message, with_payload=True)
 
     async def remove_retained(self, topic: str) -> bool:
         """See `inspection.Inspectable`."""
-        if not self._server.router.remove_retained(topic):
+        if not self._server.router.retained.remove(topic):
             return False
         await self._server.written()
         return True
@@ -157,7 +157,7 @@ def _session(session: Session, *, with_filters: bool = False) -> SessionState:
         session_expiry_s=session.expiry_s,
         subscriptions=len(session.subscriptions),
         queued=session.queued,
-        queued_bytes=max(session.waiting_bytes, session.stored_bytes),
+        queued_bytes=session.queued_bytes,
         unacknowledged_out=len(session.in_flight),
         has_will=session.will is not None,
         filters=filters,

@@ -36,7 +36,7 @@ class OwnMessages:
         self._events = events
         self._wills: set[asyncio.Task[None]] = set()
 
-    async def publish(self, topic: str, payload: bytes) -> None:
+    async def publish(self, topic: str, payload: bytes, project_id: int) -> None:
         """See `gateway.MqttInput`.
 
         Raises:
@@ -49,7 +49,7 @@ class OwnMessages:
             check_topic(topic)
         except ProtocolError as error:
             raise MessageRefusedError(error.text) from None
-        await self.distribute(Message(topic, payload, 1))
+        await self.distribute(Message(topic, payload, 1, project_id=project_id))
 
     async def distribute(self, message: Message) -> int:
         """Deliver a message to subscribers; returns how many get it, when all of it is stored.
@@ -116,6 +116,7 @@ class OwnMessages:
             will.retain,
             unpack_properties(will.properties),
             expires,
+            holder=session.holder,
         )
         try:
             await self.distribute(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import socket
 import ssl
@@ -15,7 +14,7 @@ from fieldbrook.core.errors import NodeError, StoreError, TooManyRequestsError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection, connections_limit
-from fieldbrook.gateway.listening.listener import Listener
+from fieldbrook.gateway.listening.listener import Listener, peer_of
 from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.listening.tls import TlsListener
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
@@ -29,14 +28,10 @@ from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConn
 from fieldbrook.gateway.mqtt.listener.subscribing import Subscribing
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.protocol.topics import parse_shared
-from fieldbrook.gateway.mqtt.sessions.access import (
-    Access,
-)
-from fieldbrook.gateway.mqtt.sessions.limits import (
-    Limits,
-)
+from fieldbrook.gateway.mqtt.sessions.access import Access, Principal, RefusedConnectError
+from fieldbrook.gateway.mqtt.sessions.limits import Limits
 from fieldbrook.gateway.mqtt.sessions.routing import Done, Router
-from fieldbrook.gateway.mqtt.sessions.session import Session
+from fieldbrook.gateway.mqtt.sessions.session import Session, session_key
 from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
 from fieldbrook.gateway.peers import Answers
 from fieldbrook.observability import metrics
@@ -49,10 +44,8 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.1
 _SWEEPS = 10  # every connection is checked once in so many sweeps
-_RETRY_S = 1.0
 _RECHECKED_PER_TURN = 100
 _DRAIN_LIMIT_S = 1.0
-_WILLS_LIMIT = 10_000
 _HANDLED_BUDGET = 64 << 20  # payload bytes of all messages that are being handled
 
 
@@ -110,7 +103,7 @@ class MqttServer:
         self._settings = settings
         self._run_dir = run_dir
         self.budget = MemoryBudget(_HANDLED_BUDGET)
-        self.partial_budget = request_budget(limits.packet_bytes)
+        self.incomplete = limits.shared(request_budget(limits.packet_bytes).limit)
         self._store = MqttStore(settings.data / "mqtt", limits.store_bytes)
         self._failure: StoreError | None = None
         self._writer = StoreWriter(self._store, self.loop, self._store_failed)
@@ -121,21 +114,31 @@ class MqttServer:
             any_login=settings.mqtt_logins,
             trusts_connection=settings.mqtt_trust_connection,
         )
-        self.router = Router(limits, self._store, self._write, self.access.opens)
+        self.router = Router(limits, self._store, self._write, self.access)
         self.router.is_parked = is_parked(settings.data)
-        self.publishing = Publishing(events, reader, self.access, self.router, self.budget)
+        self.own_messages = OwnMessages(self, events)
+        self.sessions = Sessions(
+            limits,
+            self._store,
+            self._write,
+            self.router,
+            self.own_messages.publish_will,
+            self.loop.call_later,
+        )
+        self.publishing = Publishing(
+            events, reader, self.access, self.router, self.budget, self.sessions.save_surely
+        )
         self.connections: set[Connection] = set()
-        self._by_address: collections.Counter[str] = collections.Counter()
+        self._ceiling = connections_limit(tls=False, most=limits.connections)
+        self._by_address = limits.shared(self._ceiling)
+        self._by_login = limits.shared(self._ceiling)
         self.connecting = Connecting(self)
         self.subscribing = Subscribing(self)
-        self.own_messages = OwnMessages(self, events)
         self.is_draining = False
         self._recheck: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._relay: asyncio.Server | None = None
-        publish_will = self.own_messages.publish_will
-        self.sessions = Sessions(limits, self._store, self._write, self.router, publish_will)
 
     async def start(self) -> None:
         """Open the port and the socket of the HTTP gateways; see `gateway.MqttInput`."""
@@ -147,8 +150,7 @@ class MqttServer:
         self._identity = identity
         self._tls: ssl.SSLContext | None = None
         at = bind(settings.bind, settings.mqtt_port, shared=False)
-        ceiling = connections_limit(tls=False, most=self.limits.connections)
-        accepted = Connections(ceiling, metrics.MQTT_CONNECTIONS_EVICTED)
+        accepted = Connections(self._ceiling, metrics.MQTT_CONNECTIONS_EVICTED)
         accepted.ports.append(_Unconnected(self.connections))
         if identity is None:
             protocol = partial(Connection, self, "tcp")
@@ -163,7 +165,9 @@ class MqttServer:
         )
         self._sweeper = self.loop.create_task(self._sweep())
         log.info(
-            "MQTT clients are accepted on port %d, up to %d at once", settings.mqtt_port, ceiling
+            "MQTT clients are accepted on port %d, up to %d at once",
+            settings.mqtt_port,
+            self._ceiling,
         )
 
     # ---------------------------------------------------------------- connections
@@ -171,40 +175,62 @@ class MqttServer:
     def opened(self, connection: Connection) -> None:
         """Register a connection, or end it when its address has too many."""
         self.connections.add(connection)
-        address = connection.address
-        self._by_address[address] += 1
-        too_many = self._by_address[address] > self.limits.connections_per_address
-        if address and (too_many or self.is_draining):
+        self._by_address.add(connection.peer)
+        if connection.peer and (self._has_too_many(connection.peer) or self.is_draining):
             metrics.add(metrics.MQTT_CONNECTS_REFUSED)
             connection.drop()
 
     def renamed(self, connection: Connection, address: str) -> None:
         """Count a relayed connection for the address of its client."""
-        self._forget_address(connection.address)
-        connection.address = address
-        self._by_address[address] += 1
-        if self._by_address[address] > self.limits.connections_per_address:
+        self._by_address.add(connection.peer, -1)
+        connection.address, connection.peer = address, peer_of(address)
+        self._by_address.add(connection.peer)
+        if self._has_too_many(connection.peer):
             metrics.add(metrics.MQTT_CONNECTS_REFUSED)
             connection.drop()
 
-    def _forget_address(self, address: str) -> None:
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
+    def _has_too_many(self, peer: str) -> bool:
+        most = min(self.limits.connections_per_address, self._by_address.share)
+        return self._by_address.of(peer) > most
+
+    def check_login(self, principal: Principal, client_id: str) -> None:
+        """Check that a login may have one more connection.
+
+        Raises:
+            RefusedConnectError: it has too many.
+        """
+        if not principal.name:
+            return
+        known = self.sessions.get(session_key(principal.name, client_id))
+        if known is not None and known.wire is not None:
+            return  # whose connection ends
+        if not self._by_login.has(principal.name):
+            raise RefusedConnectError(
+                ReasonCode.QUOTA_EXCEEDED,
+                f"this login has {self._by_login.of(principal.name)} connections, which is the "
+                "limit",
+            )
+
+    def accepted(self, connection: Connection) -> None:
+        """Count a connection for the login of its client."""
+        if connection.principal.name:
+            self._by_login.add(connection.principal.name)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection, and its session unless another connection has taken it over."""
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        self._forget_address(connection.address)
+        self._by_address.add(connection.peer, -1)
+        if connection.session is not None and connection.principal.name:
+            self._by_login.add(connection.principal.name, -1)
         session = connection.session or self.connecting.forget(connection)
         if session is not None and connection in (session.wire, session.opening):
             self.sessions.closed(session)
 
-    async def publish(self, topic: str, payload: bytes) -> None:
+    async def publish(self, topic: str, payload: bytes, project_id: int) -> None:
         """See `gateway.MqttInput`."""
-        await self.own_messages.publish(topic, payload)
+        await self.own_messages.publish(topic, payload, project_id)
 
     # ---------------------------------------------------------------- upkeep
 
@@ -259,8 +285,10 @@ class MqttServer:
             if principal is None:
                 connection.end(ReasonCode.NOT_AUTHORIZED, "the login is not valid any more")
                 continue
-            connection.principal = session.principal = principal
-            self.end_forbidden(session)
+            if principal != connection.principal:
+                connection.principal = session.principal = principal
+                self.end_forbidden(session)
+                self.router.rights_changed(session)
 
     def end_forbidden(self, session: Session) -> None:
         """End the subscriptions for which the client of a session has no right any more."""
@@ -282,7 +310,7 @@ class MqttServer:
                 connection.check(now)
             if number % _SWEEPS == 0:
                 self.sessions.expire()
-                self.router.expire_retained()
+                self.router.retained.expire()
                 self._release()
                 self._renew()
 
@@ -313,7 +341,7 @@ class MqttServer:
         metrics.put(metrics.MQTT_CONNECTIONS, len(self.connections))
         metrics.put(metrics.MQTT_SESSIONS, len(self.sessions))
         metrics.put(metrics.MQTT_SUBSCRIPTIONS, self.router.subscription_count)
-        metrics.put(metrics.MQTT_RETAINED, self.router.retained_count)
+        metrics.put(metrics.MQTT_RETAINED, len(self.router.retained))
         metrics.put(metrics.MQTT_STORE_BYTES, self._store.size_bytes)
         unacknowledged = sum(each.unacknowledged for each in self.connections)
         metrics.put(metrics.MQTT_IN_FLIGHT, unacknowledged)

@@ -18,7 +18,6 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
 from fieldbrook.gateway.mqtt.protocol.topics import check_filter, parse_shared
 from fieldbrook.gateway.mqtt.sessions.limits import (
-    ALL_LEVELS,
     CLIENT_LEVELS,
     FILTERS_BYTES,
     TOPIC_BYTES,
@@ -99,7 +98,7 @@ class Subscribing:
                 len(known) >= self._server.limits.subscriptions
                 or used > FILTERS_BYTES
                 or sum(map(levels_of, known)) + levels > CLIENT_LEVELS
-                or self._server.router.levels + levels > ALL_LEVELS
+                or not self._server.router.levels.has(session.holder, levels)
             ):
                 return ReasonCode.QUOTA_EXCEEDED
         return wanted.qos

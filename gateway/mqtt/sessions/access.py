@@ -26,6 +26,7 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 ACKS = "ack"
 _OPERATION = "MqttConnect"
+_ID_DIGITS = 18
 
 
 class RefusedConnectError(Exception):
@@ -173,8 +174,17 @@ class Access:
                 f"{project.name}/{name}/"
                 for name in names
                 if name != "push" and project.name != ACKS and not {"+", "#"} & {*name.split("/")}
+                if name != publisher.key or not self._is_id_of_another(publisher)
             ),
         )
+
+    def _is_id_of_another(self, publisher: Publisher) -> bool:
+        """Whether a publisher's key is the id of another publisher of its project."""
+        key = publisher.key
+        if not (key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS):
+            return False
+        found = self._reader.publisher_with_id(publisher.project_id, int(key))
+        return found is not None and found.publisher_id != publisher.publisher_id
 
     def is_valid(self, principal: Principal) -> bool:
         """Whether the login of a client is still good, after a change of the registry."""
@@ -214,6 +224,10 @@ class Access:
         if any(covers(f"{own}#", topic_filter) for own in principal.subtrees):
             return True
         return any(covers(allowed, topic_filter) for allowed in self._device_topics)
+
+    def may_read(self, principal: Principal, topic: str) -> bool:
+        """Whether a client may get a message of a topic that is no topic of replies."""
+        return self.may_publish(principal, topic) or self.may_subscribe(principal, topic)
 
     def opens(self, topic: str) -> bool:
         """Whether `mqtt_device_topics` opens a topic to all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from dataclasses import dataclass
 
 from fieldbrook.core.settings import Settings
@@ -43,6 +44,12 @@ ALIASES = 16
 UNRELEASED = 1_024
 """QoS 2 messages that a client has not released, unless the receive maximum allows more; at one
 more it is disconnected."""
+ALL_PACKET_IDS = 1_000_000
+"""Packet ids that all sessions remember together; one takes about 75 bytes."""
+LEAST_PACKET_IDS = 8
+"""Packet ids of each kind that a session may remember in any case."""
+ROW_BYTES = 256
+"""What a message takes in the store beside its payload, at most about."""
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
 
@@ -53,6 +60,7 @@ class Limits:
     connections: int = 20_000
     connections_per_address: int = 10_000
     connects_per_s: int = 1_000
+    share_percent: int = 50
     packet_bytes: int = (1 << 20) + _PACKET_SLACK
     receive_maximum: int = 64
     keep_alive_s: int = 3_600
@@ -71,6 +79,10 @@ class Limits:
         they may have unacknowledged, and some more for clients that do not count them."""
         return max(UNRELEASED, self.receive_maximum)
 
+    def shared(self, limit: int) -> Shared:
+        """Count against a limit of all clients, of which one holder may take its share."""
+        return Shared(limit, self.share_percent)
+
     @classmethod
     def of(cls, settings: Settings) -> Limits:
         """Take the limits from the settings."""
@@ -78,6 +90,7 @@ class Limits:
             connections=settings.mqtt_connections,
             connections_per_address=settings.mqtt_connections_per_address,
             connects_per_s=settings.mqtt_connects_per_s,
+            share_percent=settings.mqtt_share_percent,
             packet_bytes=settings.body_limit_bytes + _PACKET_SLACK,
             receive_maximum=settings.mqtt_receive_maximum,
             keep_alive_s=settings.mqtt_keep_alive_s,
@@ -101,19 +114,72 @@ def check_topic(topic: str) -> None:
     check_topic_name(topic, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
 
 
-class ConnectRate:
-    """Limits the number of CONNECTs per second: a bucket that holds those of two seconds."""
+class Shared:
+    """Counts what all clients use of one limit, and what each holder uses of it.
 
-    def __init__(self, per_s: int) -> None:
+    A holder is the login of a client, or the address of one without a login (`peer_of`). What has
+    the holder "" counts for the limit alone.
+    """
+
+    def __init__(self, limit: int, share_percent: int) -> None:
+        self._limit = limit
+        self.share = max(1, limit * share_percent // 100)
+        self.used = 0
+        self._by_holder: dict[str, int] = {}
+
+    def has(self, holder: str, size: int = 1) -> bool:
+        """Whether there is still room for `size`, in the limit and in the holder's share."""
+        return self.used + size <= self._limit and self.has_share(holder, size)
+
+    def has_share(self, holder: str, size: int) -> bool:
+        """Whether there is still room for `size` in the holder's share."""
+        return self.of(holder) + size <= self.share
+
+    def is_exceeded(self, holder: str) -> bool:
+        """Whether all use more than the limit, or the holder more than its share."""
+        return self.used > self._limit or self.of(holder) > self.share
+
+    def add(self, holder: str, size: int = 1) -> None:
+        """Count `size`, which is negative for what is given back."""
+        self.used += size
+        if not holder:
+            return
+        held = self._by_holder.get(holder, 0) + size
+        if held:
+            self._by_holder[holder] = held
+        else:
+            self._by_holder.pop(holder, None)
+
+    def of(self, holder: str) -> int:
+        """What a holder uses."""
+        return self._by_holder.get(holder, 0)
+
+
+class ConnectRate:
+    """Limits the number of CONNECTs per second: a bucket that holds those of two seconds.
+
+    An address may take its share of them, in each period of two seconds.
+    """
+
+    def __init__(self, per_s: int, share_percent: int = 100) -> None:
         self._per_s = per_s
         self._left = 2.0 * per_s
         self._at = 0.0
+        self._most = max(1, 2 * per_s * share_percent // 100)
+        self._by_peer: collections.Counter[str] = collections.Counter()
+        self._period = 0
 
-    def take(self, now: float) -> bool:
+    def take(self, now: float, peer: str = "") -> bool:
         """Count one connection; False when there were too many."""
+        if int(now) // 2 != self._period:
+            self._period = int(now) // 2
+            self._by_peer.clear()
+        if self._by_peer[peer] >= self._most:
+            return False
         self._left = min(2.0 * self._per_s, self._left + (now - self._at) * self._per_s)
         self._at = now
         if self._left < 1.0:
             return False
         self._left -= 1.0
+        self._by_peer[peer] += 1
         return True

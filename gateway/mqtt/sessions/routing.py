@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from fieldbrook.core import clock
-from fieldbrook.core.errors import NodeError, TooManyRequestsError
-from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, TopicTree, matches, parse_shared
-from fieldbrook.gateway.mqtt.sessions.access import ACKS
-from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties, unpack_properties
-from fieldbrook.gateway.mqtt.sessions.limits import RETAINED_BYTES, Limits
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, matches, parse_shared
+from fieldbrook.gateway.mqtt.sessions.access import ACKS, Principal
+from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties
+from fieldbrook.gateway.mqtt.sessions.groups import Group
+from fieldbrook.gateway.mqtt.sessions.limits import ALL_LEVELS, ROW_BYTES, Limits
+from fieldbrook.gateway.mqtt.sessions.retained import Retained, Write, message_of
 from fieldbrook.gateway.mqtt.sessions.session import (
     Message,
     Outgoing,
@@ -24,15 +27,12 @@ from fieldbrook.gateway.mqtt.sessions.session import (
 )
 from fieldbrook.observability import metrics
 from fieldbrook.storage.mqtt import (
-    DeleteRetained,
     Dequeue,
     Enqueue,
     MqttStore,
     Operation,
-    PutRetained,
     PutSession,
     Release,
-    StoredMessage,
 )
 
 log = logging.getLogger(__name__)
@@ -43,58 +43,36 @@ _PAGE = 50  # rows of a queue that are loaded at once
 _IN_MEMORY = 100  # messages of a kept session that wait in memory; the others are in the store
 
 
-class Write(Protocol):
-    """`storage.mqtt.StoreWriter.write`."""
+class Rights(Protocol):
+    """What the router asks of `Access`."""
 
-    def __call__(
-        self, operations: Sequence[Operation], done: Callable[[NodeError | None], None] | None
-    ) -> None:
-        """Write operations; `done` is called when they are on disk."""
+    def opens(self, topic: str) -> bool:
+        """Whether all clients may read a topic, even one of replies."""
 
-
-@dataclass(slots=True)
-class _Group:
-    """A shared subscription: each message goes to one of its members."""
-
-    members: dict[str, tuple[Session, Subscribed]] = field(default_factory=dict)
-    turn: int = 0
-
-    def choose(self, may_read: Callable[[Session], bool]) -> tuple[Session, Subscribed] | None:
-        """The next member in turn that may read; one that is connected, where there is one."""
-        members = [member for member in self.members.values() if may_read(member[0])]
-        self.turn += 1
-        order = [members[(self.turn + n) % len(members)] for n in range(len(members))]
-        connected = [member for member in order if member[0].wire is not None]
-        return next(iter(connected or order), None)
+    def may_read(self, principal: Principal, topic: str) -> bool:
+        """Whether a client may read a topic that is none of replies."""
 
 
 class Router:
     """Subscriptions, retained messages, and the delivery of messages to sessions."""
 
-    def __init__(
-        self, limits: Limits, store: MqttStore, write: Write, is_open: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, limits: Limits, store: MqttStore, write: Write, rights: Rights) -> None:
         """Load the retained messages.
-
-        `is_open` tells whether all clients may read a topic, even one of replies.
 
         Attributes:
             is_parked: whether messages that are in the store stay there; see `outbox.is_parked`.
         """
         self.is_parked = False
-        self._is_open = is_open
+        self._rights = rights
         self._limits = limits
         self._store = store
         self._write = write
-        self._subscriptions: FilterTree[tuple[Session, Subscribed] | _Group] = FilterTree()
-        self._groups: dict[tuple[str, str], _Group] = {}
-        self._retained: TopicTree[Message] = TopicTree()
-        self.retained_count = 0
+        self._subscriptions: FilterTree[tuple[Session, Subscribed] | Group] = FilterTree()
+        self._groups: dict[tuple[str, str], Group] = {}
+        self.retained = Retained(limits, store, write)
         self.subscription_count = 0
-        self.levels = 0  # of all filters
-        for topic, stored in store.retained():
-            self._retained.set(topic, message_of(stored))
-            self.retained_count += 1
+        self.levels = limits.shared(ALL_LEVELS)
+        self._queued = limits.shared(limits.store_bytes)
 
     # ---------------------------------------------------------------- subscriptions
 
@@ -103,7 +81,7 @@ class Router:
         topic_filter = subscribed.topic_filter
         if topic_filter not in session.subscriptions:
             self.subscription_count += 1
-            self.levels += levels_of(topic_filter)
+            self.levels.add(session.holder, levels_of(topic_filter))
         session.subscriptions[topic_filter] = subscribed
         shared = parse_shared(topic_filter)
         if shared is None:
@@ -111,31 +89,43 @@ class Router:
             return
         group = self._groups.get(shared)
         if group is None:
-            group = self._groups[shared] = _Group()
+            group = self._groups[shared] = Group()
             self._subscriptions.add(shared[1], f"$share/{shared[0]}", group)
-        group.members[session.key] = session, subscribed
+        group.put(session, subscribed)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
         """Remove a subscription; False when there is none."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
         self.subscription_count -= 1
-        self.levels -= levels_of(topic_filter)
+        self.levels.add(session.holder, -levels_of(topic_filter))
         shared = parse_shared(topic_filter)
         if shared is None:
             self._subscriptions.remove(topic_filter, session.key)
             return True
         group = self._groups[shared]
-        group.members.pop(session.key, None)
-        if not group.members:
+        group.remove(session)
+        if not (group.connected or group.away):
             del self._groups[shared]
             self._subscriptions.remove(shared[1], f"$share/{shared[0]}")
         return True
 
     def forget(self, session: Session) -> None:
-        """Remove all subscriptions of a session that ends."""
+        """Remove all subscriptions of a session that ends, and what it counts for."""
         for topic_filter in list(session.subscriptions):
             self.unsubscribe(session, topic_filter)
+        self._count(session, -session.queued, -session.queued_bytes)
+
+    def loaded(self, session: Session) -> None:
+        """Count the rows that a session has in the store when it is loaded."""
+        self._queued.add(session.holder, session.queued * ROW_BYTES + session.queued_bytes)
+
+    def wire_changed(self, session: Session) -> None:
+        """Note that the client of a session has connected, or has gone."""
+        for topic_filter, subscribed in session.subscriptions.items():
+            shared = parse_shared(topic_filter)
+            if shared is not None:
+                self._groups[shared].put(session, subscribed)
 
     # ---------------------------------------------------------------- messages
 
@@ -157,7 +147,7 @@ class Router:
         operations: list[Operation] = []
         stored: list[tuple[Session, Outgoing]] = []
         if message.retain:
-            refusal = self._retain(message, operations)
+            refusal = self.retained.put(message, operations)
             if refusal is not None:
                 if done is not None:
                     done(refusal)
@@ -199,14 +189,14 @@ class Router:
         self, message: Message
     ) -> Iterator[tuple[Session, Subscribed, tuple[int, ...]]]:
         """Who gets a message: each session once, with its highest QoS and all identifiers."""
-        may_all_read = not message.topic.startswith(_REPLIES) or self._is_open(message.topic)
+        may_all_read = not message.topic.startswith(_REPLIES) or self._rights.opens(message.topic)
 
         def may_read(session: Session) -> bool:
-            return may_all_read or _may_read(session, message)
+            return may_all_read or _may_read_reply(session, message)
 
         best: dict[str, tuple[Session, Subscribed, tuple[int, ...]]] = {}
         for match in self._subscriptions.match(message.topic):
-            member = match.choose(may_read) if isinstance(match, _Group) else match
+            member = match.choose(may_read) if isinstance(match, Group) else match
             if member is None:
                 continue
             session, subscribed = member
@@ -214,7 +204,7 @@ class Router:
                 continue
             if not may_read(session):
                 continue
-            if isinstance(match, _Group):
+            if isinstance(match, Group):
                 # A copy of its own: the client has subscribed twice.
                 yield session, subscribed, _identifiers(subscribed)
                 continue
@@ -243,21 +233,28 @@ class Router:
             connection.send_publish(message, 0, 0, repeated=False, identifiers=identifiers)
             return True
         size = len(message.payload)
-        if not session.has_space(size, self._limits):
+        if not self._has_space(session, size):
             metrics.add(metrics.MQTT_UNDELIVERED)
             return False
+        self._count(session, 1, size)
         outgoing = Outgoing(session.take_sequence(), message, qos, identifiers)
         if session.is_kept:
             row = to_stored(message, qos, pack_properties(message.properties))
             operations.append(Enqueue(session.uid, outgoing.sequence, row))
-            session.stored += 1
-            session.stored_bytes += size
             stored.append((session, outgoing))
-        elif connection is not None:
+        else:
             session.waiting.append(outgoing)
             session.waiting_bytes += size
             self.pump(session)
         return True
+
+    def _has_space(self, session: Session, size: int) -> bool:
+        """Whether a message may wait in the queue of a session."""
+        if not session.has_space(size, self._limits):
+            return False
+        if session.is_kept:  # the store refuses what all cannot have
+            return self._queued.has_share(session.holder, size + ROW_BYTES)
+        return session.wire is not None and self._queued.has(session.holder, size + ROW_BYTES)
 
     def _written(self, session: Session, outgoing: Outgoing, error: NodeError | None) -> None:
         """Go on with a message of a kept session: it is in the store now, or could not be."""
@@ -274,16 +271,29 @@ class Router:
         session.waiting_bytes += len(outgoing.message.payload)
         self.pump(session)
 
+    def send_retained(self, session: Session, subscribed: Subscribed) -> None:
+        """Send the retained messages that a new subscription matches."""
+        operations: list[Operation] = []
+        stored: list[tuple[Session, Outgoing]] = []
+        identifiers = _identifiers(subscribed)
+        for _, message in self.retained.matching(subscribed.topic_filter):
+            if not self._may_have(session, message):
+                continue
+            qos = min(message.qos, subscribed.qos)
+            self._deliver(session, message, qos, identifiers, operations, stored)
+        self._store_all(operations, stored)
+
     # ---------------------------------------------------------------- the queue of a session
 
     def resume(self, session: Session) -> None:
         """Send what a session has waiting, from its oldest message on: it has a new connection."""
         session.in_flight.clear()
+        self.wire_changed(session)
         if session.is_kept:
             session.waiting.clear()
             session.waiting_bytes = 0
             session.loaded_up_to = 0
-            session.has_unloaded = session.stored > 0
+            session.has_unloaded = session.queued > 0
         self.pump(session)
 
     def pump(self, session: Session) -> None:
@@ -326,8 +336,12 @@ class Router:
 
     def _load(self, session: Session) -> bool:
         """Load the next rows of a queue into memory; False when there are none."""
-        if not session.has_unloaded or self.is_parked:
-            return False
+        while session.has_unloaded and not self.is_parked and not session.waiting:
+            self._load_page(session)
+        return bool(session.waiting)
+
+    def _load_page(self, session: Session) -> None:
+        """Load some rows, without those that the client may not read any more."""
         rows = self._store.queue(session.uid, session.loaded_up_to, _PAGE)
         session.has_unloaded = len(rows) == _PAGE
         for sequence, stored in rows:
@@ -345,9 +359,36 @@ class Router:
                         if each.identifier and matches(_filter_of(each), stored.topic)
                     ),
                 )
+                if not self._may_have(session, outgoing.message):
+                    self._drop(session, outgoing)
+                    continue
             session.waiting.append(outgoing)
             session.waiting_bytes += len(outgoing.message.payload)
-        return bool(rows)
+
+    def _may_have(self, session: Session, message: Message) -> bool:
+        """Whether the client may have a message that it could get when it was published."""
+        topic = message.topic
+        if not topic.startswith(_REPLIES):
+            return self._rights.may_read(session.principal, topic)
+        return self._rights.opens(topic) or _may_read_reply(session, message)
+
+    def _drop(self, session: Session, outgoing: Outgoing) -> None:
+        metrics.add(metrics.MQTT_UNDELIVERED)
+        self._finish(session, outgoing)
+
+    def rights_changed(self, session: Session) -> None:
+        """Drop the messages in memory that a connected client may not read any more."""
+        waiting = session.waiting
+        session.waiting = collections.deque()
+        session.waiting_bytes = 0
+        for outgoing in waiting:
+            # A message without a topic is released: the client has it.
+            if not outgoing.message.topic or self._may_have(session, outgoing.message):
+                session.waiting.append(outgoing)
+                session.waiting_bytes += len(outgoing.message.payload)
+            else:
+                self._drop(session, outgoing)
+        self.pump(session)
 
     def acknowledged(self, session: Session, packet_id: int) -> bool:
         """Forget a QoS 1 message, or a refused QoS 2 message; False when it is not in flight."""
@@ -374,7 +415,7 @@ class Router:
 
         def written(error: NodeError | None) -> None:
             if error is None:
-                session.stored_bytes -= len(outgoing.message.payload)
+                self._count(session, 0, -len(outgoing.message.payload))
                 outgoing.message = Message("", b"", 2)
                 self._release(session, packet_id, outgoing)
             else:  # the client sends PUBREC again when it connects again
@@ -396,97 +437,19 @@ class Router:
         return self.acknowledged(session, packet_id)
 
     def _finish(self, session: Session, outgoing: Outgoing) -> None:
+        self._uncount(session, outgoing)
         if session.is_kept:
-            self._uncount(session, outgoing)
             self._write([Dequeue(session.uid, outgoing.sequence)], None)
 
     def _uncount(self, session: Session, outgoing: Outgoing) -> None:
-        session.stored -= 1
-        session.stored_bytes -= len(outgoing.message.payload)
+        self._count(session, -1, -len(outgoing.message.payload))
 
-    # ---------------------------------------------------------------- retained messages
-
-    def retained(self, topic_filter: str) -> Iterator[tuple[str, Message]]:
-        """The retained messages whose topics match, without expired ones."""
-        now = clock.now_ms()
-        for topic, message in self._retained.match(topic_filter):
-            if not 0 < message.expires_at_ms <= now:
-                yield topic, message
-
-    def retained_message(self, topic: str) -> Message | None:
-        """The retained message of a topic."""
-        return self._retained.get(topic)
-
-    def send_retained(self, session: Session, subscribed: Subscribed) -> None:
-        """Send the retained messages that a new subscription matches."""
-        operations: list[Operation] = []
-        stored: list[tuple[Session, Outgoing]] = []
-        identifiers = _identifiers(subscribed)
-        for _, message in self.retained(subscribed.topic_filter):
-            qos = min(message.qos, subscribed.qos)
-            self._deliver(session, message, qos, identifiers, operations, stored)
-        self._store_all(operations, stored)
-
-    def _retain(self, message: Message, operations: list[Operation]) -> NodeError | None:
-        """Retain a message, or drop the one of its topic; the error says why it cannot be."""
-        topic = message.topic
-        known = self._retained.get(topic) is not None
-        if not message.payload:
-            if known:
-                self.remove_retained(topic, operations)
-            return None
-        if len(message.payload) > RETAINED_BYTES:
-            return TooManyRequestsError(
-                what=f"a retained message may have {RETAINED_BYTES} bytes at most"
-            )
-        if not known and self.retained_count >= self._limits.retained:
-            return TooManyRequestsError(
-                what=f"{self.retained_count} retained messages, which is the limit"
-            )
-        if self._limits.retained_expiry_s:
-            latest = clock.now_ms() + 1_000 * self._limits.retained_expiry_s
-            if not 0 < message.expires_at_ms < latest:
-                message = replace(message, expires_at_ms=latest)
-        self._retained.set(topic, message)
-        self.retained_count += not known
-        row = to_stored(message, message.qos, pack_properties(message.properties))
-        operations.append(PutRetained(topic, row))
-        return None
-
-    def remove_retained(self, topic: str, operations: list[Operation] | None = None) -> bool:
-        """Drop the retained message of a topic; False when there is none."""
-        if self._retained.get(topic) is None:
-            return False
-        self._retained.remove(topic)
-        self.retained_count -= 1
-        if operations is None:
-            self._write([DeleteRetained(topic)], None)
-        else:
-            operations.append(DeleteRetained(topic))
-        return True
-
-    def expire_retained(self) -> None:
-        """Drop the retained messages that have expired; called once in a while."""
-        now = clock.now_ms()
-        expired = [
-            topic
-            for topic, message in self._retained.match("#")
-            if 0 < message.expires_at_ms <= now
-        ]
-        for topic in expired:
-            self.remove_retained(topic)
-
-
-def message_of(stored: StoredMessage) -> Message:
-    """A message from the store."""
-    return Message(
-        stored.topic,
-        stored.payload,
-        stored.qos,
-        stored.retain,
-        unpack_properties(stored.properties),
-        stored.expires_at_ms,
-    )
+    def _count(self, session: Session, rows: int, size: int) -> None:
+        """Count messages of a session's queue, and their payload bytes."""
+        if not session.is_removed:
+            session.queued += rows
+            session.queued_bytes += size
+            self._queued.add(session.holder, rows * ROW_BYTES + size)
 
 
 def _filter_of(subscribed: Subscribed) -> str:
@@ -503,19 +466,21 @@ def levels_of(topic_filter: str) -> int:
     return topic_filter.count("/") + 1
 
 
-def _may_read(session: Session, message: Message) -> bool:
-    """Whether a session may read a message below `ack/`.
+def _may_read_reply(session: Session, message: Message) -> bool:
+    """Whether a session may read a message below `ack/` that is not open to all.
 
-    Other topics were checked when the client subscribed.
+    Besides replies to events, that is what handlers and administrators publish there. Publishers
+    of different projects may have the same key.
     """
     principal = session.principal
-    if principal.is_admin:
+    if principal.is_admin or message.project_id in principal.project_ids:
         return True
-    if not message.publisher_id:
-        key = message.topic[len(_REPLIES) :]
-        return key in session.sender_keys or key == principal.publisher_key
-    return (
-        message.publisher_id in session.senders
-        or message.publisher_id == principal.publisher_id
-        or message.project_id in principal.project_ids
-    )
+    if message.publisher_id:
+        return (
+            message.publisher_id in session.senders
+            or message.publisher_id == principal.publisher_id
+        )
+    project_id, key = message.project_id, message.topic[len(_REPLIES) :]
+    if (project_id, key) in session.sender_keys:
+        return True
+    return key == principal.publisher_key and project_id in (0, principal.project_id)

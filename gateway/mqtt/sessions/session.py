@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import enum
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,10 +20,13 @@ from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Propertie
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
 from fieldbrook.gateway.mqtt.sessions.limits import (
+    ALL_PACKET_IDS,
     HANDLED_KEPT,
+    LEAST_PACKET_IDS,
     RELEASES_KEPT,
     SENDERS_KEPT,
     Limits,
+    Shared,
 )
 from fieldbrook.storage.mqtt import StoredMessage, StoredSession
 
@@ -38,8 +42,9 @@ class Message:
     """A message on its way to subscribers.
 
     `expires_at_ms` is a Unix time, 0 for none. `publisher_id` and `project_id` are set on replies
-    to events: only their sender and its owner may read them. `sender` is the name of the session
-    that published it, for subscriptions that want no own messages.
+    to events: only their sender and its owner may read them. `project_id` is also set on handlers'
+    messages. `sender` is the name of the session that published it, for subscriptions that want no
+    own messages; `holder` says in whose share of the retained messages it is.
     """
 
     topic: str
@@ -51,6 +56,7 @@ class Message:
     publisher_id: int = 0
     project_id: int = 0
     sender: str = ""
+    holder: str = ""
 
 
 class Subscribed(msgspec.Struct, array_like=True, frozen=True):
@@ -81,7 +87,8 @@ class Record(msgspec.Struct, array_like=True):
 
     `received` are the packet ids of QoS 2 messages that others have in the store: should the
     client send one again, they must not get it twice. `releases` are how often a packet id was
-    released, for those that were released last.
+    released, for those that were released last. `address` is that of a client without a login
+    (`peer_of`): the session counts for its share.
     """
 
     principal: str
@@ -95,6 +102,7 @@ class Record(msgspec.Struct, array_like=True):
     will_at_ms: int = 0
     received: list[int] = []
     releases: dict[int, int] = {}
+    address: str = ""
 
 
 encode_record = msgspec.msgpack.Encoder().encode
@@ -166,6 +174,7 @@ class Session:
     client_id: str
     principal: Principal = ANYBODY
     principal_name: str = ""
+    address: str = ""  # of a client without a login; see `Record`
     uid: int = field(default_factory=lambda: secrets.randbits(62) + 1)
     expiry_s: int = 0
     expires_now: bool = False  # at the end of its connection, although it was kept so far
@@ -178,14 +187,15 @@ class Session:
     will_at_ms: int = 0
     # Publishers whose events this connection has sent: it may read their replies.
     senders: set[int] = field(default_factory=set)
-    sender_keys: set[str] = field(default_factory=set)
+    # Their projects and keys. Project 0 is that of messages that belong to none.
+    sender_keys: set[tuple[int, str]] = field(default_factory=set)
     # Messages to the client.
     next_sequence: int = 1
     waiting: collections.deque[Outgoing] = field(default_factory=collections.deque)
     waiting_bytes: int = 0
     in_flight: dict[int, Outgoing] = field(default_factory=dict)  # by packet id
-    stored: int = 0  # rows in the store, and their bytes
-    stored_bytes: int = 0
+    queued: int = 0  # in the store, or waiting and in flight if it is not kept; and their bytes
+    queued_bytes: int = 0
     sent_up_to: int = 0
     loaded_up_to: int = 0  # rows up to this sequence were sent or wait in memory
     has_unloaded: bool = False  # whether the store has rows beyond that
@@ -197,6 +207,16 @@ class Session:
     releasing: set[int] = field(default_factory=set)  # packet ids whose release is being stored
     handled: dict[int, bytes] = field(default_factory=dict)  # QoS 1: digests by packet id
     version: int = 4
+    # What all sessions remember, and what this one counts for in it.
+    packet_ids: Shared = field(default_factory=lambda: Shared(ALL_PACKET_IDS, 100))
+    counted: int = 0
+    is_removed: bool = False
+    unsaved: list[Callable[[], None]] = field(default_factory=list)  # see `Sessions.save_surely`
+
+    @property
+    def holder(self) -> str:
+        """Whose share of what all clients use the session counts for."""
+        return self.principal_name or self.address
 
     @property
     def key(self) -> str:
@@ -213,16 +233,24 @@ class Session:
         left = limit - len(self.received)
         return len(self.handling) < left or sum(m.qos == 2 for m in self.handling.values()) < left
 
+    def may_remember(self, most: int) -> int:
+        """How many packet ids of a kind it may remember: `most`, or few when there are too many."""
+        return most if self.packet_ids.has(self.holder) else min(most, LEAST_PACKET_IDS)
+
+    def count_packet_ids(self) -> None:
+        """Count the packet ids that it remembers, after a change."""
+        count = len(self.received) + len(self.releases) + len(self.handled)
+        if self.is_removed:
+            count = 0
+        if count != self.counted:
+            self.packet_ids.add(self.holder, count - self.counted)
+            self.counted = count
+
     def expires_at_ms(self) -> int | None:
         """When a session without a connection ends; None for never."""
         if self.expiry_s == NEVER_EXPIRES:
             return None
         return self.ended_at_ms + 1_000 * self.expiry_s
-
-    @property
-    def queued(self) -> int:
-        """The number of messages that wait for the client or are not acknowledged."""
-        return self.stored if self.is_kept else len(self.waiting) + len(self.in_flight)
 
     def stored_session(self) -> StoredSession:
         """The session as the store keeps it."""
@@ -238,6 +266,7 @@ class Session:
             self.will_at_ms,
             sorted(self.stored_received),
             self.releases,
+            self.address,
         )
         return StoredSession(self.key, self.uid, encode_record(record))
 
@@ -245,34 +274,36 @@ class Session:
         """Remember a QoS 1 message whose acknowledgement the client may not have received."""
         self.handled.pop(packet_id, None)
         self.handled[packet_id] = digest
-        if len(self.handled) > HANDLED_KEPT:
+        count = len(self.handled)
+        if count > HANDLED_KEPT or count > self.may_remember(HANDLED_KEPT):
             del self.handled[next(iter(self.handled))]
+        self.count_packet_ids()
 
     def note_release(self, packet_id: int) -> None:
         """Note that a packet id stands for another message from now on."""
         self.stored_received.discard(packet_id)
         self.releases[packet_id] = self.releases.pop(packet_id, 0) + 1
         self.releasing.add(packet_id)
-        if len(self.releases) > RELEASES_KEPT:
+        if len(self.releases) > self.may_remember(RELEASES_KEPT):
             # The name of a message under way contains how often its packet id was released.
             for old in self.releases:
                 if not (old in self.handling or old in self.received or old in self.releasing):
                     del self.releases[old]
                     break
+        self.count_packet_ids()
 
-    def add_sender(self, publisher_id: int, publisher_key: str) -> None:
+    def add_sender(self, publisher_id: int, project_id: int, publisher_key: str) -> None:
         """Remember a publisher whose events come from this connection: it may read its replies."""
         if len(self.senders) < SENDERS_KEPT:
             self.senders.add(publisher_id)
-            self.sender_keys.add(publisher_key)
+            self.sender_keys.update(((project_id, publisher_key), (0, publisher_key)))
 
     def has_space(self, size: int, limits: Limits) -> bool:
         """Whether the queue may take one more message of `size` payload bytes."""
-        count = len(self.waiting) + len(self.in_flight)
-        if self.is_kept:
-            count = max(count, self.stored)
-        used = max(self.waiting_bytes, self.stored_bytes)
-        return count < limits.queued_messages and (not count or used + size <= limits.queued_bytes)
+        used = self.queued_bytes if self.is_kept else self.waiting_bytes
+        return self.queued < limits.queued_messages and (
+            not self.queued or used + size <= limits.queued_bytes
+        )
 
     def take_sequence(self) -> int:
         """The sequence number of the next message."""
@@ -284,5 +315,13 @@ class Session:
 def to_stored(message: Message, qos: int, properties: bytes) -> StoredMessage:
     """A message as the store keeps it."""
     return StoredMessage(
-        message.topic, message.payload, qos, message.retain, properties, message.expires_at_ms
+        message.topic,
+        message.payload,
+        qos,
+        message.retain,
+        properties,
+        message.expires_at_ms,
+        message.publisher_id,
+        message.project_id,
+        message.holder if message.retain else "",
     )

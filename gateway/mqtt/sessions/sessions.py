@@ -10,8 +10,9 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import Principal, RefusedConnectError
-from fieldbrook.gateway.mqtt.sessions.limits import Limits
-from fieldbrook.gateway.mqtt.sessions.routing import Router, Write
+from fieldbrook.gateway.mqtt.sessions.limits import ALL_PACKET_IDS, Limits
+from fieldbrook.gateway.mqtt.sessions.retained import Write
+from fieldbrook.gateway.mqtt.sessions.routing import Router
 from fieldbrook.gateway.mqtt.sessions.session import (
     NEVER_EXPIRES,
     Session,
@@ -25,6 +26,7 @@ from fieldbrook.storage.mqtt import DeleteSession, MqttStore, PutSession
 log = logging.getLogger(__name__)
 
 _STALE = 1_000
+_SAVE_AGAIN_S = 1.0
 
 PublishWill = Callable[[Session, WillRecord], None]
 
@@ -39,9 +41,13 @@ class Sessions:
         write: Write,
         router: Router,
         publish_will: PublishWill,
+        call_later: Callable[..., object],
     ) -> None:
-        """Load the sessions that the store has."""
+        """Load the sessions that the store has. `call_later` is that of the loop."""
         self._limits = limits
+        self._call_later = call_later
+        self._shared = limits.shared(limits.sessions)
+        self._packet_ids = limits.shared(ALL_PACKET_IDS)
         self._write = write
         self._router = router
         self._publish_will = publish_will
@@ -69,10 +75,14 @@ class Sessions:
                 received=set(record.received),
                 stored_received=set(record.received),
                 releases=record.releases,
+                address=record.address,
+                packet_ids=self._packet_ids,
             )
+            session.count_packet_ids()
             used = usage.get(stored.uid)
             if used is not None:
-                session.stored, session.stored_bytes, session.sent_up_to = used
+                session.queued, session.queued_bytes, session.sent_up_to = used
+                router.loaded(session)
                 session.next_sequence = session.sent_up_to + 1
             session.next_sequence = max(session.next_sequence, record.next_sequence)
             if record.will is not None and not record.will_at_ms:
@@ -80,6 +90,7 @@ class Sessions:
             for subscribed in record.subscriptions:
                 router.subscribe(session, subscribed)
             self._sessions[session.key] = session
+            self._shared.add(session.holder)
             self._schedule(session)
 
     def __len__(self) -> int:
@@ -106,8 +117,11 @@ class Sessions:
         clean_start: bool,
         expiry_s: int,
         wire: Wire,
+        address: str = "",
     ) -> tuple[Session, bool]:
         """Find or create the session of a client that connects, and end its old connection.
+
+        A session without a login counts for the `address` that has begun it, until it ends.
 
         Returns:
             The session, and whether it was there before.
@@ -127,19 +141,23 @@ class Sessions:
             session = None
         present = session is not None
         if session is None:
-            if len(self._sessions) >= self._limits.sessions:
+            session = Session(
+                client_id,
+                principal_name=principal.name,
+                created_at_ms=clock.now_ms(),
+                address="" if principal.name else address,
+                packet_ids=self._packet_ids,
+            )
+            if not self._shared.has(session.holder):
                 raise RefusedConnectError(
                     ReasonCode.QUOTA_EXCEEDED,
-                    f"{len(self._sessions)} sessions exist, which is the limit",
+                    f"{len(self._sessions)} sessions exist, {self._shared.of(session.holder)} of "
+                    "this login or address, which is the limit",
                 )
-            session = Session(
-                client_id, principal_name=principal.name, created_at_ms=clock.now_ms()
-            )
             self._sessions[session.key] = session
+            self._shared.add(session.holder)
         session.principal = principal
         session.opening = wire
-        session.senders.clear()
-        session.sender_keys.clear()
         granted = self.granted(expiry_s)
         # One that was kept so far has rows in the store, which are removed when it ends.
         session.expires_now = present and not granted
@@ -167,6 +185,24 @@ class Sessions:
         elif done is not None:
             done(None)
 
+    def save_surely(self, session: Session, *done: Callable[[], None]) -> None:
+        """Write a session, again every second while it cannot be written; then call `done`."""
+
+        def saved(error: NodeError | None) -> None:
+            if error is None:
+                for each in done:
+                    each()
+                return
+            if not session.unsaved:
+                self._call_later(_SAVE_AGAIN_S, self._save_again, session)
+            session.unsaved.extend(done)
+
+        self.save(session, saved)
+
+    def _save_again(self, session: Session) -> None:
+        done, session.unsaved = session.unsaved, []
+        self.save_surely(session, *done)
+
     def closed(self, session: Session) -> None:
         """A session has lost its connection: publish its will, keep it or end it."""
         session.wire = session.opening = None
@@ -181,6 +217,9 @@ class Sessions:
         if not session.is_kept or session.expires_now:
             self.remove(session)
             return
+        self._router.wire_changed(session)
+        session.senders.clear()
+        session.sender_keys.clear()
         session.in_flight.clear()
         session.waiting.clear()
         session.waiting_bytes = 0
@@ -195,7 +234,10 @@ class Sessions:
             wire.end(ReasonCode.ADMINISTRATIVE_ACTION, "the session was removed")
         if self._sessions.get(session.key) is session:
             del self._sessions[session.key]
+            self._shared.add(session.holder, -1)
         self._router.forget(session)
+        session.is_removed = True
+        session.count_packet_ids()
         will, session.will = session.will, None
         if will is not None and wire is None:
             self._publish_will(session, will)  # a will is not later than the end of its session

@@ -63,7 +63,7 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
         under_way = 0
         broker_takes = asyncio.Event()
 
-        async def publish(topic: str, payload: bytes) -> None:
+        async def publish(topic: str, payload: bytes, project_id: int) -> None:
             nonlocal under_way
             under_way += 1
             await broker_takes.wait()

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
-from fieldbrook.gateway.mqtt.sessions.access import ANYBODY
-from fieldbrook.gateway.mqtt.sessions.limits import Limits
+from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
+from fieldbrook.gateway.mqtt.sessions.limits import (
+    LEAST_PACKET_IDS,
+    UNRELEASED,
+    Limits,
+    Shared,
+)
 from fieldbrook.gateway.mqtt.sessions.routing import Router
-from fieldbrook.gateway.mqtt.sessions.session import Session, Wire
+from fieldbrook.gateway.mqtt.sessions.session import Message, Session, Subscribed, Wire
 from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
 from fieldbrook.storage.mqtt import MqttStore
 
+DEFAULTS = Limits()
+
 
 class _Line:
-    """A connection that nothing is sent to."""
+    """A connection whose client acknowledges nothing."""
 
     is_congested = False
-    send_maximum = 1
+    send_maximum = 1_000
 
-    def send_publish(self, *_: object, **__: object) -> None:
-        raise AssertionError("nothing is published here")
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    def send_publish(self, message: Message, *_: object, **__: object) -> None:
+        self.topics.append(message.topic)
 
     def send_release(self, packet_id: int) -> None:
         raise AssertionError(packet_id)
@@ -29,10 +41,29 @@ class _Line:
         raise AssertionError(code, reason)
 
 
+class _NoRights:
+    """Nobody may read anything."""
+
+    def opens(self, topic: str) -> bool:
+        return False
+
+    def may_read(self, principal: Principal, topic: str) -> bool:
+        return False
+
+
+def _sessions(store: MqttStore, limits: Limits = DEFAULTS) -> Sessions:
+    """The sessions of a store that nothing is written to."""
+    router = Router(limits, store, lambda *_: None, _NoRights())
+    return _sessions_of(router, store, limits)
+
+
+def _sessions_of(router: Router, store: MqttStore, limits: Limits = DEFAULTS) -> Sessions:
+    return Sessions(limits, store, lambda *_: None, router, lambda *_: None, lambda *_: None)
+
+
 def test_a_client_that_connects_again_and_again_leaves_nothing_behind(tmp_path: Path) -> None:
     store = MqttStore(tmp_path, 1 << 24)
-    router = Router(Limits(), store, lambda *_: None, lambda _: False)
-    sessions = Sessions(Limits(), store, lambda *_: None, router, lambda *_: None)
+    sessions = _sessions(store)
     wire: Wire = _Line()
     for number in range(5_000):
         session, present = sessions.open(
@@ -51,3 +82,93 @@ def test_a_client_may_leave_as_many_messages_unreleased_as_it_may_send() -> None
     assert session.may_receive(limit)
     session.received.add(2_000)
     assert not session.may_receive(limit)
+
+
+def test_all_sessions_together_remember_a_limited_number_of_packet_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldbrook.gateway.mqtt.sessions.sessions.ALL_PACKET_IDS", 4_000)
+    store = MqttStore(tmp_path, 1 << 24)
+    sessions = _sessions(store, Limits(share_percent=50))
+    opened = {
+        address: [
+            sessions.open(
+                ANYBODY,
+                f"{address} {number}",
+                clean_start=True,
+                expiry_s=60,
+                wire=_Line(),
+                address=address,
+            )[0]
+            for number in range(10)
+        ]
+        for address in ("one", "two", "three")
+    }
+    received = {}
+    for address, clients in opened.items():
+        for session in clients:
+            for packet_id in range(1, UNRELEASED + 1):
+                if session.may_receive(session.may_remember(UNRELEASED)):
+                    session.received.add(packet_id)
+                    session.count_packet_ids()
+        received[address] = sum(len(session.received) for session in clients)
+    # Half for the first address, the rest for the second, and a few for every other session.
+    first, least = 2_000 + 8 * LEAST_PACKET_IDS, 8 * LEAST_PACKET_IDS
+    assert received["one"] == first
+    assert received["two"] == 4_000 - first + least
+    assert received["three"] == 10 * LEAST_PACKET_IDS
+    for session in opened["one"]:
+        sessions.closed(session)
+        sessions.remove(session)
+        session.count_packet_ids()
+    assert opened["three"][0].may_remember(UNRELEASED) == UNRELEASED
+    store.close()
+
+
+def test_a_packet_id_is_remembered_while_few_are_though_all_have_many(tmp_path: Path) -> None:
+    session = Session("full", packet_ids=Shared(0, 50))
+    for packet_id in range(1, 100):
+        session.remember_handled(packet_id, b"digest")
+        session.note_release(packet_id)
+        session.releasing.clear()
+    assert list(session.handled) == list(session.releases) == list(range(92, 100))
+
+
+def test_members_of_a_group_take_turns_and_those_who_are_away_get_nothing_meanwhile(
+    tmp_path: Path,
+) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+    router = Router(DEFAULTS, store, lambda *_: None, _NoRights())
+    sessions = _sessions_of(router, store)
+    lines = [_Line() for _ in range(6)]
+    members = []
+    for number, line in enumerate(lines):
+        session, _ = sessions.open(ANYBODY, f"{number}", clean_start=True, expiry_s=600, wire=line)
+        session.wire, session.opening = line, None
+        router.resume(session)
+        router.subscribe(session, Subscribed("$share/crew/shared/+", 0))
+        members.append(session)
+
+    def publish(count: int) -> list[int]:
+        for line in lines:
+            line.topics.clear()
+        for number in range(count):
+            router.publish(Message(f"shared/{number}", b""))
+        return [len(line.topics) for line in lines]
+
+    assert publish(12) == [2] * 6
+    for session in members[:4]:
+        sessions.closed(session)
+    assert publish(6) == [0, 0, 0, 0, 3, 3]
+    members[0].wire = lines[0]
+    router.resume(members[0])
+    router.unsubscribe(members[5], "$share/crew/shared/+")
+    assert publish(6) == [3, 0, 0, 0, 3, 0]
+    for session in (members[0], members[4]):
+        sessions.closed(session)
+    router.publish(Message("shared/away", b"", 1))
+    assert publish(3) == [0] * 6
+    for session in members[:5]:
+        sessions.remove(session)
+    assert router.publish(Message("shared/nobody", b"")) == 0
+    store.close()

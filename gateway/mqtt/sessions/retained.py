@@ -1,0 +1,121 @@
+"""The retained messages of all topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from fieldbrook.core import clock
+from fieldbrook.core.errors import NodeError, TooManyRequestsError
+from fieldbrook.gateway.mqtt.protocol.topics import TopicTree
+from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties, unpack_properties
+from fieldbrook.gateway.mqtt.sessions.limits import RETAINED_BYTES, Limits
+from fieldbrook.gateway.mqtt.sessions.session import Message, to_stored
+from fieldbrook.storage.mqtt import DeleteRetained, MqttStore, Operation, PutRetained, StoredMessage
+
+
+class Write(Protocol):
+    """`storage.mqtt.StoreWriter.write`."""
+
+    def __call__(
+        self, operations: Sequence[Operation], done: Callable[[NodeError | None], None] | None
+    ) -> None:
+        """Write operations; `done` is called when they are on disk."""
+
+
+class Retained:
+    """In memory and in the store."""
+
+    def __init__(self, limits: Limits, store: MqttStore, write: Write) -> None:
+        """Load what the store has."""
+        self._expiry_s = limits.retained_expiry_s
+        self._write = write
+        self._messages: TopicTree[Message] = TopicTree()
+        self._shared = limits.shared(limits.retained)
+        for topic, stored in store.retained():
+            self._messages.set(topic, message_of(stored))
+            self._shared.add(stored.holder)
+
+    def __len__(self) -> int:
+        return self._shared.used
+
+    def matching(self, topic_filter: str) -> Iterator[tuple[str, Message]]:
+        """The retained messages whose topics match, without expired ones."""
+        now = clock.now_ms()
+        for topic, message in self._messages.match(topic_filter):
+            if not 0 < message.expires_at_ms <= now:
+                yield topic, message
+
+    def get(self, topic: str) -> Message | None:
+        """The retained message of a topic."""
+        return self._messages.get(topic)
+
+    def put(self, message: Message, operations: list[Operation]) -> NodeError | None:
+        """Retain a message, or drop the one of its topic; the error says why it cannot be."""
+        topic = message.topic
+        known = self._messages.get(topic)
+        if not message.payload:
+            if known is not None:
+                self.remove(topic, operations)
+            return None
+        if len(message.payload) > RETAINED_BYTES:
+            return TooManyRequestsError(
+                what=f"a retained message may have {RETAINED_BYTES} bytes at most"
+            )
+        if known is None and not self._shared.has(message.holder):
+            return TooManyRequestsError(
+                what=f"{len(self)} retained messages, "
+                f"{self._shared.of(message.holder)} of this login or address, which is the "
+                "limit"
+            )
+        if self._expiry_s:
+            latest = clock.now_ms() + 1_000 * self._expiry_s
+            if not 0 < message.expires_at_ms < latest:
+                message = replace(message, expires_at_ms=latest)
+        self._messages.set(topic, message)
+        if known is not None:
+            self._shared.add(known.holder, -1)
+        self._shared.add(message.holder)
+        row = to_stored(message, message.qos, pack_properties(message.properties))
+        operations.append(PutRetained(topic, row))
+        return None
+
+    def remove(self, topic: str, operations: list[Operation] | None = None) -> bool:
+        """Drop the retained message of a topic; False when there is none."""
+        known = self._messages.get(topic)
+        if known is None:
+            return False
+        self._messages.remove(topic)
+        self._shared.add(known.holder, -1)
+        if operations is None:
+            self._write([DeleteRetained(topic)], None)
+        else:
+            operations.append(DeleteRetained(topic))
+        return True
+
+    def expire(self) -> None:
+        """Drop the retained messages that have expired; called once in a while."""
+        now = clock.now_ms()
+        expired = [
+            topic
+            for topic, message in self._messages.match("#")
+            if 0 < message.expires_at_ms <= now
+        ]
+        for topic in expired:
+            self.remove(topic)
+
+
+def message_of(stored: StoredMessage) -> Message:
+    """A message from the store."""
+    return Message(
+        stored.topic,
+        stored.payload,
+        stored.qos,
+        stored.retain,
+        unpack_properties(stored.properties),
+        stored.expires_at_ms,
+        stored.publisher_id,
+        stored.project_id,
+        holder=stored.holder,
+    )

@@ -1,0 +1,252 @@
+"""No address and no login takes all of what MQTT clients share, and a full disk loses nothing.
+
+The clients of these tests have one address. Those with a login count for it, so they are "others".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.gateway.mqtt.protocol.encoding import encode
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    VERSION_5,
+    Disconnect,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Will,
+)
+from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
+from tests.mqtt.conftest import PROJECT, Site
+from tests.support.disks import MIB, fill, small_disk
+from tests.support.mqtt_client import MqttClient, new_id
+from tests.support.nodes import StartNode, until
+
+
+def _kept(site: Site, client_id: str, **more: Any) -> MqttClient:
+    client = site.client()
+    client.connect(client_id, clean=False, expiry_s=600, **more)
+    return client
+
+
+def _login(site: Site) -> dict[str, Any]:
+    return {"username": "gauge", "password": site.publisher["token"]}
+
+
+def _from(site: Site, address: str) -> MqttClient:
+    """A client with another address of the loopback network."""
+    return MqttClient(site.node.mqtt_port, source=address)
+
+
+def test_an_address_takes_half_of_the_sessions_and_a_login_too(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site("--mqtt-session-limit", "20")
+    names = [new_id("sessions") for _ in range(10)]
+    for name in names:
+        _kept(site, name).socket.close()
+    with site.client() as client:
+        assert client.connect().code == ReasonCode.QUOTA_EXCEEDED
+    for name in names[:9]:
+        _kept(site, name, **_login(site)).socket.close()
+    with _from(site, "127.0.0.2") as other:
+        assert other.connect().code == ReasonCode.SUCCESS
+    with site.client() as client:
+        assert client.connect(names[0], clean=False, expiry_s=600).session_present
+    # The sessions count for the same address after a restart, and for none when they are removed.
+    site.node.stop()
+    site.node.start()
+    with site.client() as client:
+        assert client.connect().code == ReasonCode.QUOTA_EXCEEDED
+    with site.client() as client:
+        client.connect(names[1], clean=True)
+    with site.client() as client:
+        assert client.connect().code == ReasonCode.SUCCESS
+
+
+def test_an_address_and_a_login_take_half_of_the_connections(new_site: Callable[..., Site]) -> None:
+    site = new_site("--mqtt-connections", "40")
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            client = opened.enter_context(site.client())
+            assert client.connect(**_login(site)).code == 0
+        with pytest.raises((EOFError, ConnectionError)), site.client() as client:
+            client.connect()
+        with _from(site, "127.0.0.2") as other:
+            assert other.connect(**_login(site)).code == ReasonCode.QUOTA_EXCEEDED
+        with _from(site, "127.0.0.2") as other:
+            assert other.connect().code == ReasonCode.SUCCESS
+
+
+def test_an_address_takes_half_of_the_connect_rate(new_site: Callable[..., Site]) -> None:
+    site = new_site("--mqtt-connects-per-s", "10")
+
+    def refused() -> bool:
+        codes = set()
+        for _ in range(12):
+            with site.client() as client:
+                codes.add(client.connect().code)
+        with _from(site, "127.0.0.2") as other:
+            assert other.connect().code == ReasonCode.SUCCESS
+        return ReasonCode.CONNECTION_RATE_EXCEEDED in codes
+
+    until(refused, "the address has used up its share")
+
+
+def test_a_login_takes_half_of_the_retained_messages(new_site: Callable[..., Site]) -> None:
+    site = new_site("--mqtt-retained-limit", "8", "--mqtt-device-topics", "lake/#")
+
+    def retain(client: MqttClient, topic: str, payload: bytes = b"kept") -> int:
+        answer = client.publish(f"lake/{topic}", payload, retain=True)
+        assert answer is not None
+        return answer.code if answer.code >= FAILURE else 0
+
+    with site.client() as hog:
+        hog.connect()
+        codes = [retain(hog, f"hog/{number}") for number in range(6)]
+        assert codes == [0] * 4 + [ReasonCode.QUOTA_EXCEEDED] * 2
+        assert retain(hog, "hog/0", b"changed") == 0
+    for number in range(3):  # neither wills nor connecting again bring more
+        with site.client() as hog:
+            hog.connect(will=Will(f"lake/will/{number}", b"gone", 1, True))
+    site.node.stop()
+    site.node.start()
+    with site.client() as hog, site.client() as other:
+        hog.connect()
+        assert retain(hog, "hog/9") == ReasonCode.QUOTA_EXCEEDED
+        other.connect(**_login(site))
+        assert [retain(other, f"other/{number}") for number in range(4)] == [0] * 4
+        assert retain(hog, "hog/0", b"") == 0
+        assert retain(hog, "hog/9") == 0
+
+
+def test_an_address_takes_half_of_the_room_for_incomplete_packets(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    packet = encode(VERSION_5, Publish(PROJECT, bytes(1 << 20), 1, packet_id=1))
+    with contextlib.ExitStack() as opened:
+        hogs = [opened.enter_context(site.client()) for _ in range(40)]
+        for hog in hogs:
+            hog.connect()
+            with contextlib.suppress(ConnectionError):
+                hog.send_bytes(packet[:-1])
+        with _from(site, "127.0.0.2") as other:
+            other.connect()
+            other.send_bytes(packet[:-1])
+            other.send_bytes(packet[-1:])
+            assert other.expect(PubAck).packet_id == 1
+        codes = []
+        for hog in hogs:  # those that are still open can complete their packets
+            with contextlib.suppress(ConnectionError):
+                hog.send_bytes(packet[-1:])
+            answer = hog.read()
+            assert isinstance(answer, PubAck | Disconnect)
+            codes.append(answer.code)
+        assert ReasonCode.QUOTA_EXCEEDED in codes[30:]
+        assert ReasonCode.QUOTA_EXCEEDED not in codes[:30]
+
+
+# ---------------------------------------------------------------- a store or a disk that is full
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The small disk of the node that the test starts."""
+    with small_disk(tmp_path / "n", 192 * MIB) as mounted:
+        yield mounted
+
+
+def _add_until_refused(client: MqttClient, topic: str, size: int) -> None:
+    """Publish to a queue until the store takes no more."""
+    while True:
+        answer = client.publish(topic, bytes(size))
+        assert answer is not None
+        if answer.code == ReasonCode.QUOTA_EXCEEDED:
+            return
+        assert answer.code == ReasonCode.SUCCESS
+
+
+@pytest.mark.timeout(120)
+def test_a_release_waits_on_a_full_disk_and_is_completed_when_there_is_room(
+    disk: Path, start_node: StartNode
+) -> None:
+    site = Site(start_node("--mqtt-device-topics", "lake/#", "--mqtt-queued-bytes", str(1 << 28)))
+    with _kept(site, new_id("queue")) as reader:
+        reader.subscribe("lake/queue", 1)
+    with _kept(site, new_id("device")) as device, site.client() as writer:
+        writer.connect()
+        before = site.count()
+        device.send(Publish(PROJECT, site.event(), 2, packet_id=7))
+        assert device.expect(PubRec).code == ReasonCode.SUCCESS
+        filler = fill(disk)
+        for size in (200_000, 20_000, 2_000):
+            _add_until_refused(writer, "lake/queue", size)
+        device.send(PubRel(7), PubRel(7))
+        for _ in range(3):
+            device.send(PingReq())
+            device.expect(PingResp)  # and neither PUBCOMP nor DISCONNECT
+        filler.unlink()
+        assert device.expect(PubComp).code == ReasonCode.SUCCESS
+        assert device.expect(PubComp).code == ReasonCode.SUCCESS
+        device.send(Publish(PROJECT, site.event(), 2, packet_id=7))
+        assert device.expect(PubRec).code == ReasonCode.SUCCESS
+        assert site.count() == before + 2
+
+
+def test_a_message_that_was_refused_by_a_full_store_is_not_known_after_a_crash(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site(
+        *("--mqtt-device-topics", "lake/#", "--mqtt-share-percent", "100"),
+        *("--mqtt-store-bytes", str(16 * MIB), "--mqtt-queued-bytes", str(1 << 28)),
+    )
+    device_id, reader_id = new_id("device"), new_id("reader")
+    with _kept(site, reader_id) as reader:
+        reader.subscribe("lake/queue", 1)
+    with _kept(site, device_id) as device:
+        with site.client() as writer:
+            writer.connect()
+            _add_until_refused(writer, "lake/queue", 100_000)
+        # Both are written at once: the message does not fit, the session with its receipt does.
+        device.send(
+            Publish("lake/queue", bytes(200_000), 2, packet_id=5),
+            Subscribe(6, (Subscription("lake/own", 1),)),
+        )
+        codes = {}
+        for _ in range(2):
+            answer = device.read()
+            assert isinstance(answer, PubRec | SubAck)
+            codes[type(answer)] = answer.code if isinstance(answer, PubRec) else answer.codes[0]
+        assert codes == {PubRec: ReasonCode.QUOTA_EXCEEDED, SubAck: 1}
+        site.kill("fb-mqtt:0")
+    until(lambda: _listens(site), "the port is open again")
+    with site.client() as reader:
+        assert reader.connect(reader_id, clean=False, expiry_s=600).session_present
+        with _kept(site, device_id) as device:
+            for _ in range(20):  # makes room
+                reader.receive()
+            device.send(Publish("lake/queue", b"another", 2, packet_id=5))
+            assert device.expect(PubRec).code == ReasonCode.SUCCESS
+            while (message := reader.receive()).payload != b"another":
+                assert len(message.payload) == 100_000
+
+
+def _listens(site: Site) -> bool:
+    try:
+        with site.client() as client:
+            return client.connect().code == ReasonCode.SUCCESS
+    except OSError:
+        return False

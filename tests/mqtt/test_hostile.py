@@ -24,6 +24,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
     Disconnect,
     Packet,
     PingReq,
+    PingResp,
     PubAck,
     PubComp,
     Publish,
@@ -269,6 +270,35 @@ def test_clients_that_read_nothing(site: Site) -> None:
         with pytest.raises(TimeoutError):  # the server does not read on either
             while True:
                 chatty.send_bytes(encode(VERSION_5, PingReq()) * 50_000)
+
+
+def test_many_clients_that_read_nothing_leave_little_unread_together(site: Site) -> None:
+    with contextlib.ExitStack() as opened, _others_are_served(site), site.client() as writer:
+        writer.connect()
+        for _ in range(80):
+            deaf = opened.enter_context(site.client())
+            deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.connect()
+            deaf.subscribe("lake/unread", 0)
+        for _ in range(10):
+            writer.send(Publish("lake/unread", bytes(900_000)))
+            writer.send(PingReq())
+            writer.expect(PingResp)
+
+
+def test_clients_that_acknowledge_nothing_take_no_more_than_their_share(site: Site) -> None:
+    with contextlib.ExitStack() as opened, _others_are_served(site), site.client() as writer:
+        writer.connect()
+        for number in range(40):
+            client = opened.enter_context(site.client())
+            client.connect(receive_maximum=1_000)
+            client.subscribe(f"lake/unacknowledged/{number}", 1)
+            reader = threading.Thread(target=_until_closed, args=(client,))
+            reader.start()
+            opened.callback(reader.join, LIMIT_S)
+            opened.callback(client.socket.shutdown, socket.SHUT_RDWR)
+            for _ in range(50):
+                writer.publish(f"lake/unacknowledged/{number}", bytes(60_000), 1)
 
 
 def test_floods_of_retained_messages_and_subscriptions(site: Site) -> None:

@@ -133,3 +133,14 @@ def test_a_publisher_reads_nothing_of_another_projects_publisher_with_its_key(si
             assert refused is not None
             assert refused.code >= 0x80
             assert own.subscribe(topic) >= 0x80
+
+
+def test_a_key_that_is_the_id_of_another_publisher_gives_no_right_to_its_topics(site: Site) -> None:
+    number = site.other["publisherID"]
+    imitator = site.node.add_publisher(PROJECT, number)
+    with site.client() as client, site.client() as other:
+        client.connect(username=imitator["publisherID"], password=imitator["token"])
+        assert client.subscribe(f"{PROJECT}/{number}/#") >= 0x80
+        assert client.subscribe(f"{PROJECT}/{imitator['publisherID']}/#") == 1
+        other.connect(username="valve", password=site.other["token"])
+        assert other.subscribe(f"{PROJECT}/{number}/#") == 1

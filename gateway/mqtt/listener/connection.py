@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_heard_at",
         "_incomplete_since",
         "_is_closing",
+        "_is_congested",
         "_missing",
         "_packet_maximum",
         "_pending",
@@ -94,11 +95,11 @@ class Connection(asyncio.Protocol):
         "_server",
         "_transport",
         "_unread_since",
+        "_unwritten",
         "address",
         "bytes_in",
         "bytes_out",
         "connected_at_ms",
-        "is_congested",
         "is_connecting",
         "keep_alive_s",
         "kind",
@@ -122,7 +123,8 @@ class Connection(asyncio.Protocol):
         self.version = 0
         self.wants_reasons = False
         self.send_maximum = 0
-        self.is_congested = False
+        self._is_congested = False
+        self._unwritten = 0
         self.is_connecting = False
         self.connected_at_ms = 0
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
@@ -159,6 +161,7 @@ class Connection(asyncio.Protocol):
         """Forget the connection. Events that it has sent are still handled."""
         self._transport = None
         self._reserve(0)
+        self._count_unwritten()
         for incoming in self._pending:
             incoming.connection = None
         self._pending.clear()
@@ -182,26 +185,49 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop reading: the client does not read what was sent to it."""
-        self.is_congested = True
+        self._is_congested = True
         self._unread_since = self._server.now()
         self._pause()
 
     def resume_writing(self) -> None:
         """Go on: the client has read."""
-        self.is_congested = False
+        self._is_congested = False
         self._server.loop.call_soon(self._went_on)
 
     def _went_on(self) -> None:
-        if self.session is not None and self._transport is not None and not self.is_congested:
+        if self.session is not None and self._transport is not None and not self._is_congested:
             self._server.router.pump(self.session)
         self._resume()
+
+    @property
+    def is_congested(self) -> bool:
+        """See `session.Wire`."""
+        return self._is_congested or self._server.unwritten.is_exceeded(self.peer)
+
+    def _count_unwritten(self) -> None:
+        """Count what the client has not read yet."""
+        size = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if size != self._unwritten:
+            self._server.unwritten.add(self.peer, size - self._unwritten)
+            self._unwritten = size
+
+    def _check_unwritten(self) -> None:
+        """Stop or go on when too much, of all or of its address, is unread."""
+        self._count_unwritten()
+        if self._is_congested:
+            if not self._unwritten:
+                self.resume_writing()
+        elif self._unwritten and self.is_congested:
+            self.pause_writing()
+        elif self.session is not None and (self.session.waiting or self.session.has_unloaded):
+            self._server.router.pump(self.session)
 
     # ---------------------------------------------------------------- reading
 
     @property
     def _may_read(self) -> bool:
         return not (
-            self.is_congested
+            self._is_congested
             or self.is_connecting
             or self._deferred
             or self._saving >= SAVES_IN_PROGRESS
@@ -663,6 +689,7 @@ class Connection(asyncio.Protocol):
                 return
         self.messages_out += 1
         self._send(data)
+        self._count_unwritten()
 
     def send_release(self, packet_id: int) -> None:
         """See `session.Wire`."""
@@ -717,7 +744,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        if self.is_congested:
+        if self._is_congested:
             transport.abort()
         else:
             transport.close()
@@ -738,10 +765,11 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        self._check_unwritten()
         if self._is_closing:
             if now - self._heard_at > UNREAD_LIMIT_S:
                 transport.abort()
-        elif self.is_congested:
+        elif self._is_congested:
             if now - self._unread_since > UNREAD_LIMIT_S:
                 transport.abort()
         elif self.session is None:

@@ -104,6 +104,7 @@ class MqttServer:
         self._run_dir = run_dir
         self.budget = MemoryBudget(_HANDLED_BUDGET)
         self.incomplete = limits.shared(request_budget(limits.packet_bytes).limit)
+        self.unwritten = limits.shared(limits.store_bytes)
         self._store = MqttStore(settings.data / "mqtt", limits.store_bytes)
         self._failure: StoreError | None = None
         self._writer = StoreWriter(self._store, self.loop, self._store_failed)

@@ -122,7 +122,7 @@ class Wire(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the client does not read what was sent to it."""
+        """Whether the client does not read what was sent to it, or all together read too little."""
 
     @property
     def send_maximum(self) -> int:

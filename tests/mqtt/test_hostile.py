@@ -56,7 +56,7 @@ def site(start_module_node: StartNode) -> Site:
     return Site(
         start_module_node(
             *("--mqtt-device-topics", "lake/#"),
-            *("--mqtt-retained-limit", "100", "--mqtt-session-limit", "200"),
+            *("--mqtt-retained-limit", "200", "--mqtt-session-limit", "400"),
             *("--mqtt-queued-messages", "50", "--mqtt-queued-bytes", "65536"),
             *("--mqtt-subscriptions", "20", "--mqtt-connects-per-s", "100000"),
             *("--mqtt-store-bytes", str(64 << 20)),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fieldbrook.core.errors import NodeError, StoreError, TooManyRequestsError
+from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection, connections_limit
@@ -238,10 +238,10 @@ class MqttServer:
     def _write(self, operations: Sequence[Operation], done: Done | None) -> None:
         try:
             self._writer.write(operations, done)
-        except TooManyRequestsError as error:
+        except NodeError as error:  # the store does not keep up, or is closed
             if done is None:
                 # A removal; the row stays, and its message is sent again as a duplicate.
-                log.error("the MQTT store does not keep up: %s", error)
+                log.error("a removal from the MQTT store is lost: %s", error)
                 return
             # Its traceback would keep the operations in memory.
             self.loop.call_soon(done, error.with_traceback(None))

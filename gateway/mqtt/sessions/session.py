@@ -272,12 +272,13 @@ class Session:
 
     def remember_handled(self, packet_id: int, digest: bytes) -> None:
         """Remember a QoS 1 message whose acknowledgement the client may not have received."""
-        self.handled.pop(packet_id, None)
+        known = self.handled.pop(packet_id, None)
         self.handled[packet_id] = digest
         count = len(self.handled)
         if count > HANDLED_KEPT or count > self.may_remember(HANDLED_KEPT):
             del self.handled[next(iter(self.handled))]
-        self.count_packet_ids()
+        elif known is None:
+            self.count_packet_ids()
 
     def note_release(self, packet_id: int) -> None:
         """Note that a packet id stands for another message from now on."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
+import queue
 import re
-import socket
-import struct
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
@@ -123,13 +125,19 @@ def test_a_message_beyond_the_limit_is_413_and_ends_the_connection_of_a_device(
         device.publish("p/push/t/T", bytes(2 * LIMIT_BYTES))
 
 
-def test_clients_of_mqtt_3_1_are_refused(node: RunningNode) -> None:
-    protocol = b"MQIsdp"
-    body = struct.pack(">H", len(protocol)) + protocol + bytes([3, 2, 0, 60]) + b"\0\1d"
-    with socket.create_connection(("127.0.0.1", node.mqtt_port), LIMIT_S) as connection:
-        connection.sendall(bytes([0x10, len(body)]) + body)
-        answer = b""
-        with contextlib.suppress(ConnectionResetError):
-            while more := connection.recv(64):
-                answer += more
-    assert answer == b"" or answer[3] != 0, "a CONNACK of success"
+def test_clients_of_mqtt_3_1_are_served(node: RunningNode, publisher: Any) -> None:
+    raw = f"p/push/{publisher['token']}/DEFAULT"
+    answers: queue.Queue[bytes] = queue.Queue()
+    client = paho.Client(CallbackAPIVersion.VERSION2, "old", protocol=MQTTProtocolVersion.MQTTv31)
+    client.username_pw_set("d", publisher["token"])
+    client.on_message = lambda _client, _data, got: answers.put(got.payload)
+    client.on_subscribe = lambda *_: client.publish(raw, b"x", 1)
+    client.on_connect = lambda *_: client.subscribe("ack/d", 1)
+    client.connect("127.0.0.1", node.mqtt_port)
+    client.loop_start()
+    try:
+        answer = json.loads(answers.get(timeout=LIMIT_S))
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    assert answer["results"][0]["code"] == 0

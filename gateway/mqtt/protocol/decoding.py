@@ -79,7 +79,7 @@ def decode_client_packet(version: int, first_byte: int, body: bytes) -> ClientPa
     """Decode a packet of a client.
 
     Args:
-        version: 4 for 3.1.1, 5 for 5.0; 0 before the CONNECT, which carries its version.
+        version: 4 for 3.1.1 and 3.1, 5 for 5.0; 0 before the CONNECT, which carries its version.
         first_byte: as `framing.next_frame` found it.
         body: all bytes behind the fixed header.
 
@@ -128,7 +128,8 @@ def _connect(_first: int, body: bytes) -> Connect:
     name, at = read_string(body, 0)
     level = body[at]
     if (name, level) == ("MQIsdp", 3):
-        raise UnsupportedVersionError("MQTT 3.1 is not supported", version=VERSION_311)
+        # Its packets are those of 3.1.1; only flags that repeat a SUBSCRIBE or PUBREL differ.
+        name, level = "MQTT", VERSION_311
     if name != "MQTT":
         raise UnsupportedVersionError("the protocol is not MQTT")
     if level not in (VERSION_311, VERSION_5):

@@ -43,7 +43,7 @@ class ProtocolViolationError(ProtocolError):
 
 
 class UnsupportedVersionError(ProtocolError):
-    """A CONNECT of another protocol version, such as 3.1."""
+    """A CONNECT of another protocol version."""
 
     code = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
 

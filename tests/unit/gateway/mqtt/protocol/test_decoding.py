@@ -155,7 +155,6 @@ def test_packets_of_clients_are_refused_from_servers(version: int, first: int) -
 @pytest.mark.parametrize(
     ("name", "level", "answer"),
     [
-        ("MQIsdp", 3, 4),
         ("MQTT", 3, 4),
         ("MQTT", 0, 4),
         ("MQTT", 6, 5),
@@ -175,6 +174,10 @@ def test_other_protocols_and_versions_are_refused_and_answered_where_a_version_i
     assert isinstance(refused, UnsupportedVersionError)
     assert refused.version == answer
     assert connack_311(refused.code) == ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION
+
+
+def test_a_connect_of_3_1_is_read_as_one_of_3_1_1() -> None:
+    assert accepted(connect(3, name="MQIsdp"), 0) == accepted(connect(4), 0)
 
 
 @pytest.mark.parametrize("version", BOTH)

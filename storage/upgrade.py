@@ -74,15 +74,7 @@ def upgrade(
             copy cannot be made, or a store cannot be read or written. In the first two cases
             nothing was changed.
     """
-    if not (data / backup.REGISTRY / "data.mdb").is_file():
-        return None
-    stores = [(data / backup.REGISTRY, registry)]
-    if (data / mqtt_store.FOLDER / "data.mdb").is_file():
-        stores.append((data / mqtt_store.FOLDER, mqtt))
-    projects = data / backup.PROJECTS
-    for folder in sorted(projects.iterdir()) if projects.is_dir() else ():
-        if folder.name.isdecimal() and (folder / "data.mdb").is_file():
-            stores.append((folder, project))
+    stores = _stores(data, registry, project, mqtt)
     behind = [(path, form) for path, form in stores if _is_behind(path, form)]
     if not behind:
         return None
@@ -91,6 +83,30 @@ def upgrade(
         _migrate(path, form)
     _finish(data)
     return Upgraded(len(behind), copy)
+
+
+def pending(data: Path) -> tuple[int, int]:
+    """Return how many stores of a data folder the next start converts, and how many there are.
+
+    Raises:
+        StoreError: as `upgrade`, before it changes anything.
+    """
+    stores = _stores(data, REGISTRY, PROJECT, MQTT)
+    return sum(_is_behind(path, form) for path, form in stores), len(stores)
+
+
+def _stores(data: Path, registry: Form, project: Form, mqtt: Form) -> list[tuple[Path, Form]]:
+    """Return the stores of a data folder, the registry first; none without a registry."""
+    if not (data / backup.REGISTRY / "data.mdb").is_file():
+        return []
+    stores = [(data / backup.REGISTRY, registry)]
+    if (data / mqtt_store.FOLDER / "data.mdb").is_file():
+        stores.append((data / mqtt_store.FOLDER, mqtt))
+    projects = data / backup.PROJECTS
+    for folder in sorted(projects.iterdir()) if projects.is_dir() else ():
+        if folder.name.isdecimal() and (folder / "data.mdb").is_file():
+            stores.append((folder, project))
+    return stores
 
 
 def _is_behind(path: Path, form: Form) -> bool:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from fieldbrook.chain.doctor import limits
 from fieldbrook.chain.doctor.asking import FAILURES, Asker, words_of
-from fieldbrook.chain.doctor.findings import Report, State
+from fieldbrook.chain.doctor.findings import Report
 from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.rpc.answers import quantity, read_bloom, read_header
 from fieldbrook.chain.rpc.transport import BusyError, TransportError
+from fieldbrook.core.findings import State
 from fieldbrook.core.networks import DEFAULT_LOG_RANGE
 from fieldbrook.core.providers import provider_of
 

@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 from fieldbrook.chain.doctor import checks
 from fieldbrook.chain.doctor.announcements import examine_announcements
 from fieldbrook.chain.doctor.asking import FAILURES, Asker
-from fieldbrook.chain.doctor.findings import Report, State
+from fieldbrook.chain.doctor.findings import Report
 from fieldbrook.chain.doctor.sending import Sender, examine_sending
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
 from fieldbrook.chain.rpc.endpoint_url import public_part
 from fieldbrook.chain.rpc.transport import TransportError
+from fieldbrook.core.findings import State
 from fieldbrook.core.networks import BY_ID
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})

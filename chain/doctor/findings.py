@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from fieldbrook.core.findings import Finding, State
 from fieldbrook.core.networks import Network
-
-State = Literal["ok", "warning", "failed", "skipped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `text` is for people, `facts` are for programs."""
-
-    check: str
-    state: State
-    text: str
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

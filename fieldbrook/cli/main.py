@@ -196,6 +196,22 @@ def node(context: click.Context, /, config: Path | None, **given: str | None) ->
     context.exit(run(settings))
 
 
+@click.command(cls=_NodeCommand)
+@click.pass_context
+def doctor(context: click.Context, /, config: Path | None, **given: str | None) -> None:
+    """Examine this machine and the data folder, and say what to do.
+
+    It looks at versions, limits, the clock, the disk, the stores, ports and certificates, before
+    a node runs or while it does. The options are those of `up`. The exit code is 1 when a node
+    cannot run like this.
+    """
+    settings = _settings(context, config, given)
+    from fieldbrook.cli.local.doctor import show
+    from fieldbrook.node.doctor.examination import examine
+
+    context.exit(show(examine(settings)))
+
+
 @click.command(cls=SharedCommand)
 def version() -> None:
     """Print the version."""
@@ -221,7 +237,7 @@ def completion(shell: str) -> None:
 
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Run a node": (up, node, status, health, settings, node_log, mqtt, cert),
+    "Run a node": (up, node, doctor, status, health, settings, node_log, mqtt, cert),
     "Keep its data": (backup, restore, verify, outbox),
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),

@@ -63,16 +63,30 @@ def identity_of(settings: Settings) -> Identity | None:
 
 
 def check(settings: Settings, now_s: float | None = None) -> Identity | None:
-    """Check all TLS settings, and warn of a certificate that expires within 14 days.
+    """Check all TLS settings, and log the warnings of `examine`.
 
-    It also warns of a key file that other users of the machine can read.
+    Returns:
+        The TLS files of the node's ports; None when the ports use no TLS.
+
+    Raises:
+        SettingsError: as `examine`.
+    """
+    identity, warnings = examine(settings, now_s)
+    for warning in warnings:
+        log.warning("%s", warning)
+    return identity
+
+
+def examine(settings: Settings, now_s: float | None = None) -> tuple[Identity | None, list[str]]:
+    """Check all TLS settings.
 
     Args:
         settings: the settings of the node.
         now_s: Unix time in seconds; by default the current time.
 
     Returns:
-        The TLS files of the node's ports; None when the ports use no TLS.
+        The TLS files of the node's ports, None when the ports use no TLS; and warnings of a
+        certificate that expires within 14 days and of a key file that other users can read.
 
     Raises:
         SettingsError: a file cannot be read or is invalid, key and certificate do not match,
@@ -83,7 +97,7 @@ def check(settings: Settings, now_s: float | None = None) -> Identity | None:
     if settings.mqtt_client_ca is not None:
         _check_client_ca(settings, settings.mqtt_client_ca, identity)
     if identity is None:
-        return None
+        return None, []
     now_s = time.time() if now_s is None else now_s
     now = datetime.fromtimestamp(now_s, UTC)
     certificate = _first_certificate(identity.certificate)
@@ -95,11 +109,21 @@ def check(settings: Settings, now_s: float | None = None) -> Identity | None:
         reason = f"certificate {identity.certificate}: not valid before {start:%Y-%m-%d %H:%M} UTC"
         raise SettingsError(reason=reason)
     server_context(identity)
+    warnings = []
     if (end - now).total_seconds() < _WARN_BEFORE_S:
-        log.warning("certificate %s expires on %s", identity.certificate, f"{end:%Y-%m-%d}")
+        warnings.append(f"certificate {identity.certificate} expires on {end:%Y-%m-%d}")
     if identity.key.stat().st_mode & _SHARED:
-        log.warning("other users can read the key %s; run chmod 600 on it", identity.key)
-    return identity
+        warnings.append(f"other users can read the key {identity.key}; run chmod 600 on it")
+    return identity, warnings
+
+
+def expiry_of(identity: Identity) -> datetime:
+    """Return until when the certificate is valid.
+
+    Raises:
+        SettingsError: the file cannot be read or has no certificate.
+    """
+    return _first_certificate(identity.certificate).not_valid_after_utc
 
 
 def _check_client_ca(settings: Settings, path: Path, identity: Identity | None) -> None:

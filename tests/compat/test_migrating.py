@@ -130,9 +130,15 @@ def test_clients_of_mqtt_3_1_are_served(node: RunningNode, publisher: Any) -> No
     answers: queue.Queue[bytes] = queue.Queue()
     client = paho.Client(CallbackAPIVersion.VERSION2, "old", protocol=MQTTProtocolVersion.MQTTv31)
     client.username_pw_set("d", publisher["token"])
-    client.on_message = lambda _client, _data, got: answers.put(got.payload)
-    client.on_subscribe = lambda *_: client.publish(raw, b"x", 1)
-    client.on_connect = lambda *_: client.subscribe("ack/d", 1)
+    client.on_message = lambda _client, _data, got: answers.put(bytes(got.payload))
+
+    def connected(*_: Any) -> None:
+        client.subscribe("ack/d", 1)
+
+    def subscribed(*_: Any) -> None:
+        client.publish(raw, b"x", 1)
+
+    client.on_connect, client.on_subscribe = connected, subscribed
     client.connect("127.0.0.1", node.mqtt_port)
     client.loop_start()
     try:

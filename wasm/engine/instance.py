@@ -20,10 +20,10 @@ import wasmtime
 from wasmtime import _ffi
 
 from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.wasm.backtrace import trap_place, trap_reason
 from fieldbrook.wasm.engine import raw
 from fieldbrook.wasm.engine.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
-from fieldbrook.wasm.host.backtrace import trap_place, trap_reason
 from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, exit_text
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi

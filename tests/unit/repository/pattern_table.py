@@ -282,9 +282,6 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.wasm.engine.compile:_NUMBERED": Entry(
         "what the compiler says of a module", ("split",), ((" ", "1", ":"), ("", " 1", ":"))
     ),
-    "fieldbrook.wasm.host.guest:_NUMBER": Entry(
-        "the last line of a trap's trace", ("sub",), (("", "1", ":"), ("", "1: ", ""))
-    ),
     "fieldbrook.wasm.host.mqtt:_UNCARRIED": Entry(
         "a topic of an applet, 64 KiB", ("search",), (("", "a", " "),)
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.wasm.host.backtrace import trap_place, trap_reason
+from fieldbrook.wasm.backtrace import trap_place, trap_reason
 from fieldbrook.workbench.runs import HOSTS, Trial, Workbench
 from tests.support.tools import require_tool
 

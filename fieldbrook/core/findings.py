@@ -1,0 +1,18 @@
+"""What an examination found: the state of each check, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+State = Literal["ok", "warning", "failed", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. `text` is for people, `facts` are for programs."""
+
+    check: str
+    state: State
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)

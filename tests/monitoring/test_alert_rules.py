@@ -1,4 +1,4 @@
-"""Alert rules of the page on monitoring: Prometheus reads them, and they fire when they should."""
+"""The alert rules: Prometheus reads them, and they fire when they should."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.docs.site import DOCS
+from tests.docs.site import DOCS, ROOT
 from tests.support.tools import require_tool
 
 PAGE = (DOCS / "how-to" / "monitor.md").read_text("utf-8")
 METRICS = (DOCS / "reference" / "metrics.md").read_text("utf-8")
-RULES = re.findall(r"^```yaml\n(groups:\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-ALERTS = re.findall(r"alert: (\w+)", "".join(RULES))
+FILE = ROOT / "monitoring" / "prometheus" / "fieldbrook.rules.yml"
+RULES = FILE.read_text("utf-8")
+ALERTS = re.findall(r"alert: (\w+)", RULES)
 
 # For each alert of chains: its series, and when it is to be there. Values are one a minute.
 CHAIN = 'chain="4690"'
@@ -57,40 +58,34 @@ def series(name: str) -> str:
 
 
 def test_rules_name_only_metrics_that_there_are() -> None:
-    used = set(re.findall(r"\bfieldbrook_\w+", "".join(RULES)))
+    used = set(re.findall(r"\bfieldbrook_\w+", RULES))
     known = set(re.findall(r"`(fieldbrook_\w+)`", METRICS))
     known |= {f"{name}_bucket" for name in known}
     assert used
     assert used - known == set()
 
 
-def test_every_alert_of_chains_is_explained() -> None:
-    assert set(re.findall(r"alert: (\w+)", RULES[1])) == set(FIRING)
-    assert [name for name in FIRING if f"`{name}`" not in PAGE] == []
+def test_every_alert_is_explained() -> None:
+    of_chains = RULES.partition("fieldbrook-chains")[2]
+    assert set(re.findall(r"alert: (\w+)", of_chains)) == set(FIRING)
+    assert [name for name in ALERTS if f"`{name}`" not in PAGE] == []
 
 
 def test_no_two_alerts_have_one_name() -> None:
     assert len(set(ALERTS)) == len(ALERTS)
 
 
-@pytest.fixture
-def rules(tmp_path: Path) -> Path:
-    for number, text in enumerate(RULES):
-        (tmp_path / f"{number}.yml").write_text(text)
-    return tmp_path
-
-
-def test_prometheus_accepts_the_rules(rules: Path) -> None:
-    command = [require_tool("promtool"), "check", "rules", *map(str, sorted(rules.iterdir()))]
+def test_prometheus_accepts_the_rules() -> None:
+    command = [require_tool("promtool"), "check", "rules", str(FILE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def checked(rules: Path, tests: list[dict[str, Any]]) -> None:
+def checked(folder: Path, tests: list[dict[str, Any]]) -> None:
     """Have Prometheus test the rules."""
-    files = [str(path) for path in sorted(rules.glob("*.yml"))]
-    file = rules / "test.json"
-    file.write_text(json.dumps({"rule_files": files, "evaluation_interval": "1m", "tests": tests}))
+    file = folder / "test.json"
+    given = {"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": tests}
+    file.write_text(json.dumps(given))
     done = subprocess.run(
         [require_tool("promtool"), "test", "rules", str(file)],
         capture_output=True,
@@ -101,7 +96,7 @@ def checked(rules: Path, tests: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("alert", FIRING)
-def test_an_alert_of_chains_fires_in_its_case(rules: Path, alert: str) -> None:
+def test_an_alert_of_chains_fires_in_its_case(tmp_path: Path, alert: str) -> None:
     given, at, labels = FIRING[alert]
     expected = dict(re.findall(r'(\w+)="(\w+)"', labels))
     test = {
@@ -111,10 +106,10 @@ def test_an_alert_of_chains_fires_in_its_case(rules: Path, alert: str) -> None:
             {"eval_time": at, "alertname": alert, "exp_alerts": [{"exp_labels": expected}]}
         ],
     }
-    checked(rules, [test])
+    checked(tmp_path, [test])
 
 
-def test_alerts_of_chains_are_quiet_when_nothing_lasts(rules: Path) -> None:
+def test_alerts_of_chains_are_quiet_when_nothing_lasts(tmp_path: Path) -> None:
     test = {
         "interval": "1m",
         "input_series": [{"series": series(n), "values": v} for n, v in QUIET.items()],
@@ -124,4 +119,4 @@ def test_alerts_of_chains_are_quiet_when_nothing_lasts(rules: Path) -> None:
             for minute in (3, 7, 9, 20, 30)
         ],
     }
-    checked(rules, [test])
+    checked(tmp_path, [test])

@@ -7,15 +7,29 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import Open
+from tests.dashboard.conftest import Open, session_of
 from tests.dashboard.test_policy_headers import ask, prefix_of
+from tests.support.browser import Visit, chromium
 from tests.support.nodes import RunningNode
 
 pytestmark = pytest.mark.timeout(300)
 JS = Path(__file__).parent / "js"
+REBOUND = "rebound.example"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser in which a name leads to this machine, as after a change of its DNS records.
+
+    Without what newer versions of Chromium do against that: others have nothing like it.
+    """
+    rule = f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"
+    with chromium(rule, "--disable-features=LocalNetworkAccessChecks") as launched:
+        yield launched
 
 
 @pytest.fixture
@@ -54,3 +68,34 @@ def test_a_page_of_another_origin_gets_nothing_by_the_session_of_the_dashboard(
     assert node.call("GET", "/project?size=-1").json["total"] == before
     seen.page.get_by_role("heading", name="Projects", level=1).wait_for()
     assert seen.page.evaluate("sessionStorage.length") == 1
+
+
+def test_a_name_that_leads_to_the_node_later_gets_nothing_by_the_session_of_the_dashboard(
+    node: RunningNode, browser: Any
+) -> None:
+    before = node.call("GET", "/project?size=-1").json["total"]
+    errors = ["status of 4", "WebSocket"]
+    seen = Visit(browser, f"http://localhost:{node.dashboard_port}", expected=errors)
+    seen.page.goto(f"{seen.address}/signin")
+    seen.page.evaluate("(kept) => sessionStorage['fieldbrook.session'] = kept", session_of(node))
+    seen.page.goto(f"{seen.address}/projects")
+    seen.page.get_by_role("heading", name="Projects", level=1).wait_for()
+    hostile = seen.open()
+    address = f"http://{REBOUND}:{node.dashboard_port}"
+    seen.allowed.append(address)
+    # The server of that name answers once, and then the name leads to the node.
+    game = {"body": "<!doctype html><title>a game</title>", "content_type": "text/html"}
+    hostile.route(f"{address}/", lambda route: route.fulfill(**game), times=1)
+    hostile.goto(address)
+    script = (JS / "rebound.js").read_text()
+    found = hostile.evaluate(script.replace("MODULE", f"{prefix_of(ask(node, '/'))}app.js"))
+    seen.close()
+    told = "the dashboard has another name"
+    assert {what: (found[what][0], told in found[what][1]) for what in ("page", "file")} == {
+        "page": (421, True),
+        "file": (421, True),
+    }
+    assert [found[what][0] for what in ("projects", "created", "metrics")] == [401, 401, 401]
+    assert found["socket"] == "closed"
+    assert (found["kept"], found["cookies"], found["tabs"]) == (0, "", "nothing came")
+    assert node.call("GET", "/project?size=-1").json["total"] == before

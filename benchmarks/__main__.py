@@ -47,9 +47,7 @@ SCENARIOS: dict[str, Scenario] = {
     "cold": lifecycle.cold,
     "start-up": lifecycle.start_up,
     "memory": lifecycle.memory_held,
-    "dashboard": dashboard.pages,
-    "tail": dashboard.tail,
-    "followers": dashboard.followers,
+    "dashboard": dashboard.dashboard,
     "chain-backfill": chain_backfill.backfill,
     "smallest": http_load.smallest,
 }

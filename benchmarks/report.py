@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Figures = dict[str, float]  # one round's measurement of one server, by column
+Budgets = list[tuple[str, float, float]]  # what, its figure, its limit
 
 RATE, P50, P99 = "events/s", "p50 ms", "p99 ms"
 CPU, PSS, RSS = "CPU s/10k", "PSS MiB", "RSS MiB"
@@ -92,6 +93,14 @@ class Table:
                 lines.append([_RANGE, *ranges, *("" for _ in shown)])
         absent = [f"{name}: missing, {reason}" for name, reason in self.missing.items()]
         return "\n".join([self.title, *_aligned(lines), *absent])
+
+
+def budget_table(title: str, budgets: Budgets) -> Table:
+    """Figures beside their limits; those above 1 in the last column exceed theirs."""
+    table = Table(title, main="measured")
+    for what, measured, limit in budgets:
+        table.add(what, {"measured": measured, "limit": limit, "of limit": measured / limit})
+    return table
 
 
 def number(value: float | None) -> str:

@@ -5,7 +5,7 @@ import { get, post, remove } from '../../core/api.js';
 import { attempt, useLoad } from '../../core/load.js';
 import { count, quoted, readable, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
-import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table, say } from '../../parts/basics.js';
+import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table, say, typedSlowly } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
 import { Dialog } from '../../parts/dialog.js';
 import { Confirm } from '../../parts/form.js';
@@ -15,11 +15,11 @@ const PAGE = 100;
 const NONE = '-'; // in the address: no group is open
 const segment = encodeURIComponent;
 
-/** @typedef {Api.DeadLetterGroup} LetterGroup */
+/** @typedef {Api.DeadLetterGroup & {version?: number}} LetterGroup version: the only one whose letters are meant */
 /** @typedef {Api.DeadLetterRow} LetterRow */
 
 /** What a group's letters have in common, as filters of the routes. @param {LetterGroup} group */
-const filtersOf = ({ reason, appletID, handler }) => ({ reason, appletID, handler });
+const filtersOf = ({ reason, appletID, handler, version }) => ({ reason, appletID, handler, ...(version && { version }) });
 /** @param {LetterGroup} group */
 const nameOf = (group) => [group.appletID, group.handler, group.reason].join('\n');
 
@@ -73,10 +73,10 @@ function Letters({ project, group, picked, pick, show, round }) {
       lists.push(.../** @type {Api.DeadLetterList} */ (page).data);
     }
     return lists;
-  }, [nameOf(group), pages, round]);
-  return html`<${Show} of=${loaded}>${(/** @type {LetterRow[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], words.columns.failed, words.columns.event, words.columns.type, [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
+  }, [nameOf(group), group.version, pages, round]);
+  return html`<${Show} of=${loaded}>${(/** @type {LetterRow[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], words.columns.failed, words.columns.event, words.columns.type, [words.columns.version, 'num'], [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
     ${list.map((one) => html`<tr key=${one.letterID}><td><label class="check"><input type="checkbox" aria-label=${words.selectOne(one.eventID)} checked=${picked.has(one.letterID)} onChange=${(/** @type {any} */ e) => pick([one.letterID], e.target.checked)} /></label></td>
-      <td class="dim"><${Ago} at=${one.failedAt} /></td><td><button type="button" class="link mono" onClick=${() => show(one)}>${one.eventID}</button></td><td>${one.eventType}</td><td class="num">${one.attempts}</td><td class="num dim">${size(one.size)}</td></tr>`)}</${Table}>
+      <td class="dim"><${Ago} at=${one.failedAt} /></td><td><button type="button" class="link mono" onClick=${() => show(one)}>${one.eventID}</button></td><td>${one.eventType}</td><td class="num">${one.appletVersion}</td><td class="num">${one.attempts}</td><td class="num dim">${size(one.size)}</td></tr>`)}</${Table}>
     ${list.length === pages.length * PAGE && html`<div class="pad"><button type="button" onClick=${() => more([...pages, list[list.length - 1].letterID])}>${words.more}</button></div>`}`}</${Show}>`;
 }
 
@@ -115,7 +115,8 @@ function Selected({ project, picked, done }) {
 
 /** @param {import('./frame.js').Project} p */
 export function Page({ name, again }) {
-  const groups = useLoad((signal) => get(`/dead_letter/${segment(name)}`, { groupBy: 'reason' }, { signal }), [name], 10_000);
+  const version = Number(query.value.version) || undefined;
+  const groups = useLoad((signal) => get(`/dead_letter/${segment(name)}`, { groupBy: 'reason', version }, { signal }), [name, version], 10_000);
   const [picked, set] = useState(/** @type {Set<string>} */ (new Set()));
   const [shown, show] = useState(/** @type {LetterRow | null} */ (null));
   const [discarding, discard] = useState(/** @type {LetterGroup | null} */ (null));
@@ -131,10 +132,13 @@ export function Page({ name, again }) {
     groups.again();
     again();
   };
-  return html`<${Show} of=${groups}>${(/** @type {Api.DeadLetterGroups} */ { groups: list }) => (list.length
-    ? html`<${Card} title=${words.kept(count(list.reduce((sum, group) => sum + group.count, 0)))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
-        ${list.map((group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
-    : html`<${Card}><${Empty} title=${words.none} icon="heart">${words.noneHint}</${Empty}></${Card}>`)}</${Show}>
+  const list = (/** @type {LetterGroup[]} */ (groups.data?.groups ?? [])).map((group) => ({ ...group, version }));
+  const ofVersion = (/** @type {string} */ wanted) => {
+    set(new Set()); // nothing is done with letters that are not shown
+    filter({ version: wanted });
+  };
+  return html`<${Card} title=${groups.data ? words.kept(count(list.reduce((sum, group) => sum + group.count, 0))) : '…'} controls=${html`<span class="hint">${words.hint}</span><label class="line">${words.failedIn}<input size="4" inputmode="numeric" defaultValue=${version} onInput=${typedSlowly(ofVersion)} /></label>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
+      <${Show} of=${groups}>${() => (list.length ? list.map((group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`) : html`<${Empty} title=${words.none} icon="heart">${!version && words.noneHint}</${Empty}>`)}</${Show}></${Card}>
     ${shown && html`<${Letter} key=${shown.letterID} project=${name} letter=${shown} onClose=${() => show(null)} />`}
     ${discarding && html`<${Confirm} title=${words.discardAll} text=${words.discardText(count(discarding.count))} submit=${words.discardAll} onClose=${() => discard(null)} work=${async () => { await discardAll(name, filtersOf(discarding)); reload(); }} />`}`;
 }

@@ -6,8 +6,9 @@ export const kept = (n) => `${n} kept`;
 export const hint = 'Mend the cause, then replay. A letter that fails again stays.';
 export const none = 'No dead letters';
 export const noneHint = 'An event whose handler fails is kept here with its payload and the reason, until it is replayed or discarded.';
+export const failedIn = 'Failed in version';
 export const letter = 'Dead letter';
-export const columns = { failed: 'Failed', event: 'Event', type: 'Type', attempts: 'Attempts', size: 'Size' };
+export const columns = { failed: 'Failed', event: 'Event', type: 'Type', version: 'Version', attempts: 'Attempts', size: 'Size' };
 export const select = 'Select';
 /** @param {string} id */
 export const selectOne = (id) => `Select ${id}`;

@@ -21,20 +21,21 @@ function Tile({ label, names, show: text, hint, color = '--accent' }) {
   return html`<div class="tile card"><div class="label">${label}</div><div class="value">${text(sums.value.at(-1))}</div><div class="hint">${hint}</div><${Sparkline} values=${sums.value} color=${color} /></div>`;
 }
 
+// Accounts that do not administer the node have the sums of their projects only.
 const Tiles = () => html`<section class="tiles" aria-label=${words.now}>
   <${Tile} label=${words.events} names=${['events']} show=${(/** @type {any} */ v) => `${rate(v)}/s`} hint=${words.received} />
-  <${Tile} label=${words.answer} names=${['eventP99Ms']} show=${duration} hint=${words.answerHint} color="--violet" />
-  <${Tile} label=${words.commit} names=${['commitP50Ms']} show=${duration} hint=${words.commitHint} color="--amber" />
+  ${isAdmin() && html`<${Tile} label=${words.answer} names=${['eventP99Ms']} show=${duration} hint=${words.answerHint} color="--violet" />
+  <${Tile} label=${words.commit} names=${['commitP50Ms']} show=${duration} hint=${words.commitHint} color="--amber" />`}
   <${Tile} label=${words.failedRuns} names=${['failed']} show=${(/** @type {any} */ v) => `${rate(v)}/s`} hint=${words.failedHint} color="--red" />
-  <${Tile} label=${words.letters} names=${['deadLetters']} show=${count} hint=${words.lettersHint} color="--red" />
-  ${isAdmin() && html`<${Tile} label=${words.memory} names=${MEMORY} show=${size} hint=${words.memoryHint} color="--blue" />`}</section>`;
+  ${isAdmin() && html`<${Tile} label=${words.letters} names=${['deadLetters']} show=${count} hint=${words.lettersHint} color="--red" />
+  <${Tile} label=${words.memory} names=${MEMORY} show=${size} hint=${words.memoryHint} color="--blue" />`}</section>`;
 
 const { lines } = words;
 const Charts = () => html`<section class="charts">
   <${Chart} title=${words.chartRates} unit=${words.perSecond} feed=${columns} format=${rate} lines=${[{ name: 'events', label: lines.events, color: '--accent', fill: true }, ...(isAdmin() ? [{ name: 'mqttMessages', label: lines.mqtt, color: '--blue' }, { name: 'refused', label: lines.refused, color: '--amber' }] : []), { name: 'failed', label: lines.failed, color: '--red', dash: [4, 3] }]} />
-  <${Chart} title=${words.chartAnswer} unit=${words.milliseconds} feed=${columns} format=${rate} lines=${[{ name: 'eventP50Ms', label: lines.p50, color: '--accent', fill: true }, { name: 'eventP99Ms', label: lines.p99, color: '--violet' }]} />
+  ${isAdmin() && html`<${Chart} title=${words.chartAnswer} unit=${words.milliseconds} feed=${columns} format=${rate} lines=${[{ name: 'eventP50Ms', label: lines.p50, color: '--accent', fill: true }, { name: 'eventP99Ms', label: lines.p99, color: '--violet' }]} />
   <${Chart} title=${words.chartCommit} unit=${words.milliseconds} feed=${columns} format=${rate} lines=${[{ name: 'commitP50Ms', label: lines.commit, color: '--amber', fill: true }, { name: 'commitP99Ms', label: lines.commitP99, color: '--violet' }]} />
-  ${isAdmin() && html`<${Chart} title=${words.chartMemory} unit=${words.mebibytes} feed=${columns} lines=${[{ name: 'memoryProjects', label: lines.projects, color: '--blue', scale: MIB }, { name: 'memoryGateways', label: lines.gateways, color: '--accent', scale: MIB }, { name: 'memoryRest', label: lines.rest, color: '--dim', scale: MIB }]} />`}</section>`;
+  <${Chart} title=${words.chartMemory} unit=${words.mebibytes} feed=${columns} lines=${[{ name: 'memoryProjects', label: lines.projects, color: '--blue', scale: MIB }, { name: 'memoryGateways', label: lines.gateways, color: '--accent', scale: MIB }, { name: 'memoryRest', label: lines.rest, color: '--dim', scale: MIB }]} />`}</section>`;
 
 /** @param {{range: string}} p */
 const Ranges = ({ range }) => html`<div class="segments" role="group" aria-label=${words.range}>${Object.entries(words.ranges).map(([name, text]) => html`<button type="button" aria-pressed=${name === range} onClick=${() => filter({ range: name === '5m' ? '' : name })}>${text}</button>`)}</div>`;

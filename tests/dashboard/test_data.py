@@ -59,6 +59,23 @@ SCHEMA = {
 }
 
 
+def test_a_schema_is_written_and_a_wrong_one_refused(node: RunningNode, signed_in: Open) -> None:
+    project = Project(node)
+    page = signed_in(node, f"{project.path}/data", expected=["status of 4"]).page
+    page.get_by_role("button", name="Edit the schema").click()
+    dialog = page.get_by_role("dialog", name="Schema of the project")
+    editor = dialog.get_by_role("textbox")
+    editor.fill("{")
+    dialog.get_by_role("button", name="Save").click()
+    dialog.get_by_role("alert").filter(has_text="JSON").wait_for()
+    editor.fill(json.dumps({"schemas": [{"schema": "public", **SCHEMA}]}))
+    dialog.get_by_role("button", name="Save").click()
+    page.get_by_role("status").filter(has_text="Schema saved").wait_for()
+    page.get_by_role("button", name="t_readings").wait_for()
+    (table,) = node.call("GET", f"/sql/{project.name}").json["data"]
+    assert table["name"] == "t_readings"
+
+
 def test_tables_are_sorted_filtered_and_queried(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     path = f"/project_config/x/{project.name}/PROJECT_DATABASE"

@@ -66,6 +66,14 @@ def test_filters_are_in_the_address_and_find_what_failed(
     rows.filter(has_text="NOBODY").wait_for()
     page.get_by_role("button", name="Clear filters").click()
     rows.nth(2).wait_for()
+    page.get_by_label("Source").select_option(label="MQTT")
+    page.get_by_text("No event matches").wait_for()
+    page.get_by_role("button", name="Clear filters").click()
+    rows.nth(2).wait_for()
+    page.locator("details.menu summary").click()
+    page.get_by_label("Until").fill("2020-01-01T00:00")
+    page.wait_for_url("**end=2020**")
+    page.get_by_text("No event matches").wait_for()
 
 
 def test_an_event_runs_again_from_its_story(

@@ -72,6 +72,16 @@ def test_tab_reaches_everything_on_every_page_and_shows_where_it_is(
     assert found == {}
 
 
+def test_the_focus_is_visible_in_colours_of_the_system(page: Any, project: Project) -> None:
+    page.emulate_media(forced_colors="active")
+    found = {}
+    for path in ("/", "/node/keys", *(f"{project.path}/{tab}" for tab in ("flow", "events"))):
+        open_page(page, path)
+        if problems := walk(page):
+            found[path] = problems
+    assert found == {}
+
+
 def dialogs(project: Project) -> list[tuple[str, tuple[str, ...]]]:
     """The buttons that open dialogs, by page."""
     own = project.path

@@ -130,6 +130,22 @@ def test_an_event_whose_story_fails_for_now_is_not_said_to_be_gone(
     assert seen.page.get_by_text("no longer kept").count() == 0
 
 
+def test_a_list_that_is_late_has_grey_rows_until_it_is_there(
+    project: Project, signed_in: Open
+) -> None:
+    page = signed_in(project.node, f"{project.path}/flow").page
+    waiting = page.locator("#main .waiting i").first
+
+    def answer_late(route: Any) -> None:
+        waiting.wait_for()
+        route.continue_()
+
+    page.route("**/kv/**", answer_late, times=1)
+    page.get_by_role("link", name="Data", exact=True).click()
+    page.get_by_text("No keys yet").wait_for()
+    waiting.wait_for(state="detached")
+
+
 def test_figures_that_fail_for_now_are_told_and_loaded(node: RunningNode, signed_in: Open) -> None:
     seen = signed_in(node, "/projects", expected=NOTICED)
     failing(seen.page, "**/series?*", **BUSY)

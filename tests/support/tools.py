@@ -24,6 +24,8 @@ _TOOLCHAINS = ("/usr/local/go/bin", str(Path.home() / ".cargo" / "bin"))
 
 _RANDOM = random.SystemRandom()
 _PORTS_EACH = 2_500
+_BLOCKED_PORT = 10_080
+"""The only port of these that browsers do not open (Fetch standard, "port blocking")."""
 
 # For what has no need to be fast: a busy machine may take many times longer than another one.
 LIMIT_S = 60.0
@@ -66,6 +68,8 @@ def free_port() -> int:
     """A port for a server that is started soon, free on all addresses of IPv4."""
     for number in itertools.islice(_PORT_NUMBERS, _PORTS_EACH):
         port = _first_port() + number % _PORTS_EACH
+        if port == _BLOCKED_PORT:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("0.0.0.0", port))  # noqa: S104 - nothing listens there

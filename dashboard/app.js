@@ -1,5 +1,5 @@
 // @ts-check
-/** The dashboard: the sign-in, or what an account sees. Neither waits for the files of the other. */
+/** The dashboard: the sign-in, or what an account sees. Neither loads the files of the other. */
 import { html, render, useEffect } from './vendor/preact.js';
 import { get } from './core/api.js';
 import { go, path } from './core/route.js';
@@ -27,5 +27,5 @@ function App() {
 
 const root = /** @type {Element} */ (document.getElementById('app'));
 root.replaceChildren(); // what the page says while it has no files
-(session.value ? account : signIn)().catch(() => undefined); // it loads while the node answers; a failure is told where it is shown
+(session.value ? account : signIn)().catch(() => undefined); // while the node answers; a failure is told later
 render(html`<${App} />`, root);

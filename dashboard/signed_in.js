@@ -12,8 +12,6 @@ import { Shell } from './shell.js';
 import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
-const signIn = () => import('./pages/signin.js');
-
 /**
  * The module and the properties of a page. Modules are loaded when their page is opened first.
  * @param {string[]} parts of the path, decoded
@@ -58,5 +56,5 @@ export function SignedIn({ boot }) {
   const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin() }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
   return html`<${Shell} projects=${projects}><${Page} projects=${projects} /></${Shell}>
-    ${expired.value && html`<${Lazily} load=${signIn} part="SignInAgain" boot=${boot} />`}`;
+    ${expired.value && html`<${Lazily} load=${() => import('./pages/signin.js')} part="SignInAgain" boot=${boot} />`}`;
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.context import Context, Emit
 from benchmarks.measure import BenchmarkError, cpu_s
 from benchmarks.node import deploy, node_server, running_node
-from benchmarks.report import OTHERS, P50, P99, RATE, Budgets, Figures, Table
+from benchmarks.report import CPU, OTHERS, P50, P99, RATE, Budgets, Figures, Table
 from benchmarks.scenarios.http_load import CONNECTIONS, DEVICES, Load, measure
 from benchmarks.servers import PROJECT, event_requests
 from benchmarks.tools import turns
@@ -69,8 +69,11 @@ def _budgets(table: Table, events: str, *, limited: bool) -> Budgets:
             found.append((f"{events}, {name}: more cores of the gateway", more, CORES_LIMIT))
             continue
         less = _against_nobody(table, name, RATE, lambda own, alone: (1 - own / alone) * 100)
+        # On a machine with other load the rate says little, and the processor time more.
+        more = _against_nobody(table, name, CPU, lambda own, alone: (own / alone - 1) * 100)
         longer = _against_nobody(table, name, P99, lambda own, alone: (own / alone - 1) * 100)
         found.append((f"{events}, {name}: fewer of them, %", less, RATE_LIMIT))
+        found.append((f"{events}, {name}: more CPU for each, %", more, RATE_LIMIT))
         found.append((f"{events}, {name}: longer p99, %", longer, P99_LIMIT))
     return found
 
@@ -91,6 +94,7 @@ def _beside(load: Load, gateway: int, folder: Path, rate: int, seconds: float) -
         RATE: figures[RATE],
         GATEWAY: cores,
         PER_EVENT: cores / figures[RATE] * 1e6,
+        CPU: figures[CPU],
         TURN: turns.longest_ms(folder, gateway, at),
         P50: figures[P50],
         P99: figures[P99],

@@ -17,8 +17,12 @@ const MIB = 1 / (1 << 20);
 
 /** @param {{label: string, names: string[], show: (value: any) => string, hint: string, color?: string}} p */
 function Tile({ label, names, show: text, hint, color = '--accent' }) {
-  const sums = useComputed(() => recent.value.t.map((_, i) => names.reduce((sum, name) => sum + (recent.value[name]?.[i] ?? 0), 0)));
-  return html`<div class="tile card"><div class="label">${label}</div><div class="value">${text(sums.value.at(-1))}</div><div class="hint">${hint}</div><${Sparkline} values=${sums.value} color=${color} /></div>`;
+  const sums = useComputed(() => recent.value.t.map((_, i) => {
+    const known = names.flatMap((name) => recent.value[name]?.[i] ?? []);
+    return known.length ? known.reduce((sum, value) => sum + value, 0) : null;
+  }));
+  const last = sums.value.at(-1);
+  return html`<div class="tile card"><div class="label">${label}</div><div class="value">${last == null ? '–' : text(last)}</div><div class="hint">${hint}</div><${Sparkline} values=${sums.value} color=${color} /></div>`;
 }
 
 // Accounts that do not administer the node have the sums of their projects only.

@@ -14,6 +14,9 @@ const FONT = '11px system-ui, sans-serif';
 /** @param {number} at Unix seconds @param {boolean} seconds */
 const timeOfDay = (at, seconds) => new Date(at * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', ...(seconds ? { second: '2-digit' } : {}) });
 
+/** The places of values without neighbours, which no line reaches. @param {any} u @param {number} line @returns {number[]} */
+const lone = ({ data }, line) => [...data[line].keys()].filter((i) => data[line][i] != null && data[line][i - 1] == null && data[line][i + 1] == null);
+
 /** @param {Line[]} lines @param {(v: number) => string} show @param {number} width @param {number} height @returns {any} */
 function optionsFor(lines, show, width, height) {
   const ink = colour('--dim');
@@ -28,7 +31,7 @@ function optionsFor(lines, show, width, height) {
       { stroke: ink, font: FONT, size: 24, gap: 6, space: 80, grid: { show: false }, ticks: { show: false }, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map((t) => timeOfDay(t, (at[1] ?? t) - at[0] < 60)) },
       { stroke: ink, font: FONT, size: 48, gap: 8, space: 36, grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map(show) },
     ],
-    series: [{}, ...lines.map((one) => ({ label: one.label, stroke: colour(one.color), width: 1.6, dash: one.dash, points: { show: false }, fill: one.fill ? colour(one.color, 0.12) : undefined }))],
+    series: [{}, ...lines.map((one) => ({ label: one.label, stroke: colour(one.color), width: 1.6, dash: one.dash, points: { show: false, size: 4, filter: lone }, fill: one.fill ? colour(one.color, 0.12) : undefined }))],
   };
 }
 

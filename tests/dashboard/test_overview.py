@@ -35,6 +35,8 @@ def test_figures_charts_and_projects_tell_what_the_node_does(
         *("Events", "Answer time", "Commit time", "Failed runs", "Dead letters", "Memory"),
     ]
 
+    until(lambda: not figure(page, "Answer time")[0].isdigit(), "it has no answer time")
+
     charts = page.locator("figure.chart")
     titles = charts.locator("figcaption strong").all_inner_texts()
     assert titles == ["Events", "Answer time", "Commits", "Memory"]
@@ -49,9 +51,9 @@ def test_figures_charts_and_projects_tell_what_the_node_does(
     page.get_by_role("button", name="24 h").click()
     page.wait_for_url("**?range=24h")
     charts.first.get_by_text("As a table").click()
+    charts.first.get_by_role("row").filter(has_text="Failed runs").wait_for()
     heads = charts.first.get_by_role("columnheader").all_inner_texts()
     assert [head for head in heads if head] == ["Latest", "Least", "Most"]
-    charts.first.get_by_role("row").filter(has_text="Failed runs").wait_for()
 
     listed = page.get_by_role("region", name="Projects").get_by_role("link", name=project.name)
     listed.first.click()

@@ -15,7 +15,7 @@ const PAGE = 100;
 const NONE = '-'; // in the address: no group is open
 const segment = encodeURIComponent;
 
-/** @typedef {Api.DeadLetterGroup & {version?: number}} LetterGroup version: the only one whose letters are meant */
+/** @typedef {Api.DeadLetterGroup & {version?: number}} LetterGroup with the only version that is meant */
 /** @typedef {Api.DeadLetterRow} LetterRow */
 
 /** What a group's letters have in common, as filters of the routes. @param {LetterGroup} group */
@@ -132,12 +132,13 @@ export function Page({ name, again }) {
     groups.again();
     again();
   };
-  const list = (/** @type {LetterGroup[]} */ (groups.data?.groups ?? [])).map((group) => ({ ...group, version }));
+  const known = /** @type {Api.DeadLetterGroups | undefined} */ (groups.data);
+  const list = (known?.groups ?? []).map((group) => ({ ...group, version }));
   const ofVersion = (/** @type {string} */ wanted) => {
-    set(new Set()); // nothing is done with letters that are not shown
+    set(new Set()); // not those that are no longer shown
     filter({ version: wanted });
   };
-  return html`<${Card} title=${groups.data ? words.kept(count(list.reduce((sum, group) => sum + group.count, 0))) : '…'} controls=${html`<span class="hint">${words.hint}</span><label class="line">${words.failedIn}<input size="4" inputmode="numeric" defaultValue=${version} onInput=${typedSlowly(ofVersion)} /></label>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
+  return html`<${Card} title=${known ? words.kept(count(list.reduce((sum, group) => sum + group.count, 0))) : '…'} controls=${html`<span class="hint">${words.hint}</span><label class="line">${words.failedIn}<input size="4" inputmode="numeric" defaultValue=${version} onInput=${typedSlowly(ofVersion)} /></label>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
       <${Show} of=${groups}>${() => (list.length ? list.map((group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group ? query.value.group === nameOf(group) : list.length === 1} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`) : html`<${Empty} title=${words.none} icon="heart">${!version && words.noneHint}</${Empty}>`)}</${Show}></${Card}>
     ${shown && html`<${Letter} key=${shown.letterID} project=${name} letter=${shown} onClose=${() => show(null)} />`}
     ${discarding && html`<${Confirm} title=${words.discardAll} text=${words.discardText(count(discarding.count))} submit=${words.discardAll} onClose=${() => discard(null)} work=${async () => { await discardAll(name, filtersOf(discarding)); reload(); }} />`}`;

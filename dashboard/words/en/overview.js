@@ -35,7 +35,7 @@ export const lines = {
 };
 export const troubles = 'Problems';
 export const projects = 'Projects';
-export const columns = { name: 'Name', events: 'Events/s', failed: 'Failed/s', applets: 'Applets' };
+export const columns = { name: 'Name', events: 'Events/s', applets: 'Applets' };
 export const firstSteps = 'First steps';
 export const steps = {
   project: ['Create a project', 'A project owns applets, publishers and the data that handlers keep.'],

@@ -10,7 +10,7 @@ import { Lazily } from './parts/lazily.js';
 import './core/theme.js';
 
 const signIn = () => import('./pages/signin.js');
-const account = () => import('./signed_in.js');
+const account = () => import('./shell.js');
 
 function App() {
   const signedIn = session.value !== null;

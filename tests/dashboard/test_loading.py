@@ -131,9 +131,9 @@ def test_an_event_whose_story_fails_for_now_is_not_said_to_be_gone(
 
 
 def test_a_list_that_is_late_has_grey_rows_until_it_is_there(
-    project: Project, signed_in: Open
+    node: RunningNode, signed_in: Open
 ) -> None:
-    page = signed_in(project.node, f"{project.path}/flow").page
+    page = signed_in(node, f"{Project(node).path}/flow").page
     waiting = page.locator("#main .waiting i").first
 
     def answer_late(route: Any) -> None:

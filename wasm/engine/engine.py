@@ -158,4 +158,4 @@ def engine_tag() -> str:
     Processor features are not part of the tag: wasmtime refuses code for another processor, and
     the module is then compiled again.
     """
-    return f"wasmtime-{version('wasmtime')}-{platform.machine()}-2"
+    return f"wasmtime-{version('wasmtime')}-{platform.machine()}-3"

@@ -12,6 +12,7 @@ from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine.engine import Engine, make_compiler
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
+from fieldbrook.wasm.module.names import with_harmless_names
 from fieldbrook.wasm.module.sections import MAGIC, not_wasm, read_sections
 
 _CORE_VERSION = b"\x01\0\0\0"
@@ -110,7 +111,7 @@ def compile_module(
     if wasm[4:8] != _CORE_VERSION:
         raise ModuleRefusedError(reason="a WebAssembly component, not a core module")
     try:
-        module = wasmtime.Module(engine, wasm)
+        module = wasmtime.Module(engine, with_harmless_names(wasm))
     except wasmtime.WasmtimeError as error:
         raise ModuleRefusedError(reason=f"not a valid module: {_brief(error)}") from error
     sections = read_sections(wasm)

@@ -29,6 +29,11 @@ class StoredMessage:
     project_id: int = 0
     holder: str = ""
 
+    @property
+    def size(self) -> int:
+        """The bytes of its topic, payload and properties."""
+        return len(self.topic.encode()) + len(self.payload) + len(self.properties)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
@@ -117,8 +122,7 @@ def size_of(operation: Operation) -> int:
     """Return about how many bytes an operation takes, in memory as on disk."""
     match operation:
         case Enqueue(message=message) | PutRetained(message=message):
-            texts = len(message.topic) + len(message.payload) + len(message.properties)
-            return texts + _OVERHEAD_BYTES
+            return message.size + _OVERHEAD_BYTES
         case PutSession(session):
             return len(session.key) + len(session.record) + _OVERHEAD_BYTES
         case _:

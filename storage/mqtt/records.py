@@ -38,9 +38,9 @@ class SessionRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A message; see `StoredMessage`. `size` is that of the payload in bytes.
+    """A message; see `StoredMessage`.
 
-    Earlier versions have written rows without the last three.
+    Earlier versions have written rows without the last three, and the size of the payload alone.
     """
 
     size: int
@@ -92,7 +92,7 @@ def encode_message(topic: str, message: StoredMessage) -> bytes:
     """Encode a message under the topic `topic`."""
     return encode_record(
         MessageRecord(
-            len(message.payload),
+            message.size,
             topic,
             message.payload,
             message.qos,
@@ -126,8 +126,8 @@ def decode_message(data: bytes) -> StoredMessage:
     )
 
 
-def payload_size(data: memoryview | bytes) -> int:
-    """Return the size of the payload in a row of the queue, without reading all of the row.
+def message_size(data: memoryview | bytes) -> int:
+    """Return the size of the message in a row of the queue, without reading all of the row.
 
     Raises:
         StoreError: it cannot be read.
@@ -161,8 +161,10 @@ def _check_session(key: bytes, data: bytes) -> None:
 def _check_row(key: bytes, data: bytes) -> None:
     if len(key) != len(row_key(0, 0)):
         raise ValueError("not the key of a row of a queue")
-    if data and len(decode_message(data).payload) != payload_size(data):
-        raise ValueError("the payload has another size")
+    if data:
+        message = decode_message(data)
+        if message_size(data) not in (message.size, len(message.payload)):
+            raise ValueError("the message has another size")
 
 
 def _check_retained(key: bytes, data: bytes) -> None:

@@ -49,7 +49,7 @@ from fieldbrook.storage.mqtt.records import (
     decode_session,
     encode_message,
     encode_session,
-    payload_size,
+    message_size,
     row_key,
     sequence_of,
     uid_of,
@@ -175,7 +175,7 @@ class MqttStore:
         return found
 
     def queue_usage(self) -> dict[int, tuple[int, int, int]]:
-        """Return the number of rows of each queue, the bytes of their payloads and the last
+        """Return the number of rows of each queue, the bytes of their messages and the last
         sequence number, by uid.
 
         It reads all of the queues: call it at the start.
@@ -194,13 +194,13 @@ class MqttStore:
         with (
             self._map_lock,
             store_errors(self._folder),
-            # Buffers: the pages of a large payload are not read for its size.
+            # Buffers: the pages of a large message are not read for its size.
             self._environment.begin(db=self._queue, buffers=True) as txn,
         ):
             for key, data in self._rows_of(txn, uid, 0):
                 rows += 1
                 last = sequence_of(key)
-                size += payload_size(data)
+                size += message_size(data)
         return rows, size, last
 
     def _unknown_uids(self) -> set[int]:

@@ -159,6 +159,26 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
         assert ReasonCode.QUOTA_EXCEEDED not in codes[:30]
 
 
+def test_an_address_takes_half_of_the_store_with_its_subscriptions(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site("--mqtt-store-bytes", str(16 * MIB))
+    filters = [Subscription(f"ack/{number}" + "f" * 4_000, 0) for number in range(8)]
+    codes: set[int] = set()
+    for number in range(300):
+        with _kept(site, f"hog {number}") as hog:
+            hog.send(Subscribe(1, tuple(filters)))
+            codes.update(hog.expect(SubAck).codes)
+    assert codes == {0, ReasonCode.QUOTA_EXCEEDED}
+    will = Will("lake/will", bytes(16_000), 1)
+    with site.client() as hog:
+        answer = hog.connect(new_id("will"), clean=False, expiry_s=600, will=will)
+        assert answer.code == ReasonCode.QUOTA_EXCEEDED
+    with _kept(site, new_id("device"), **_login(site), will=will) as other:
+        other.send(Subscribe(1, tuple(filters)))
+        assert set(other.expect(SubAck).codes) == {0}
+
+
 # ---------------------------------------------------------------- a store or a disk that is full
 
 

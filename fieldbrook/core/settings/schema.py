@@ -260,7 +260,7 @@ class Settings(BaseSettings):
         _MIB,
         ge=_KIB,
         le=_GIB,
-        description="Payload bytes of the messages that wait for one MQTT client.",
+        description="Bytes of the messages that wait for one MQTT client.",
     )
     mqtt_retained_limit: int = Field(
         1_000,

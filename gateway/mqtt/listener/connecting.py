@@ -55,6 +55,7 @@ class Connecting:
             asked = requested_expiry_s(
                 five, packet.clean_start, packet.properties.session_expiry_interval
             )
+            self._check_will(principal.name or connection.peer, packet, kept=asked > 0)
             session, present = self._server.sessions.open(
                 principal,
                 packet.client_id or assigned,
@@ -129,6 +130,22 @@ class Connecting:
             except ProtocolError as error:
                 raise RefusedConnectError(error.code, error.text) from None
         return self._server.access.connect(packet.username, packet.password)
+
+    def _check_will(self, holder: str, packet: Connect, *, kept: bool) -> None:
+        """Check that there is room for the will of a session that is kept.
+
+        Raises:
+            RefusedConnectError: there is none.
+        """
+        will = packet.will
+        if kept and will is not None:
+            size = len(will.topic.encode()) + len(will.payload)
+            size += len(pack_properties(forwarded(will.properties)))
+            if not self._server.router.has_room(holder, size):
+                raise RefusedConnectError(
+                    ReasonCode.QUOTA_EXCEEDED,
+                    "this login or address has used up its share of the store",
+                )
 
     def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
         """The properties of a CONNACK: what the server offers, and what it has changed."""

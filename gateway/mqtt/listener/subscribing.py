@@ -99,6 +99,7 @@ class Subscribing:
                 or used > FILTERS_BYTES
                 or sum(map(levels_of, known)) + levels > CLIENT_LEVELS
                 or not self._server.router.levels.has(session.holder, levels)
+                or not self._server.router.has_room(session.holder, len(topic_filter.encode()))
             ):
                 return ReasonCode.QUOTA_EXCEEDED
         return wanted.qos

@@ -36,7 +36,7 @@ def forwarded(properties: Properties) -> Properties:
 
 def pack_properties(properties: Properties) -> bytes:
     """Encode forwarded properties for the store; empty for none."""
-    if properties == NO_PROPERTIES:
+    if properties is NO_PROPERTIES or properties == NO_PROPERTIES:
         return b""
     return _encode(
         _Packed(
@@ -47,6 +47,12 @@ def pack_properties(properties: Properties) -> bytes:
             properties.user_properties,
         )
     )
+
+
+def size_of(message: Message) -> int:
+    """The bytes of a message's topic, payload and properties, as `StoredMessage.size`."""
+    texts = len(message.topic.encode()) + len(message.payload)
+    return texts + len(pack_properties(message.properties))
 
 
 def unpack_properties(data: bytes) -> Properties:

@@ -49,7 +49,7 @@ ALL_PACKET_IDS = 1_000_000
 LEAST_PACKET_IDS = 8
 """Packet ids of each kind that a session may remember in any case."""
 ROW_BYTES = 256
-"""What a message takes in the store beside its payload, at most about."""
+"""What a message takes in the store beside its topic, payload and properties, at most about."""
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
 

@@ -59,9 +59,11 @@ class Retained:
             if known is not None:
                 self.remove(topic, operations)
             return None
-        if len(message.payload) > RETAINED_BYTES:
+        properties = pack_properties(message.properties)
+        if len(message.payload) + len(properties) > RETAINED_BYTES:
             return TooManyRequestsError(
-                what=f"a retained message may have {RETAINED_BYTES} bytes at most"
+                what=f"a retained message may have {RETAINED_BYTES} bytes at most, those of its "
+                "properties included"
             )
         if known is None and not self._shared.has(message.holder):
             return TooManyRequestsError(
@@ -77,7 +79,7 @@ class Retained:
         if known is not None:
             self._shared.add(known.holder, -1)
         self._shared.add(message.holder)
-        row = to_stored(message, message.qos, pack_properties(message.properties))
+        row = to_stored(message, message.qos, properties)
         operations.append(PutRetained(topic, row))
         return None
 

@@ -12,7 +12,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, matches, parse_shared
 from fieldbrook.gateway.mqtt.sessions.access import ACKS, Principal
-from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties
+from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties, size_of
 from fieldbrook.gateway.mqtt.sessions.groups import Group
 from fieldbrook.gateway.mqtt.sessions.limits import ALL_LEVELS, ROW_BYTES, Limits
 from fieldbrook.gateway.mqtt.sessions.retained import Retained, Write, message_of
@@ -72,7 +72,7 @@ class Router:
         self.retained = Retained(limits, store, write)
         self.subscription_count = 0
         self.levels = limits.shared(ALL_LEVELS)
-        self._queued = limits.shared(limits.store_bytes)
+        self._stored = limits.shared(limits.store_bytes)
 
     # ---------------------------------------------------------------- subscriptions
 
@@ -115,10 +115,20 @@ class Router:
         for topic_filter in list(session.subscriptions):
             self.unsubscribe(session, topic_filter)
         self._count(session, -session.queued, -session.queued_bytes)
+        self.count_record(session, 0)
+
+    def has_room(self, holder: str, size: int) -> bool:
+        """Whether the share of a holder has room for what makes a session's record longer."""
+        return self._stored.has_share(holder, size)
+
+    def count_record(self, session: Session, size: int) -> None:
+        """Count the record of a session, which has `size` bytes now."""
+        self._stored.add(session.holder, size - session.record_bytes)
+        session.record_bytes = size
 
     def loaded(self, session: Session) -> None:
         """Count the rows that a session has in the store when it is loaded."""
-        self._queued.add(session.holder, session.queued * ROW_BYTES + session.queued_bytes)
+        self._stored.add(session.holder, session.queued * ROW_BYTES + session.queued_bytes)
 
     def wire_changed(self, session: Session) -> None:
         """Note that the client of a session has connected, or has gone."""
@@ -232,12 +242,12 @@ class Router:
                 return False
             connection.send_publish(message, 0, 0, repeated=False, identifiers=identifiers)
             return True
-        size = len(message.payload)
+        size = size_of(message)
         if not self._has_space(session, size):
             metrics.add(metrics.MQTT_UNDELIVERED)
             return False
         self._count(session, 1, size)
-        outgoing = Outgoing(session.take_sequence(), message, qos, identifiers)
+        outgoing = Outgoing(session.take_sequence(), message, qos, size, identifiers)
         if session.is_kept:
             row = to_stored(message, qos, pack_properties(message.properties))
             operations.append(Enqueue(session.uid, outgoing.sequence, row))
@@ -253,8 +263,8 @@ class Router:
         if not session.has_space(size, self._limits):
             return False
         if session.is_kept:  # the store refuses what all cannot have
-            return self._queued.has_share(session.holder, size + ROW_BYTES)
-        return session.wire is not None and self._queued.has(session.holder, size + ROW_BYTES)
+            return self._stored.has_share(session.holder, size + ROW_BYTES)
+        return session.wire is not None and self._stored.has(session.holder, size + ROW_BYTES)
 
     def _written(self, session: Session, outgoing: Outgoing, error: NodeError | None) -> None:
         """Go on with a message of a kept session: it is in the store now, or could not be."""
@@ -268,7 +278,7 @@ class Router:
             return
         session.loaded_up_to = outgoing.sequence
         session.waiting.append(outgoing)
-        session.waiting_bytes += len(outgoing.message.payload)
+        session.waiting_bytes += outgoing.size
         self.pump(session)
 
     def send_retained(self, session: Session, subscribed: Subscribed) -> None:
@@ -307,7 +317,7 @@ class Router:
             if not session.waiting and not self._load(session):
                 return
             outgoing = session.waiting.popleft()
-            session.waiting_bytes -= len(outgoing.message.payload)
+            session.waiting_bytes -= outgoing.size
             self._send(session, outgoing)
 
     def _send(self, session: Session, outgoing: Outgoing) -> None:
@@ -353,6 +363,7 @@ class Router:
                     sequence,
                     message_of(stored),
                     stored.qos,
+                    stored.size,
                     tuple(
                         each.identifier
                         for each in session.subscriptions.values()
@@ -363,7 +374,7 @@ class Router:
                     self._drop(session, outgoing)
                     continue
             session.waiting.append(outgoing)
-            session.waiting_bytes += len(outgoing.message.payload)
+            session.waiting_bytes += outgoing.size
 
     def _may_have(self, session: Session, message: Message) -> bool:
         """Whether the client may have a message that it could get when it was published."""
@@ -385,7 +396,7 @@ class Router:
             # A message without a topic is released: the client has it.
             if not outgoing.message.topic or self._may_have(session, outgoing.message):
                 session.waiting.append(outgoing)
-                session.waiting_bytes += len(outgoing.message.payload)
+                session.waiting_bytes += outgoing.size
             else:
                 self._drop(session, outgoing)
         self.pump(session)
@@ -415,8 +426,8 @@ class Router:
 
         def written(error: NodeError | None) -> None:
             if error is None:
-                self._count(session, 0, -len(outgoing.message.payload))
-                outgoing.message = Message("", b"", 2)
+                self._count(session, 0, -outgoing.size)
+                outgoing.message, outgoing.size = Message("", b"", 2), 0
                 self._release(session, packet_id, outgoing)
             else:  # the client sends PUBREC again when it connects again
                 outgoing.stage = Stage.SENT
@@ -442,14 +453,14 @@ class Router:
             self._write([Dequeue(session.uid, outgoing.sequence)], None)
 
     def _uncount(self, session: Session, outgoing: Outgoing) -> None:
-        self._count(session, -1, -len(outgoing.message.payload))
+        self._count(session, -1, -outgoing.size)
 
     def _count(self, session: Session, rows: int, size: int) -> None:
-        """Count messages of a session's queue, and their payload bytes."""
+        """Count messages of a session's queue, and their bytes."""
         if not session.is_removed:
             session.queued += rows
             session.queued_bytes += size
-            self._queued.add(session.holder, rows * ROW_BYTES + size)
+            self._stored.add(session.holder, rows * ROW_BYTES + size)
 
 
 def _filter_of(subscribed: Subscribed) -> str:

@@ -148,11 +148,15 @@ class Wire(Protocol):
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message of QoS 1 or 2 that the client has not acknowledged."""
+    """A message of QoS 1 or 2 that the client has not acknowledged.
+
+    `size` is what it counts for in the limits: the bytes of topic, payload and properties.
+    """
 
     sequence: int
     message: Message
     qos: int
+    size: int = 0
     identifiers: tuple[int, ...] = ()
     stage: Stage = Stage.SENT
 
@@ -196,6 +200,7 @@ class Session:
     in_flight: dict[int, Outgoing] = field(default_factory=dict)  # by packet id
     queued: int = 0  # in the store, or waiting and in flight if it is not kept; and their bytes
     queued_bytes: int = 0
+    record_bytes: int = 0  # of its record in the store
     sent_up_to: int = 0
     loaded_up_to: int = 0  # rows up to this sequence were sent or wait in memory
     has_unloaded: bool = False  # whether the store has rows beyond that
@@ -300,7 +305,7 @@ class Session:
             self.sender_keys.update(((project_id, publisher_key), (0, publisher_key)))
 
     def has_space(self, size: int, limits: Limits) -> bool:
-        """Whether the queue may take one more message of `size` payload bytes."""
+        """Whether the queue may take one more message of `size` bytes."""
         used = self.queued_bytes if self.is_kept else self.waiting_bytes
         return self.queued < limits.queued_messages and (
             not self.queued or used + size <= limits.queued_bytes

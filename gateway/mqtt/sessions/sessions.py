@@ -79,6 +79,7 @@ class Sessions:
                 packet_ids=self._packet_ids,
             )
             session.count_packet_ids()
+            router.count_record(session, len(stored.record))
             used = usage.get(stored.uid)
             if used is not None:
                 session.queued, session.queued_bytes, session.sent_up_to = used
@@ -181,7 +182,9 @@ class Sessions:
         """Write a session that is kept; `done` is called at once for one that is not, or has
         ended: its row would take the place of its successor's."""
         if session.is_kept and self._sessions.get(session.key) is session:
-            self._write([PutSession(session.stored_session())], done)
+            stored = session.stored_session()
+            self._router.count_record(session, len(stored.record))
+            self._write([PutSession(stored)], done)
         elif done is not None:
             done(None)
 

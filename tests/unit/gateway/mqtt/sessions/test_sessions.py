@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from fieldbrook.gateway.mqtt.protocol.properties import Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
 from fieldbrook.gateway.mqtt.sessions.limits import (
@@ -17,7 +19,7 @@ from fieldbrook.gateway.mqtt.sessions.limits import (
 from fieldbrook.gateway.mqtt.sessions.routing import Router
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session, Subscribed, Wire
 from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
-from fieldbrook.storage.mqtt import MqttStore
+from fieldbrook.storage.mqtt import MqttStore, Operation
 
 DEFAULTS = Limits()
 
@@ -171,4 +173,65 @@ def test_members_of_a_group_take_turns_and_those_who_are_away_get_nothing_meanwh
     for session in members[:5]:
         sessions.remove(session)
     assert router.publish(Message("shared/nobody", b"")) == 0
+    store.close()
+
+
+def test_topics_and_properties_of_messages_count_as_their_payloads_do(tmp_path: Path) -> None:
+    limits = Limits(queued_bytes=100_000, share_percent=100)
+    pair = ("name", "v" * 10_000)
+    for expiry_s in (0, 600):
+        store = MqttStore(tmp_path / str(expiry_s), 1 << 24)
+        router = Router(limits, store, lambda *_: None, _NoRights())
+        sessions = _sessions_of(router, store, limits)
+        line = _Line()
+        line.send_maximum = 1
+        session, _ = sessions.open(
+            ANYBODY, "reader", clean_start=True, expiry_s=expiry_s, wire=line, address="one"
+        )
+        session.wire, session.opening = line, None
+        router.subscribe(session, Subscribed("#", 1))
+        long = Message("t/" + "l" * 4_000, b"", 1, properties=Properties(user_properties=(pair,)))
+        found = sum(router.publish(long) for _ in range(20))
+        assert found in {7, 8}  # with the one that is sent
+        assert session.queued_bytes > 14_000 * found
+        sessions.closed(session)
+        if expiry_s:
+            sessions.remove(session)
+        assert router.has_room("one", limits.store_bytes)
+        store.close()
+
+
+def test_what_sessions_have_subscribed_to_counts_for_their_share(tmp_path: Path) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+
+    def write(operations: Sequence[Operation], _done: object) -> None:
+        store.commit(operations)
+
+    limits = Limits(store_bytes=1 << 20, share_percent=50)
+    opened = []
+
+    def start() -> tuple[Router, Sessions]:
+        router = Router(limits, store, write, _NoRights())
+        return router, Sessions(limits, store, write, router, lambda *_: None, lambda *_: None)
+
+    router, sessions = start()
+    while router.has_room("one", 4_000):
+        session, _ = sessions.open(
+            ANYBODY,
+            f"{len(opened)}",
+            clean_start=True,
+            expiry_s=600,
+            wire=_Line(),
+            address="one",
+        )
+        for number in range(8):
+            router.subscribe(session, Subscribed(f"ack/{number}" + "f" * 4_000, 0))
+        sessions.save(session, None)
+        opened.append(session)
+    assert len(opened) == 17
+    router, sessions = start()  # as after a restart
+    assert not router.has_room("one", 4_000)
+    assert router.has_room("two", 500_000)
+    sessions.remove(sessions.all()[0])
+    assert router.has_room("one", 30_000)
     store.close()

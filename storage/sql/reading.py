@@ -19,7 +19,7 @@ from typing import Any
 from fieldbrook.core.errors import StatementError
 from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.storage.sql.requests import Value, parse_time
-from fieldbrook.storage.sql.results import TimeText, shown_time
+from fieldbrook.storage.sql.results import TimeText, check_row, shown_time
 from fieldbrook.storage.sql.schema import (
     BOOLEAN,
     DECIMAL,
@@ -223,6 +223,8 @@ class ResultRows:
         Raises:
             StatementError: the result exceeds a limit.
         """
+        values = list(values)
+        check_row(values, self._left)
         cells = [to_cell(value) for value in values]
         self._left -= _ROW_BYTES + sum(len(c) if isinstance(c, str) else 8 for c in cells)
         if self._left < 0:

@@ -1,4 +1,4 @@
-"""Names of functions, which the reasons of traps contain: made harmless before a module is compiled.
+"""Names of functions, which reasons of traps contain, made harmless before a module is compiled.
 
 The engine puts the demangled names of a trap's functions into its message, in each trap and without
 a limit: 300 bytes of a mangled name whose parts refer to earlier parts twice each become

@@ -31,11 +31,17 @@ from typing import Any, NamedTuple
 from fieldbrook.core.errors import DatabaseConfigError, StatementError, StoreError
 from fieldbrook.storage.sql.database import ProjectDatabase, SqlLimits
 from fieldbrook.storage.sql.requests import Value, stored_time
-from fieldbrook.storage.sql.results import Rows, TimeText, row_encoder
+from fieldbrook.storage.sql.results import Rows, TimeText, check_row, row_encoder
 from fieldbrook.storage.sql.schema import PRIVATE_PREFIX, parse_schema
 from fieldbrook.storage.sql.sqlite.files import BUSY_S, STATE, committed_number, read_number
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
-from fieldbrook.storage.sql.sqlite.guard import LIMITS, STATEMENT_ERRORS, TABLE_FUNCTIONS, Guard
+from fieldbrook.storage.sql.sqlite.guard import (
+    LIMITS,
+    STATEMENT_ERRORS,
+    TABLE_FUNCTIONS,
+    Guard,
+    bound_memory,
+)
 from fieldbrook.storage.sql.sqlite.migration import (
     DECIMAL_COLLATION,
     existing_columns,
@@ -236,7 +242,9 @@ class SqliteDatabase(ProjectDatabase):
             return b""
         rows = Rows(self._limits.rows, self._limits.result_bytes)
         encode = row_encoder([column[0] for column in cursor.description])
-        rows.add(map(encode, cursor))
+        for row in cursor:
+            check_row(row, self._limits.result_bytes)
+            rows.add((encode(row),))
         return rows.encode()
 
     def _failure(self, error: Exception) -> Exception:
@@ -362,6 +370,7 @@ class SqliteDatabase(ProjectDatabase):
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA trusted_schema = OFF")
+            bound_memory(connection)
             page = int(connection.execute("PRAGMA page_size").fetchone()[0])
             pages = max(self._limits.database_bytes // page, 16)
             connection.execute(f"PRAGMA max_page_count = {pages}")

@@ -9,9 +9,13 @@ from fieldbrook.storage.sql.schema import RESERVED
 
 VALUE_LIMIT = 1 << 20
 
+# Of all databases of a process. Their caches share the first; one statement can have a row of
+# `SQLITE_LIMIT_COLUMN` values, or an aggregate that is not bounded by `VALUE_LIMIT` until it ends.
+_CACHE_BYTES, _MEMORY_BYTES = 256 << 20, 512 << 20
+
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: VALUE_LIMIT,
-    sqlite3.SQLITE_LIMIT_COLUMN: 500,
+    sqlite3.SQLITE_LIMIT_COLUMN: 250,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
     sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
@@ -56,6 +60,12 @@ _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 # with a cost of their own up to half a second, and `json_patch` seconds.
 _FUNCTION_BUDGET = 1_000
 _COSTS = {"like": 50, "glob": 50, "json_patch": 1_000, "jsonb_patch": 1_000}
+
+
+def bound_memory(connection: sqlite3.Connection) -> None:
+    """Bound the memory that SQLite takes in this process; a statement beyond fails."""
+    connection.execute(f"PRAGMA soft_heap_limit = {_CACHE_BYTES}")
+    connection.execute(f"PRAGMA hard_heap_limit = {_MEMORY_BYTES}")
 
 
 class Guard:

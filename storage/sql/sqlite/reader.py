@@ -20,7 +20,13 @@ from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
 from fieldbrook.storage.sql.sqlite.database import NODE_FAULTS
 from fieldbrook.storage.sql.sqlite.files import BUSY_S, is_initialized
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
-from fieldbrook.storage.sql.sqlite.guard import LIMITS, STATEMENT_ERRORS, TABLE_FUNCTIONS, Guard
+from fieldbrook.storage.sql.sqlite.guard import (
+    LIMITS,
+    STATEMENT_ERRORS,
+    TABLE_FUNCTIONS,
+    Guard,
+    bound_memory,
+)
 from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_columns
 from fieldbrook.storage.sql.sqlite.statements import translate
 
@@ -74,6 +80,7 @@ class _SqliteSession(Session):
         connection = self._connection
         for pragma in ("trusted_schema = OFF", "query_only = ON", "mmap_size = 0"):
             connection.execute(f"PRAGMA {pragma}")
+        bound_memory(connection)
         connection.text_factory = decode_text
         connection.create_collation(DECIMAL_COLLATION, compare_decimals)
         self._functions.install(connection)

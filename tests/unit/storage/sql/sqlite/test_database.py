@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import subprocess
+import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -372,3 +375,74 @@ def test_what_is_kept_is_what_the_kept_events_did_alone(
     kept = plain.execute("SELECT f_device FROM t_reading ORDER BY f_id").fetchall()
     plain.close()
     assert stored(path) == [row[0] for row in kept]
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_row_of_many_large_values_is_refused_before_it_is_copied(
+    tmp_path: Path, reading: bool
+) -> None:
+    db = opened(tmp_path, statement_ms=60_000)
+    insert(db, "a")
+    db.keep_event()
+    db.commit(1)
+    db.begin_event()
+    statement = f"SELECT {', '.join(['zeroblob(1000000)'] * 40)}"
+    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits(statement_ms=60_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(StatementError, match="the result has more than"):
+            reader.query(statement, []) if reading else db.query(request(statement))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * 40_000_000
+    db.close()
+
+
+def test_a_result_cannot_have_a_thousand_large_columns(db: SqliteDatabase) -> None:
+    with pytest.raises(StatementError, match="too many columns"):
+        db.query(request(f"SELECT {', '.join(['zeroblob(1000000)'] * 251)}"))
+
+
+_EXHAUST = """
+import sqlite3, sys
+from pathlib import Path
+from fieldbrook.core.errors import StatementError
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.sqlite import guard
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
+from tests.contract.sql.databases import READINGS, config, devices, insert, request
+
+guard._MEMORY_BYTES = 64 << 20
+db = SqliteDatabase(Path(sys.argv[1]), config(READINGS), SqlLimits(statement_ms=60_000))
+db.begin_event()
+insert(db, "before")
+numbers = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x LIMIT 200)"
+try:
+    db.query(request(f"{numbers} SELECT json_group_array(printf('%1000000s', n)) FROM x"))
+except StatementError as error:
+    print(error)
+insert(db, "after")
+db.keep_event()
+db.commit(1)
+db.begin_event()
+print(devices(db))
+"""
+
+
+def test_an_aggregate_ends_at_the_limit_of_memory_and_the_next_statement_works(
+    tmp_path: Path,
+) -> None:
+    # In a process of its own: the limit is that of a process, and cannot be raised again.
+    done = subprocess.run(
+        [sys.executable, "-c", _EXHAUST, str(tmp_path / "sql.db")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "the statement is too large" in done.stdout
+    assert "['before', 'after']" in done.stdout

@@ -204,11 +204,11 @@ def test_topics_and_properties_of_messages_count_as_their_payloads_do(tmp_path: 
 def test_what_sessions_have_subscribed_to_counts_for_their_share(tmp_path: Path) -> None:
     store = MqttStore(tmp_path, 1 << 24)
 
-    def write(operations: Sequence[Operation], _done: object) -> None:
+    def write(operations: Sequence[Operation], done: object) -> None:
         store.commit(operations)
 
     limits = Limits(store_bytes=1 << 20, share_percent=50)
-    opened = []
+    opened: list[Session] = []
 
     def start() -> tuple[Router, Sessions]:
         router = Router(limits, store, write, _NoRights())

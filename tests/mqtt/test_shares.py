@@ -6,6 +6,7 @@ The clients of these tests have one address. Those with a login count for it, so
 from __future__ import annotations
 
 import contextlib
+import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,27 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
             codes.append(answer.code)
         assert ReasonCode.QUOTA_EXCEEDED in codes[30:]
         assert ReasonCode.QUOTA_EXCEEDED not in codes[:30]
+
+
+def test_others_are_served_while_a_login_floods_its_own_subscribers(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    with contextlib.ExitStack() as opened:
+        for _ in range(100):
+            client = opened.enter_context(site.client())
+            client.connect(**_login(site))
+            client.subscribe(f"{PROJECT}/gauge/#", 0)
+        flood, other = (opened.enter_context(site.client()) for _ in range(2))
+        flood.connect(**_login(site))
+        other.connect()
+        message = encode(VERSION_5, Publish(f"{PROJECT}/gauge/x", b"", 0))
+        flood.send_bytes(message * 2_000 + encode(VERSION_5, PingReq()))
+        for _ in range(5):
+            other.send(PingReq())
+            other.expect(PingResp)
+        assert select.select([flood.socket], [], [], 0)[0] == []  # the flood is not handled yet
+        flood.expect(PingResp)
 
 
 def test_an_address_takes_half_of_the_store_with_its_subscriptions(

@@ -11,6 +11,7 @@ import asyncio
 import collections
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from fieldbrook.core import clock
@@ -96,6 +97,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_unread_since",
         "_unwritten",
+        "_waits",
         "address",
         "bytes_in",
         "bytes_out",
@@ -137,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._incomplete_since = 0.0
         self._pending: collections.deque[Incoming] = collections.deque()
         self._deferred: list[Incoming] | None = None
-        self._retrying = self._flushing = self._is_closing = False
+        self._retrying = self._flushing = self._is_closing = self._waits = False
         self._qos0 = self._saving = 0
         self._aliases: dict[int, str] | None = None
         self.keep_alive_s = 0
@@ -229,6 +231,7 @@ class Connection(asyncio.Protocol):
         return not (
             self._is_congested
             or self.is_connecting
+            or self._waits
             or self._deferred
             or self._saving >= SAVES_IN_PROGRESS
             or self._qos0 >= QOS0_IN_PROGRESS
@@ -267,9 +270,12 @@ class Connection(asyncio.Protocol):
                 framed = next_frame(buffer, at, limit, self.version == VERSION_5)
                 if framed is None:
                     break
-                first, body, at = framed
+                begin, (first, body, at) = at, framed
                 if _IS_PUBLISH[first] and self.session is not None:
-                    self._publish(buffer, first, body, at)
+                    if not self._publish(buffer, first, body, at):
+                        at = begin
+                        self._wait_for_turn(self.session)
+                        break
                 else:
                     self._handle(decode_client_packet(self.version, first, buffer[body:at]))
         except ProtocolError as error:
@@ -281,6 +287,18 @@ class Connection(asyncio.Protocol):
             buffer = buffer[at:]
             self._incomplete_since = 0.0
         self._keep_rest(buffer, packet_bytes)
+
+    def _wait_for_turn(self, session: Session) -> None:
+        """Read on when others were served, too."""
+        self._waits = True
+        self._pause()
+        self._server.turns.wait(session.holder, self._go_on)
+
+    def _go_on(self) -> None:
+        self._waits = False
+        if self._transport is not None and not self._is_closing:
+            self._read()
+            self._resume()
 
     def _keep_rest(self, rest: bytes, limit: int) -> None:
         """Keep what is left of the buffer: the beginning of a packet, or what must wait."""
@@ -310,8 +328,12 @@ class Connection(asyncio.Protocol):
         else:
             self.end(ReasonCode.QUOTA_EXCEEDED, "too many packets are being received at once")
 
-    def _publish(self, buffer: bytes, first: int, body: int, end: int) -> None:
-        """Handle a PUBLISH: an event without properties here, any other by the decoder."""
+    def _publish(self, buffer: bytes, first: int, body: int, end: int) -> bool:
+        """Handle a PUBLISH: an event without properties here, any other by the decoder.
+
+        Returns:
+            False when it has to wait for the client's turn.
+        """
         qos = first >> 1 & 3
         five = self.version == VERSION_5
         topic_end = body + 2 + (buffer[body] << 8 | buffer[body + 1]) if body + 2 <= end else end
@@ -326,12 +348,12 @@ class Connection(asyncio.Protocol):
                 self._take_event(
                     topic, encoded, buffer[at + five : end], qos, packet_id, bool(first & 8)
                 )
-                return
+                return True
         packet = decode_client_packet(self.version, first, buffer[body:end])
         assert isinstance(packet, Publish)
-        self._handle_publish(packet)
+        return self._handle_publish(packet)
 
-    def _handle_publish(self, packet: Publish) -> None:
+    def _handle_publish(self, packet: Publish) -> bool:
         session = self.session
         assert session is not None
         alias = packet.properties.topic_alias
@@ -344,13 +366,17 @@ class Connection(asyncio.Protocol):
             self._take_event(
                 topic, encoded, packet.payload, packet.qos, packet.packet_id, packet.dup
             )
-            return
+            return True
+        turns = self._server.turns
+        if not turns.may(session.holder):
+            return False
         topic = EventTopic(packet.topic.partition("/")[0], None)
         incoming = self._incoming(
             topic, encoded, packet.payload, packet.qos, packet.packet_id, packet.dup
         )
         if incoming is not None:
-            self._server.publishing.plain(incoming, packet)
+            turns.do(session.holder, partial(self._server.publishing.plain, incoming, packet))
+        return True
 
     def _resolve(self, packet: Publish, alias: int) -> Publish:
         """The packet with its topic, which a topic alias may stand for."""

@@ -350,7 +350,9 @@ class Publishing:
         # Whoever has the session now may be another client than the one that has sent the event.
         is_its = connection is not None and connection is session.wire
         if is_its and reply.publisher_id not in session.senders:
-            session.add_sender(reply.publisher_id, reply.project_id, reply.publisher_key)
+            self._router.readers.add_sender(
+                session, reply.publisher_id, reply.project_id, reply.publisher_key
+            )
         self._router.publish(
             Message(
                 topic,

@@ -67,7 +67,18 @@ class OwnMessages:
             else:
                 done.set_exception(error)
 
-        found = self._server.router.publish(message, stored)
+        found = 0
+
+        def publish() -> None:
+            nonlocal found
+            try:
+                found = self._server.router.publish(message, stored)
+            except Exception as error:
+                done.set_exception(error)
+                raise
+
+        holder = message.holder or f"project {message.project_id}"
+        self._server.turns.do_soon(holder, publish)
         await done
         return found
 

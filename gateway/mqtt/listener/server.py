@@ -26,6 +26,7 @@ from fieldbrook.gateway.mqtt.listener.inspected import Inspection
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
 from fieldbrook.gateway.mqtt.listener.subscribing import Subscribing
+from fieldbrook.gateway.mqtt.listener.turns import Turns
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.protocol.topics import parse_shared
 from fieldbrook.gateway.mqtt.sessions.access import Access, Principal, RefusedConnectError
@@ -117,6 +118,7 @@ class MqttServer:
         )
         self.router = Router(limits, self._store, self._write, self.access)
         self.router.is_parked = is_parked(settings.data)
+        self.turns = Turns(self.loop)
         self.own_messages = OwnMessages(self, events)
         self.sessions = Sessions(
             limits,

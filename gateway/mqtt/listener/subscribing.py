@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fieldbrook.core.errors import NodeError
@@ -71,13 +73,30 @@ class Subscribing:
                 connection.end(ReasonCode.QUOTA_EXCEEDED, "the subscription cannot be stored")
                 return
             connection.send(encode(connection.version, SubAck(packet.packet_id, tuple(codes))))
-            for subscribed, wanted, existed in new.values():
-                if wanted.retain_handling == 2 or (wanted.retain_handling == 1 and existed):
-                    continue
-                if parse_shared(subscribed.topic_filter) is None:
-                    self._server.router.send_retained(session, subscribed)
+            wants = collections.deque(
+                subscribed
+                for subscribed, wanted, existed in new.values()
+                if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)
+                if parse_shared(subscribed.topic_filter) is None
+            )
+            self._send_retained(connection, session, wants)
 
         connection.save(session, saved)
+
+    def _send_retained(
+        self, connection: Connection, session: Session, wants: collections.deque[Subscribed]
+    ) -> None:
+        """Send the retained messages of new subscriptions, the rest in later turns of the loop."""
+        turns = self._server.turns
+        while wants and session.wire is connection:
+            if not turns.may(session.holder):
+                turns.wait(session.holder, lambda: self._send_retained(connection, session, wants))
+                return
+            subscribed = wants.popleft()
+            if session.subscriptions.get(subscribed.topic_filter) is subscribed:
+                turns.do(
+                    session.holder, partial(self._server.router.send_retained, session, subscribed)
+                )
 
     def _may_subscribe(self, session: Session, wanted: Subscription) -> int:
         """The reason code for one subscription: the granted QoS, or why it is refused."""

@@ -11,10 +11,11 @@ from typing import Protocol
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, matches, parse_shared
-from fieldbrook.gateway.mqtt.sessions.access import ACKS, Principal
+from fieldbrook.gateway.mqtt.sessions.access import Principal
 from fieldbrook.gateway.mqtt.sessions.forwarded import pack_properties, size_of
 from fieldbrook.gateway.mqtt.sessions.groups import Group
 from fieldbrook.gateway.mqtt.sessions.limits import ALL_LEVELS, ROW_BYTES, Limits
+from fieldbrook.gateway.mqtt.sessions.readers import REPLIES, Readers
 from fieldbrook.gateway.mqtt.sessions.retained import Retained, Write, message_of
 from fieldbrook.gateway.mqtt.sessions.session import (
     Message,
@@ -38,7 +39,6 @@ from fieldbrook.storage.mqtt import (
 log = logging.getLogger(__name__)
 
 Done = Callable[[NodeError | None], None]
-_REPLIES = f"{ACKS}/"
 _PAGE = 50  # rows of a queue that are loaded at once
 _IN_MEMORY = 100  # messages of a kept session that wait in memory; the others are in the store
 
@@ -70,6 +70,7 @@ class Router:
         self._subscriptions: FilterTree[tuple[Session, Subscribed] | Group] = FilterTree()
         self._groups: dict[tuple[str, str], Group] = {}
         self.retained = Retained(limits, store, write)
+        self.readers = Readers()
         self.subscription_count = 0
         self.levels = limits.shared(ALL_LEVELS)
         self._stored = limits.shared(limits.store_bytes)
@@ -116,6 +117,7 @@ class Router:
             self.unsubscribe(session, topic_filter)
         self._count(session, -session.queued, -session.queued_bytes)
         self.count_record(session, 0)
+        self.readers.remove(session)
 
     def has_room(self, holder: str, size: int) -> bool:
         """Whether the share of a holder has room for what makes a session's record longer."""
@@ -199,13 +201,15 @@ class Router:
         self, message: Message
     ) -> Iterator[tuple[Session, Subscribed, tuple[int, ...]]]:
         """Who gets a message: each session once, with its highest QoS and all identifiers."""
-        may_all_read = not message.topic.startswith(_REPLIES) or self._rights.opens(message.topic)
+        may_all_read = not message.topic.startswith(REPLIES) or self._rights.opens(message.topic)
 
         def may_read(session: Session) -> bool:
             return may_all_read or _may_read_reply(session, message)
 
         best: dict[str, tuple[Session, Subscribed, tuple[int, ...]]] = {}
-        for match in self._subscriptions.match(message.topic):
+        for match in (
+            self._subscriptions.match(message.topic) if may_all_read else self._of_readers(message)
+        ):
             member = match.choose(may_read) if isinstance(match, Group) else match
             if member is None:
                 continue
@@ -225,6 +229,20 @@ class Router:
             higher = subscribed if subscribed.qos > known[1].qos else known[1]
             best[session.key] = session, higher, known[2] + _identifiers(subscribed)
         yield from best.values()
+
+    def _of_readers(self, message: Message) -> Iterator[tuple[Session, Subscribed] | Group]:
+        """The subscriptions that match a reply, of those who may read it."""
+        groups: dict[tuple[str, str], Group] = {}
+        for session in self.readers.of(message):
+            for topic_filter, subscribed in session.subscriptions.items():
+                shared = parse_shared(topic_filter)
+                if not matches(topic_filter if shared is None else shared[1], message.topic):
+                    continue
+                if shared is None:
+                    yield session, subscribed
+                else:
+                    groups[shared] = self._groups[shared]
+        yield from groups.values()
 
     def _deliver(
         self,
@@ -379,7 +397,7 @@ class Router:
     def _may_have(self, session: Session, message: Message) -> bool:
         """Whether the client may have a message that it could get when it was published."""
         topic = message.topic
-        if not topic.startswith(_REPLIES):
+        if not topic.startswith(REPLIES):
             return self._rights.may_read(session.principal, topic)
         return self._rights.opens(topic) or _may_read_reply(session, message)
 
@@ -389,6 +407,7 @@ class Router:
 
     def rights_changed(self, session: Session) -> None:
         """Drop the messages in memory that a connected client may not read any more."""
+        self.readers.update(session)
         waiting = session.waiting
         session.waiting = collections.deque()
         session.waiting_bytes = 0
@@ -491,7 +510,7 @@ def _may_read_reply(session: Session, message: Message) -> bool:
             message.publisher_id in session.senders
             or message.publisher_id == principal.publisher_id
         )
-    project_id, key = message.project_id, message.topic[len(_REPLIES) :]
+    project_id, key = message.project_id, message.topic[len(REPLIES) :]
     if (project_id, key) in session.sender_keys:
         return True
     return key == principal.publisher_key and project_id in (0, principal.project_id)

@@ -158,6 +158,7 @@ class Sessions:
             self._sessions[session.key] = session
             self._shared.add(session.holder)
         session.principal = principal
+        self._router.readers.update(session)
         session.opening = wire
         granted = self.granted(expiry_s)
         # One that was kept so far has rows in the store, which are removed when it ends.
@@ -223,6 +224,7 @@ class Sessions:
         self._router.wire_changed(session)
         session.senders.clear()
         session.sender_keys.clear()
+        self._router.readers.update(session)
         session.in_flight.clear()
         session.waiting.clear()
         session.waiting_bytes = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,5 +234,49 @@ def test_what_sessions_have_subscribed_to_counts_for_their_share(tmp_path: Path)
     assert not router.has_room("one", 4_000)
     assert router.has_room("two", 500_000)
     sessions.remove(sessions.all()[0])
-    assert router.has_room("one", 30_000)
+    assert router.has_room("one", 4_000)
+    store.close()
+
+
+def test_a_reply_costs_nothing_for_those_who_may_not_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+    router = Router(DEFAULTS, store, lambda *_: None, _NoRights())
+    sessions = _sessions_of(router, store)
+    sender, owner, publisher, admin, stranger = lines = [_Line() for _ in range(5)]
+    principals = {
+        owner: Principal("account 1", account_id=1, project_ids=frozenset({5})),
+        publisher: Principal("publisher 7", publisher_id=7, project_id=5, publisher_key="k"),
+        admin: Principal("account 2", account_id=2, is_admin=True),
+    }
+    opened = {}
+    for number, line in enumerate(lines):
+        session, _ = sessions.open(
+            principals.get(line, ANYBODY), f"{number}", clean_start=True, expiry_s=0, wire=line
+        )
+        session.wire, session.opening = line, None
+        for topic_filter in ("ack/+", "$share/crew/ack/k", "ack/#", "lake/#"):
+            router.subscribe(session, Subscribed(topic_filter, 0))
+        opened[line] = session
+    router.readers.add_sender(opened[sender], 7, 5, "k")
+
+    def match(topic: str) -> list[Any]:
+        raise AssertionError(topic)
+
+    monkeypatch.setattr(router._subscriptions, "match", match)
+    reply = Message("ack/k", b"", 0, publisher_id=7, project_id=5)
+    assert router.publish(reply) == 5  # with one of the group
+    assert [len(line.topics) for line in (owner, publisher, admin, stranger)] in (
+        [1, 1, 1, 0],
+        [2, 1, 1, 0],
+        [1, 2, 1, 0],
+        [1, 1, 2, 0],
+    )
+    assert router.publish(Message("ack/other", b"", 0, publisher_id=8, project_id=6)) == 1
+    assert router.publish(Message("ack/k", b"", 0, project_id=5)) == 5  # of a handler
+    for line in lines:
+        sessions.closed(opened[line])
+    assert router.publish(reply) == 0
+    assert (len(router.readers._keys), len(router.readers._sessions)) == (0, 0)
     store.close()

@@ -1,0 +1,82 @@
+"""Who may read which replies below `ack/`: an index, so that a reply costs nothing for the others.
+
+Besides replies to events, these are what handlers and administrators publish there. Anybody may
+subscribe to them, and thousands of clients do with many filters each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fieldbrook.gateway.mqtt.sessions.access import ACKS
+from fieldbrook.gateway.mqtt.sessions.session import Message, Session
+
+REPLIES = f"{ACKS}/"
+_ADMIN = ("admin",)
+
+_Key = tuple[str | int, ...]
+
+
+class Readers:
+    """The sessions that may read replies, by what gives them the right to."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[_Key, dict[str, Session]] = {}
+        self._keys: dict[str, tuple[Session, set[_Key]]] = {}
+
+    def update(self, session: Session) -> None:
+        """Note the rights that a session has now, after its client or its senders have changed."""
+        self.remove(session)
+        principal = session.principal
+        self._add(session, {("project", each) for each in principal.project_ids})
+        if principal.is_admin:
+            self._add(session, {_ADMIN})
+        if principal.publisher_id:
+            key, projects = principal.publisher_key, (0, principal.project_id)
+            self._add(session, {("key", project_id, key) for project_id in projects})
+            self._add(session, {("publisher", principal.publisher_id)})
+        self._add(session, {("publisher", each) for each in session.senders})
+        self._add(session, {("key", *each) for each in session.sender_keys})
+
+    def add_sender(
+        self, session: Session, publisher_id: int, project_id: int, publisher_key: str
+    ) -> None:
+        """Note a publisher whose events a session has sent."""
+        session.add_sender(publisher_id, project_id, publisher_key)
+        if publisher_id in session.senders:
+            keys = {("key", each, publisher_key) for each in (0, project_id)}
+            self._add(session, {("publisher", publisher_id), *keys})
+
+    def remove(self, session: Session) -> None:
+        """Forget a session."""
+        known, keys = self._keys.get(session.key, (session, set()))
+        if known is not session:
+            return
+        self._keys.pop(session.key, None)
+        for key in keys:
+            found = self._sessions[key]
+            del found[session.key]
+            if not found:
+                del self._sessions[key]
+
+    def of(self, message: Message) -> Iterator[Session]:
+        """The sessions that may read a reply, each once."""
+        topic_key = message.topic[len(REPLIES) :]
+        project_id, publisher_id = message.project_id, message.publisher_id
+        keys: list[_Key] = [_ADMIN, ("project", project_id)]
+        keys.append(("publisher", publisher_id) if publisher_id else ("key", project_id, topic_key))
+        found: dict[str, Session] = {}
+        for key in keys:
+            found.update(self._sessions.get(key, {}))
+        yield from found.values()
+
+    def _add(self, session: Session, keys: set[_Key]) -> None:
+        if not keys:
+            return
+        known, had = self._keys.setdefault(session.key, (session, set()))
+        if known is not session:  # an earlier session of the client
+            self.remove(known)
+            _, had = self._keys[session.key] = (session, set())
+        had |= keys
+        for key in keys:
+            self._sessions.setdefault(key, {})[session.key] = session

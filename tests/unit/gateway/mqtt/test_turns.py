@@ -1,0 +1,59 @@
+"""Work of one client waits while the loop serves the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from fieldbrook.gateway.mqtt.listener.turns import SLICE_S, Turns
+
+
+def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhile() -> None:
+    order: list[str] = []
+
+    def work(name: str) -> None:
+        time.sleep(SLICE_S * 0.6)
+        order.append(name)
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        turns = Turns(loop)
+        for number in range(8):
+            turns.do_soon("hog", partial(work, f"hog {number}"))
+        assert not turns.may("hog")
+        turns.do_soon("other", partial(work, "other"))
+        while len(order) < 9:
+            await asyncio.sleep(0)
+            order.append("turn")
+
+    asyncio.run(serve())
+    assert [name for name in order if name.startswith("hog")] == [f"hog {n}" for n in range(8)]
+    assert order[:3] == ["hog 0", "hog 1", "other"]
+    text = ",".join(name.split()[0] for name in order)
+    assert "hog,hog,hog" not in text
+
+
+def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
+    done: list[int] = []
+
+    def fail() -> None:
+        raise ValueError
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        failures: list[object] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        turns = Turns(loop)
+        turns.do("hog", lambda: time.sleep(SLICE_S))
+        turns.wait("hog", lambda: turns.do("hog", fail))
+        turns.wait("hog", lambda: done.append(1))
+        turns.wait("other", lambda: done.append(2))
+        while len(done) < 2:
+            await asyncio.sleep(0)
+        assert len(failures) == 1
+        while turns.may("hog") is False:
+            await asyncio.sleep(0)
+
+    asyncio.run(serve())
+    assert sorted(done) == [1, 2]

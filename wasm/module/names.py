@@ -55,7 +55,7 @@ def _function_names(custom: bytes) -> bytes:
             kind, size = body.byte(), body.number()
             end = body.at + size
             if kind == _FUNCTION_NAMES:
-                names.extend(_encoded(body, custom))
+                names.extend(_encoded(custom[body.at : end]))
             body.at = end
     except IndexError:  # it ends too early; the engine keeps the names before that, too
         pass
@@ -63,11 +63,13 @@ def _function_names(custom: bytes) -> bytes:
     return bytes((_FUNCTION_NAMES,)) + _number(len(content)) + content
 
 
-def _encoded(body: Reader, custom: bytes) -> Iterator[bytes]:
+def _encoded(section: bytes) -> Iterator[bytes]:
+    """Encode the names of a subsection anew, until it ends too early."""
+    body = Reader(section, 0)
     for _ in range(body.number()):
         index, size = body.number(), body.number()
         begin, body.at = body.at, body.at + size
-        name = custom[begin : min(body.at, begin + 4 * NAME_CHARACTERS)].decode("utf-8", "replace")
+        name = section[begin : min(body.at, begin + 4 * NAME_CHARACTERS)].decode("utf-8", "replace")
         encoded = harmless(name).encode()
         yield _number(index) + _number(len(encoded)) + encoded
 

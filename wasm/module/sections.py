@@ -20,6 +20,7 @@ _HEADER_BYTES = 8
 _TYPE, _IMPORT, _FUNCTION, _MEMORY, _EXPORT = 1, 2, 3, 5, 7
 _FUNC, _TABLE, _MEM, _GLOBAL = range(4)
 _V128 = 0x7B
+_NUMBER_BITS = 70  # of the longest number of 64 bits
 
 
 class Sections(NamedTuple):
@@ -120,14 +121,15 @@ class Reader:
         return self._data[self.at - 1]
 
     def number(self) -> int:
-        """Read an unsigned LEB128 number."""
+        """Read an unsigned LEB128 number; one that is too long ends like data that is too short."""
         number = shift = 0
-        while True:
+        while shift < _NUMBER_BITS:
             byte = self.byte()
             number |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 return number
+        raise IndexError(self.at)
 
     def name(self) -> str:
         """Read a name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import wasmtime
 from hypothesis import given
@@ -91,3 +93,12 @@ def test_a_damaged_section_of_names_stays_valid_for_the_engine(content: bytes) -
 @given(st.text(alphabet="_ZSTIRB1aiE0", max_size=400))
 def test_a_harmless_name_stays_one(name: str) -> None:
     assert harmless(harmless(name)) == harmless(name)
+
+
+@pytest.mark.parametrize("unit", [b"\x80", b"\x01\x01", b"\x01\x00", b"\x01\x7f", b"\0"])
+def test_a_large_section_of_names_takes_time_in_proportion_to_its_size(unit: bytes) -> None:
+    content = b"\x04name" + unit * (4_000_000 // len(unit))
+    began = time.process_time()
+    with_harmless_names(PLAIN + b"\0" + sized(content))
+    with_harmless_names(PLAIN + unit * (4_000_000 // len(unit)))
+    assert time.process_time() - began < 60

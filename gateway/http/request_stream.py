@@ -15,6 +15,7 @@ import asyncio
 import re
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -27,6 +28,7 @@ _LINGER_S = 1.0
 _LINGERING_LIMIT = 64
 _READ_BYTES = 64 << 10
 _UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
+_CONTROL_FRAME_BYTES = 125  # the longest ping (RFC 6455, 5.5)
 _HANDSHAKE = b"\x16"  # the first byte of TLS (RFC 8446, 5.1)
 # TLS, a complete head, or as many bytes as the limit allows. Bytes beyond it are not examined.
 _HEAD = re.compile(
@@ -68,6 +70,8 @@ class RequestStream(iostream.IOStream):
     """The time, in monotonic seconds, since which the client has not read all of an answer."""
     upgraded = False
     """Whether this is a WebSocket by now, which may be silent for as long as it likes."""
+    may_hold: Callable[[int], bool] | None = None
+    """Counts the bytes of a frame of a WebSocket before they have arrived; False: it has to go."""
     _began = 0.0
     _abrupt = False
     _second = _reads = 0
@@ -97,6 +101,9 @@ class RequestStream(iostream.IOStream):
         """
         if self.upgraded:
             self._count_read()
+            if num_bytes > _CONTROL_FRAME_BYTES and self.may_hold and not self.may_hold(num_bytes):
+                self.evict()
+                raise iostream.StreamClosedError
         self.waiting_since = None if self.upgraded else self._began
         data = await super().read_bytes(num_bytes, partial)
         self.waiting_since = None

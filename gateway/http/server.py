@@ -276,9 +276,11 @@ class HttpGateway(GatewayActor):
         settings = self.settings
         if settings.mqtt_broker is not None:
             return []
+        limits = MqttLimits.of(settings)
         arguments = {
             "path": self.run_dir / WEBSOCKET_SOCKET,
-            "message_limit_bytes": MqttLimits.of(settings).packet_bytes,
+            "message_limit_bytes": limits.packet_bytes,
+            "incomplete": limits.shared(request_budget(limits.packet_bytes).limit),
         }
         return [(MQTT_PATH, MqttWebSocket, arguments)]
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from tornado import web, websocket
 
+from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.mqtt.listener.relay import preface
+from fieldbrook.gateway.mqtt.sessions.limits import Shared
 
 PATH = "/mqtt"
 _SUBPROTOCOLS = ("mqtt", "mqttv3.1")
@@ -26,9 +28,11 @@ class MqttWebSocket(websocket.WebSocketHandler):
     """One connection of a browser. Who may do what is decided by the MQTT gateway, by the login in
     CONNECT; there are no cookies, so pages of any origin may connect."""
 
-    def initialize(self, path: Path, message_limit_bytes: int) -> None:
-        """Tornado's constructor hook: `path` is the socket of the MQTT gateway."""
-        self._path = path
+    def initialize(self, path: Path, message_limit_bytes: int, incomplete: Shared) -> None:
+        """Tornado's constructor hook: `path` is the socket of the MQTT gateway, and `incomplete`
+        counts messages that have not arrived as a whole, or that it has not taken."""
+        self._path, self._incomplete = path, incomplete
+        self._peer, self._held = "", 0
         self._message_limit_bytes = message_limit_bytes
         self._writer: asyncio.StreamWriter | None = None
         self._relaying: asyncio.Task[None] | None = None
@@ -61,6 +65,8 @@ class MqttWebSocket(websocket.WebSocketHandler):
         if hasattr(stream, "limit_unsent"):
             stream.limit_unsent(_UNSENT_BYTES)
             stream.upgraded = True
+            self._peer = peer_of(self.request.remote_ip or "")
+            stream.may_hold = self._may_hold
         self.set_nodelay(True)
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path))
@@ -79,9 +85,20 @@ class MqttWebSocket(websocket.WebSocketHandler):
             self._writer.write(message)
             with suppress(ConnectionError):
                 await self._writer.drain()
+        self._release()
+
+    def _may_hold(self, size: int) -> bool:
+        self._held += size
+        self._incomplete.add(self._peer, size)
+        return not self._incomplete.is_exceeded(self._peer)
+
+    def _release(self) -> None:
+        self._incomplete.add(self._peer, -self._held)
+        self._held = 0
 
     def on_close(self) -> None:
         """End the connection to the gateway."""
+        self._release()
         if self._relaying is not None:
             self._relaying.cancel()
         if self._writer is not None:

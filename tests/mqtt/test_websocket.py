@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import select
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
 
 from tornado import httpclient, websocket
 
@@ -11,6 +14,7 @@ from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, Connect, PingReq
 from tests.mqtt.conftest import Site
 from tests.support.mqtt_client import new_id
+from tests.support.nodes import until
 
 PING = encode(VERSION_5, PingReq())
 PONG = b"\xd0\x00"
@@ -71,3 +75,41 @@ async def test_a_websocket_without_the_subprotocol_is_refused(site: Site) -> Non
         assert error.code == 400
     else:
         raise AssertionError("the WebSocket was opened")
+
+
+def _frame(data: bytes, size: int) -> bytes:
+    """A binary message of `size` bytes, of which only `data` is there."""
+    return b"\x82\xff" + struct.pack(">Q", size) + bytes(4) + data  # masked with zeros
+
+
+def _raw(site: Site, source: str) -> socket.socket:
+    """A WebSocket whose client has connected."""
+    port = site.node.http_port
+    opened = socket.create_connection(("127.0.0.1", port), 30, (source, 0))
+    opened.sendall(
+        b"GET /mqtt HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n" % port
+    )
+    assert b" 101 " in opened.recv(4_096)
+    data = encode(VERSION_5, Connect(VERSION_5, new_id()))
+    opened.sendall(_frame(data, len(data)))
+    assert opened.recv(1) == b"\x82"
+    opened.recv(4_096)  # CONNACK
+    return opened
+
+
+def test_an_address_takes_half_of_the_room_for_unfinished_messages(
+    new_site: Callable[..., Site],
+) -> None:
+    site, size = new_site(), 1 << 20
+    with contextlib.ExitStack() as opened:
+        hogs = [opened.enter_context(_raw(site, "127.0.0.1")) for _ in range(40)]
+        for hog in hogs:
+            with contextlib.suppress(OSError):
+                hog.sendall(_frame(bytes(size - 100), size))
+        until(lambda: len(select.select(hogs, [], [], 0)[0]) >= 5, "some are closed")
+        assert len(select.select(hogs, [], [], 0)[0]) < 12
+        other = opened.enter_context(_raw(site, "127.0.0.2"))
+        other.sendall(_frame(PING * (size // 2), size))
+        assert other.recv(1) == b"\x82"

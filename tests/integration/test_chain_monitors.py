@@ -196,6 +196,7 @@ async def test_a_monitor_that_begins_later_is_not_put_before_its_beginning(
     monitor_id = world.logs(contract.address, first=evm.height + 3)
     async with world.running() as service:
         await eventually(lambda: service._follower.newest == evm.height)
+        await service._head.look()  # the hashes of the blocks are known after it
         evm.reorganise(2)
         await eventually(lambda: world.store.state().reorganisations)
         for n in range(4):

@@ -240,7 +240,8 @@ async def test_polls_are_rare_while_blocks_are_announced(
             await eventually(lambda: subscribed(service).is_complete(service._follower.newest))
             await eventually(lambda: world.numbers() == [1])
             await service._head.look()
-            assert service._head._due - service._head._looked_at == pytest.approx(2.0)
+            # Twice as long, or longer when the node's own look was under way.
+            assert service._head._due - service._head._looked_at > 1.9
     finally:
         proxy.close()
 

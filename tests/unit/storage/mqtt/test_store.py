@@ -145,7 +145,7 @@ def test_a_queue_is_read_in_parts_of_so_many_rows_or_bytes(store: MqttStore) -> 
     assert [m for _, m in store.queue(1, 2, 3)] == [LARGE, None, LARGE]
     assert [n for n, _ in store.queue(1, -1, 9, limit_bytes=1)] == [0]
     assert [n for n, _ in store.queue(1, -1, 9, limit_bytes=30_000)] == [0, 1]
-    assert store.queue_usage() == {1: (9, 8 * len(LARGE.payload), 8)}
+    assert store.queue_usage() == {1: (9, 8 * LARGE.size, 8)}
 
 
 def test_topics_and_keys_longer_than_a_key_of_the_store_are_told_apart(store: MqttStore) -> None:
@@ -175,10 +175,10 @@ def test_a_large_queue_of_a_removed_session_is_removed_in_steps_and_never_seen_a
     assert before * 9 // 10 < store.size_bytes < before
     assert store.has_removed
     assert store.queue(1, -1, 10) == []
-    assert store.queue_usage() == {2: (1, 1, 0)}
+    assert store.queue_usage() == {2: (1, small.size, 0)}
     store.close()
     store = MqttStore(tmp_path / "mqtt", 64 << 20)  # as after a crash: nothing else knows
-    assert store.queue_usage() == {2: (1, 1, 0)}
+    assert store.queue_usage() == {2: (1, small.size, 0)}
     steps = 0
     while store.has_removed:
         store.sweep()
@@ -243,7 +243,7 @@ def test_fifty_thousand_sessions_are_read_again_with_their_queues(tmp_path: Path
     store.close()
     store = MqttStore(tmp_path / "mqtt", 256 << 20)
     assert {found.uid for found in store.sessions()} == set(range(1, count + 1))
-    assert store.queue_usage() == dict.fromkeys(range(1, count + 1), (1, 100, 1))
+    assert store.queue_usage() == dict.fromkeys(range(1, count + 1), (1, message.size, 1))
     assert not store.has_removed
     store.close()
 

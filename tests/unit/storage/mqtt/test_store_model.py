@@ -178,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         usage = {
             uid: (
                 len(rows),
-                sum(len(row.payload) for row in rows.values() if row is not None),
+                sum(row.size for row in rows.values() if row is not None),
                 max(rows),
             )
             for uid, rows in expected.items()

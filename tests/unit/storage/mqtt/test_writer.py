@@ -215,7 +215,7 @@ async def test_closing_waits_for_all_that_was_handed_over_and_then_nothing_is_ta
     await writer.close()
     with pytest.raises(StoreError, match="closed"):
         writer.write([Dequeue(1, 1)])
-    assert store.queue_usage() == {1: (500, 500, 499)}
+    assert store.queue_usage() == {1: (500, 500 * SMALL.size, 499)}
     store.close()
 
 

@@ -118,7 +118,10 @@ def _tokens(text: str) -> None:
 
 
 def _sql(text: str) -> None:
-    for translate in (sqlite.translate, partial(postgres.translate, forbidden=frozenset())):
+    for translate in (
+        sqlite.translate,
+        partial(postgres.translate, forbidden=postgres.Forbidden()),
+    ):
         try:
             translate(text, frozenset({"s"}))
         except StatementError:

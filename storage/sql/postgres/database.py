@@ -49,7 +49,7 @@ from fieldbrook.storage.sql.postgres.namespace import (
     to_store_error,
 )
 from fieldbrook.storage.sql.postgres.setup import open_session, prepare_namespace
-from fieldbrook.storage.sql.postgres.statements import Statement, translate
+from fieldbrook.storage.sql.postgres.statements import Forbidden, Statement, translate
 from fieldbrook.storage.sql.postgres.values import (
     UNTYPED,
     encode_parameter,
@@ -99,7 +99,7 @@ class PostgresDatabase(ProjectDatabase):
         self._project_id = project_id
         self._connection: Connection | None = None
         self._namespace = ""
-        self._forbidden: frozenset[str] = frozenset()
+        self._forbidden = Forbidden()
         self._typed: set[str] = set()  # statements whose parameters need types
         self._committed = CommittedNumber(dsn, folder)
         self._retry_at = 0.0

@@ -31,7 +31,12 @@ from fieldbrook.storage.sql.postgres.namespace import (
     to_store_error,
 )
 from fieldbrook.storage.sql.postgres.setup import SETTINGS, TABLE_COLUMNS
-from fieldbrook.storage.sql.postgres.statements import HARMLESS, Statement, translate
+from fieldbrook.storage.sql.postgres.statements import (
+    FUNCTIONS,
+    Statement,
+    forbidden_functions,
+    translate,
+)
 from fieldbrook.storage.sql.postgres.values import (
     UNTYPED,
     encode_parameter,
@@ -81,8 +86,7 @@ class _PostgresSession(Session):
         self._schemas, self._limits = schemas, limits
         ends_at = time.monotonic() + OWN_S
         connection.run(f'{SETTINGS}; SET search_path = "{namespace}", pg_catalog, pg_temp', ends_at)
-        functions = connection.rows("SELECT DISTINCT proname FROM pg_proc", ends_at)
-        self._forbidden = frozenset(name or "" for (name,) in functions) - HARMLESS
+        self._forbidden = forbidden_functions(connection.rows(FUNCTIONS, ends_at))
         found: dict[str, list[tuple[str, str]]] = {}
         for row in connection.rows(TABLE_COLUMNS.format(namespace), ends_at):
             table, column, kind = (cell or "" for cell in row[:3])

@@ -19,7 +19,7 @@ from fieldbrook.storage.sql.postgres.namespace import (
     SERVER_FAULTS,
     STATE,
 )
-from fieldbrook.storage.sql.postgres.statements import HARMLESS
+from fieldbrook.storage.sql.postgres.statements import FUNCTIONS, Forbidden, forbidden_functions
 from fieldbrook.storage.sql.schema import Schema
 
 _PRIVILEGES = """SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls
@@ -64,11 +64,11 @@ def prepare_namespace(dsn: str, namespace: str, schema: Schema) -> str:
     return password
 
 
-def open_session(dsn: str, namespace: str, password: str) -> tuple[Connection, frozenset[str]]:
+def open_session(dsn: str, namespace: str, password: str) -> tuple[Connection, Forbidden]:
     """Open a session of a project's role.
 
     Returns:
-        The session, and the names of the server's functions that applets may not call.
+        The session, and the server's functions that applets may not call.
 
     Raises:
         StoreError: the role has rights it must not have.
@@ -82,11 +82,11 @@ def open_session(dsn: str, namespace: str, password: str) -> tuple[Connection, f
         if connection.rows(_PRIVILEGES, limit) != [["f"]]:
             reason = f"PostgreSQL: the role {namespace} has rights it must not have"
             raise StoreError(reason=reason)
-        functions = connection.rows("SELECT DISTINCT proname FROM pg_proc", limit)
+        functions = connection.rows(FUNCTIONS, limit)
     except BaseException:
         connection.close()
         raise
-    return connection, frozenset(name or "" for (name,) in functions) - HARMLESS
+    return connection, forbidden_functions(functions)
 
 
 def _create_role(connection: Connection, name: str, password: str) -> None:

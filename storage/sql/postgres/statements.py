@@ -17,7 +17,7 @@ Source: PostgreSQL 15 manual, 4.1 (lexical structure); ABI document, 3.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ _UNCERTAIN = {
 _CATALOGUE = ("pg_", PRIVATE_PREFIX, "information_schema")
 # Values of these types reveal the names of any project's tables, roles and functions.
 _NAMING_NAMES = """regclass regproc regprocedure regoper regoperator regtype regrole regnamespace
-    regconfig regdictionary regcollation"""
+    regconfig regdictionary regcollation aclitem"""
 _NAMING_TYPES = frozenset(_NAMING_NAMES.split())
 # The role that logged in. For readers it is that of the setting `postgres_dsn`.
 _LOGIN_NAMES = frozenset({"session_user", "system_user"})
@@ -108,11 +108,35 @@ _HARMLESS_NAMES = """
     gen_random_uuid
     bigint bit bool boolean bpchar char character date decimal double float float4 float8 int
     int2 int4 int8 integer interval json jsonb numeric real smallint text time timestamp
-    timestamptz timetz uuid varbit varchar
+    timestamptz timetz uuid varbit varchar money xml
 """
 HARMLESS = frozenset(_HARMLESS_NAMES.split())
+FUNCTIONS = """SELECT DISTINCT proname, provolatile <> 'i' AND pronargs > 0
+    AND pronargs - pronargdefaults <= 1 AND 'internal'::regtype <> ALL (proargtypes)
+    FROM pg_proc"""
+"""Asks a server for its functions, for `forbidden_functions`: the name, and whether a name after a
+dot can call it and it does more than compute."""
 # Words that may change rows at any place of a statement, for example within WITH.
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+
+
+class Forbidden(NamedTuple):
+    """The names of functions that statements may not call.
+
+    `called` may not stand before a bracket. `dotted` may not stand after a dot either, because the
+    server takes `(x).f` for `f(x)` if `x` has no such column. They are few: the others depend only
+    on their argument, and columns have such names (`name`, `path`, `host`).
+    """
+
+    called: frozenset[str] = frozenset()
+    dotted: frozenset[str] = frozenset()
+
+
+def forbidden_functions(rows: Iterable[Sequence[str | None]]) -> Forbidden:
+    """Return the functions that applets may not call, from what a server answers to `FUNCTIONS`."""
+    found = [(name or "", dotted == "t") for name, dotted in rows]
+    called = frozenset(name for name, _ in found) - HARMLESS
+    return Forbidden(called, called & {name for name, dotted in found if dotted})
 
 
 class Statement(NamedTuple):
@@ -129,13 +153,13 @@ class Statement(NamedTuple):
 
 
 @lru_cache(_CACHED)
-def translate(statement: str, schemas: frozenset[str], forbidden: frozenset[str]) -> Statement:
+def translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> Statement:
     """Translate an applet's placeholders and table names for PostgreSQL, and check the statement.
 
     Args:
         statement: the statement as it was sent, with `?` or `$1`.
         schemas: the configured schemas; `public.t` becomes `t`, `s.t` the table `"s.t"`.
-        forbidden: the names of the functions that applets may not call.
+        forbidden: the functions that applets may not call.
 
     Raises:
         StatementError: the statement is not allowed for applets, has placeholders of both kinds,
@@ -170,17 +194,20 @@ def _check_certain(tokens: list[Token]) -> None:
             escaped = kind == "escaped"
 
 
-def _check_names(words: Sequence[Token], forbidden: frozenset[str]) -> None:
+def _check_names(words: Sequence[Token], forbidden: Forbidden) -> None:
     before = ""
     for place, token in enumerate(words):
         name = bare_name(token)
         folded = name.lower() if token[0] == "name" else name
-        if folded.startswith(_CATALOGUE) or folded in _NAMING_TYPES:
+        # The arrays of a type have its name with a line before it.
+        if folded.startswith(_CATALOGUE) or folded.lstrip("_") in _NAMING_TYPES:
             raise StatementError(f"applets may not use {name[:63]}")
         if token[0] == "name" and folded in _LOGIN_NAMES:
             raise StatementError(f"applets may not use {name[:63]}")
         called = place + 1 < len(words) and words[place + 1][1] == "("
-        if called and folded in forbidden and before != "INTO":
+        after_dot = place > 0 and words[place - 1][1] == "."
+        refused = called and folded in forbidden.called and before != "INTO"
+        if refused or (after_dot and folded in forbidden.dotted):
             raise StatementError(f"applets may not use function {name[:63]}")
         if token[0] == "name" and folded == "into" and before != "INSERT":
             raise StatementError("applets may not use SELECT INTO")

@@ -348,9 +348,15 @@ def test_a_reader_of_one_project_reaches_no_table_of_another_on_the_same_server(
         f'SELECT * FROM "{name}".t_note',
         f"SELECT * FROM {name}.t_note",
         "SELECT f_key FROM t_note WHERE EXISTS (SELECT FROM pg_roles)",
+        # A call without a bracket, of a function that runs any statement.
+        (
+            "SELECT ('SELECT to_tsvector(set_config(''role'', ''none'', false))'::text).ts_stat, "
+            f"('SELECT to_tsvector(f_key) FROM \"{name}\".t_note'::text).ts_stat"
+        ),
     ):
         with pytest.raises(StatementError):
-            people.query(statement, ())
+            shown = people.query(statement, ()).rows
+            pytest.fail(f"it has read {shown}")
     # Even past the filter, the rights of the project's role end there.
     assert isinstance(people, PostgresReader)
     with people._session() as session, psycopg.connect(backend.dsn) as plain:

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from fieldbrook.core.errors import StatementError
-from fieldbrook.storage.sql.postgres.statements import translate
+from fieldbrook.storage.sql.postgres.statements import Forbidden, translate
 
 
 def translated(statement: str) -> str:
-    return translate(statement, frozenset({"public"}), frozenset()).text
+    return translate(statement, frozenset({"public"}), Forbidden()).text
 
 
 @pytest.mark.parametrize("statement", ["SELECT $$a", "SELECT $t$ $$ $u$", "SELECT $t$a$T$"])

@@ -89,6 +89,9 @@ class Resource(Record, frozen=True, kw_only=True):
 
     A `deleted` resource is hidden from all lists. It is removed when no applet runs it and no
     kept version of an applet needs it.
+
+    `compiled_size` is the size of its compiled form in bytes at the upload; 0 if an earlier version
+    of the node stored it.
     """
 
     resource_id: int
@@ -99,6 +102,12 @@ class Resource(Record, frozen=True, kw_only=True):
     filename: str
     handlers: list[str]
     deleted: bool = False
+    compiled_size: int = 0
+
+    @property
+    def stored_size(self) -> int:
+        """The bytes that count for the quota of its account."""
+        return self.size + self.compiled_size
 
     def exports(self, handler: str) -> bool:
         """Whether the module exports this handler.

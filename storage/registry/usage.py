@@ -101,7 +101,7 @@ def quota_usage(
         return sum(counted.count_of(txn, index, to_key(n)) for n in projects)
     if name == quotas.BYTES:
         modules = tables.resources.scan(txn, "resource_contents", own)
-        return sum(module.size for module in modules) + sum(map(stored, projects))
+        return sum(module.stored_size for module in modules) + sum(map(stored, projects))
     if name == quotas.DATABASES:
         kind = text_key(PROJECT_DATABASE)
         found = (tables.configs.find(txn, "project_configs", to_key(n) + kind) for n in projects)

@@ -179,6 +179,32 @@ def test_events_are_refused_while_an_account_has_too_much_stored(world: World) -
     assert node.send("fay", message(publisher)).status == 201
 
 
+def test_a_module_is_not_kept_when_the_quota_has_no_room_for_its_compiled_form(
+    world: World,
+) -> None:
+    account_id = world.developer("flo")
+    node = world.node
+    node.create_project("flo")
+    assert node.upload("flo", TALLY).status == 201
+    used = world.rows()["bytes"]["used"]
+    assert used > 2 * len(TALLY), "the compiled form counts"
+    another, own = TALLY + b";; flo's", node.token
+    node.token = world.root
+    node.create_project("flo_model")
+    assert node.upload("flo_model", TALLY + b";; model").status == 201
+    archive = node.call("POST", "/project/x/flo_model/export", {}).body
+    assert node.call("DELETE", "/project/flo_model").status == 204
+    node.token = own
+    world.change(account_id, {"name": "bytes", "limit": used + 2 * len(another)})
+    digest = hashlib.sha256(another).hexdigest()
+    imported = node._send_form("POST", "/project/import", {"name": "flo2"}, archive)
+    for refused in (node.upload("flo", another, "second"), imported):
+        assert (refused.status, refused.json["key"]) == (403, "QuotaExceeded"), refused
+    assert not list((node.data / "modules").glob(f"{digest}.*")), "it was not written"
+    world.change(account_id, {"name": "bytes", "unlimited": True})
+    assert node.upload("flo", another, "second").status == 201
+
+
 def test_what_handlers_store_is_noticed_and_making_room_lets_events_in(world: World) -> None:
     account_id = world.developer("gil")
     node = world.node

@@ -3,7 +3,8 @@
 `python -m fieldbrook.wasm.engine.compile SOURCE OUTDIR` checks a module, compiles it within
 limits of processor time and memory, and tests that the result loads. It writes
 `<sha256>.wasm` (the bytes as uploaded) and `<sha256>.<engine tag>.cwasm` to OUTDIR, and
-prints one line of JSON: the report, or `{"error": reason}` with exit status 1.
+prints one line of JSON: the report, or `{"error": reason}` with exit status 1. What it writes to
+the disk is limited too, because a few bytes of a module can become kilobytes of code.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from fieldbrook.wasm.module.inspection import ModuleReport, check_extent, compil
 
 CPU_LIMIT_S = 60
 ADDRESS_LIMIT_BYTES = 2 << 30
+# Compilers' output becomes 2 to 4 times as large as it was. Code that moves hundreds of values at
+# each of many branches becomes 600 times as large: 250 KB wrote 144 MB. wasmtime also stores an
+# image of the memory at the start, of up to 16 MiB, however little of it the module fills.
+COMPILED_RATIO = 16
+COMPILED_SPARE_BYTES = 20 << 20
 _REFUSED = 1
+_TOO_LARGE = "too_large"
 _STDERR_BYTES = 16 << 10
 _OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
 _CAUSES = "Caused by:"  # wasmtime's text before it contains the path of our file
@@ -46,6 +53,15 @@ class CompiledModule(ModuleReport):
     sha256: str
     md5: str
     size: int
+    compiled_size: int
+
+
+class CompiledTooLargeError(Exception):
+    """The compiled form of a module has more bytes than the caller has room for: `size`."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the compiled form has {size} bytes")
+        self.size = size
 
 
 def compile_in_child(
@@ -56,6 +72,7 @@ def compile_in_child(
     *,
     cpu_s: int = CPU_LIMIT_S,
     address_bytes: int = ADDRESS_LIMIT_BYTES,
+    room_bytes: int = 1 << 62,
 ) -> CompiledModule:
     """Check and compile a module in a fresh interpreter. Blocks until it is done.
 
@@ -66,17 +83,19 @@ def compile_in_child(
         timeout_s: limit of wall time.
         cpu_s: limit of processor time, in whole seconds.
         address_bytes: limit of address space during compilation.
+        room_bytes: how many bytes the compiled form may have on the disk.
 
     Raises:
-        ModuleRefusedError: the module is invalid, or the child died, timed out or ran out of
-            memory; `reason` says which.
+        ModuleRefusedError: the module is invalid, its compiled form is out of proportion, or the
+            child died, timed out or ran out of memory; `reason` says which.
+        CompiledTooLargeError: the compiled form has more than `room_bytes`; nothing was written.
         OSError: the child process could not be started.
     """
     command = module_command(
         "fieldbrook.wasm.engine.compile",
         *(str(source), str(outdir)),
         *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
-        f"--address-bytes={address_bytes}",
+        *(f"--address-bytes={address_bytes}", f"--room-bytes={max(0, room_bytes)}"),
     )
     with _open_stderr(outdir) as errors:
         child = subprocess.Popen(
@@ -111,6 +130,8 @@ def _read_answer(
         answer = json.loads(output)
         if status == 0:
             return CompiledModule(**{**answer, "handlers": tuple(answer["handlers"])})
+        if _TOO_LARGE in answer:
+            raise CompiledTooLargeError(int(answer[_TOO_LARGE]))
         reason = str(answer["error"])
     except (ValueError, KeyError, TypeError):
         reason = _cause_of_death(status, stderr_text, cpu_s, address_bytes)
@@ -134,17 +155,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--memory-bytes", type=int, default=Limits().memory_bytes)
     parser.add_argument("--cpu-s", type=int, default=CPU_LIMIT_S)
     parser.add_argument("--address-bytes", type=int, default=ADDRESS_LIMIT_BYTES)
+    parser.add_argument("--room-bytes", type=int, default=1 << 62)
     options = parser.parse_args(arguments)
     die_with_parent()
     limits = Limits(memory_bytes=options.memory_bytes)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, options.cpu_s)
+    address_bytes, room_bytes = options.address_bytes, options.room_bytes
     try:
-        answer = asdict(_compile(options.source, options.outdir, limits, options.address_bytes))
+        answer = asdict(_compile(options.source, options.outdir, limits, address_bytes, room_bytes))
     except ModuleRefusedError as error:
         answer = {"error": error.desc}
+    except CompiledTooLargeError as error:
+        answer = {"error": str(error), _TOO_LARGE: error.size}
     except MemoryError:
-        answer = {"error": f"compiling it takes more than {options.address_bytes >> 20} MiB"}
+        answer = {"error": f"compiling it takes more than {address_bytes >> 20} MiB"}
     except OSError as error:
         answer = {"error": f"{error.strerror}: {error.filename}"}
     sys.stdout.write(json.dumps(answer) + "\n")
@@ -162,15 +187,18 @@ def _limit(kind: int, value: int) -> int:
     return before
 
 
-def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> CompiledModule:
+def _compile(
+    source: Path, outdir: Path, limits: Limits, address_bytes: int, room_bytes: int
+) -> CompiledModule:
     before = _limit(resource.RLIMIT_AS, address_bytes)
     upload = source.read_bytes()
     binary = to_binary(upload)
     module, report = compile_module(make_compiler(), binary, limits)
     check_extent(binary, report)
-    del binary
     compiled = bytes(module.serialize())
     del module
+    _check_size(len(compiled), len(binary), room_bytes)
+    del binary
     # The old limit returns for `_test_load`, whose pool reserves much address space. No code of the
     # module is compiled after this line.
     _limit(resource.RLIMIT_AS, before)
@@ -188,7 +216,23 @@ def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> 
         sha256=sha256,
         md5=hashlib.md5(upload, usedforsecurity=False).hexdigest(),
         size=len(upload),
+        compiled_size=len(compiled),
     )
+
+
+def _check_size(size: int, binary_size: int, room_bytes: int) -> None:
+    """Check the size of a compiled form before it is written.
+
+    Raises:
+        ModuleRefusedError: it is out of proportion to the module.
+        CompiledTooLargeError: it has more than `room_bytes`.
+    """
+    limit = COMPILED_SPARE_BYTES + COMPILED_RATIO * binary_size
+    if size > limit:
+        reason = f"its {binary_size} bytes become {size} bytes of code; the limit is {limit}"
+        raise ModuleRefusedError(reason=reason)
+    if size > room_bytes:
+        raise CompiledTooLargeError(size)
 
 
 def _test_load(cwasm: Path, limits: Limits) -> None:

@@ -433,9 +433,9 @@ class Settings(BaseSettings):
     quota_modules: Quota = _quota(1_000, "WebAssembly modules")
     quota_bytes: Quota = Field(
         4 * _GIB,
-        description="Size of the modules, key-value stores and SQLite files of one account, in "
-        "bytes. Above it, uploads and events are refused. Empty: no limit. Administrators have no "
-        "limit.",
+        description="Size of the modules as uploaded and compiled, the key-value stores and the "
+        "SQLite files of one account, in bytes. Above it, uploads and events are refused. Empty: "
+        "no limit. Administrators have no limit.",
     )
     quota_strategies: Quota = _quota(10_000, "strategies")
     quota_publishers: Quota = _quota(10_000, "publishers")

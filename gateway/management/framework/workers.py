@@ -71,12 +71,13 @@ class SharedPool:
     """A small thread pool for work that may take minutes.
 
     One owner may use all threads but one, and a share of the places in the queue, so that the
-    work of others continues.
+    work of others continues. The share is as many places as it leaves free: a few owners together
+    cannot take all of them.
     """
 
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
-        self._slots = ConcurrencyLimit(name, limit, limit_of_one)
+        self._slots = ConcurrencyLimit(name, limit, limit_of_one, leaves_free=True)
         self._semaphores: dict[int, asyncio.Semaphore] = {}
 
     async def run(self, owner: int, work: Callable[[], _T]) -> _T:
@@ -99,14 +100,24 @@ class SharedPool:
 class ConcurrencyLimit:
     """A bound on concurrent activities that need no thread, in total and per owner.
 
-    The last `reserve` slots are for administrators.
+    The last `reserve` slots are for administrators. With `leaves_free` an owner gets another slot
+    only while it holds fewer than are free: n owners leave one part of n + 1 to the next one.
     """
 
-    def __init__(self, name: str, limit: int, limit_of_one: int, reserve: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        limit_of_one: int,
+        reserve: int = 0,
+        *,
+        leaves_free: bool = False,
+    ) -> None:
         self._name = name
         self._limit = limit
         self._reserve = reserve
         self._limit_of_one = limit_of_one
+        self._leaves_free = leaves_free
         self._taken: Counter[int] = Counter()
 
     def count(self, owner: int) -> int:
@@ -133,6 +144,12 @@ class ConcurrencyLimit:
             what = (
                 f"{self._taken[owner]} {self._name} of the account are open already, "
                 f"the limit of an account is {self._limit_of_one}"
+            )
+            raise TooManyRequestsError(what=what)
+        if self._leaves_free and self._taken[owner] >= self._limit - taken:
+            what = (
+                f"{taken} {self._name} are open already, {self._taken[owner]} of them of the "
+                f"account; the other {self._limit - taken} places are for accounts with fewer"
             )
             raise TooManyRequestsError(what=what)
         self._taken[owner] += 1

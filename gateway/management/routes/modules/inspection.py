@@ -18,6 +18,8 @@ from fieldbrook.core.errors import (
     FieldError,
     ModuleRefusedError,
     NodeError,
+    QuotaExceededError,
+    UploadFileDiskLimitError,
     UploadFileFailedError,
 )
 from fieldbrook.core.model import DEFAULT_HANDLER
@@ -136,7 +138,10 @@ def _check(call: Call[Any, Any], folder: Path, content: bytes) -> tuple[list[str
         except NodeError as error:
             problems.append(f"{error.msg}: {error.desc}")
     try:
-        handlers = compile_file(folder / "module", "", context, folder).handlers
+        handlers = compile_file(folder / "module", "", context, owner, folder).handlers
+    except (QuotaExceededError, UploadFileDiskLimitError) as error:
+        if not problems:  # it does not need to be said twice
+            problems.append(f"{error.msg}: {error.desc}")
     except ModuleRefusedError as error:
         problems += error.desc.split("; ")
     return handlers, problems

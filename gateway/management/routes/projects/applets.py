@@ -133,6 +133,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> AppletReply:
         reuse_events=info.reuse_events,
         cache=info.wasm_cache and info.wasm_cache.wire(),
         author_id=call.account.account_id,
+        compiled_size=module.compiled_size,
     )
     none = [] if deployed.strategies else warnings.no_strategy(deployed.resource)
     return _reply(

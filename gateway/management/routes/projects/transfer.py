@@ -100,10 +100,7 @@ async def import_project(call: Call[ImportProject, None]) -> ImportedProjectRepl
         if contents.cron_jobs > context.cron_jobs_limit:
             reason = f"{contents.cron_jobs} cron jobs, the limit is {context.cron_jobs_limit}"
             raise BadRequestError(FieldError("file", reason, "body"))
-        modules = [
-            await run(partial(compile_file, file.module(sha256), filename, context))
-            for sha256, filename in sorted(contents.modules.items())
-        ]
+        modules = await _compile(call, file, contents)
         project = await _import(call, file, contents, name, modules)
     finally:
         shutil.rmtree(file.folder, ignore_errors=True)
@@ -114,6 +111,26 @@ async def import_project(call: Call[ImportProject, None]) -> ImportedProjectRepl
         found += [warnings.SHARED_WORKER]
     made = msgspec.structs.asdict(with_configs(call, project))
     return ImportedProjectReply(**made, warnings=warnings.listed(found))
+
+
+async def _compile(
+    call: Call[ImportProject, None], file: ProjectFile, contents: Contents
+) -> list[Module]:
+    """Compile the modules of a file one after the other; none may exceed what others left."""
+    run = partial(call.workers.uploads.run, call.account.account_id)
+    sizes = {sha256: file.module(sha256).stat().st_size for sha256 in contents.modules}
+    adding, modules = sum(sizes.values()), list[Module]()
+    for sha256, filename in sorted(contents.modules.items()):
+        module = await run(
+            partial(
+                compile_file,
+                *(file.module(sha256), filename, call.context, call.account.account_id),
+                other_bytes=adding - sizes[sha256],
+            )
+        )
+        adding += module.compiled_size
+        modules.append(module)
+    return modules
 
 
 async def _import(

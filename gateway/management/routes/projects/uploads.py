@@ -28,7 +28,7 @@ from fieldbrook.gateway.management.framework.route import Call, Form
 from fieldbrook.gateway.management.framework.temporary_files import new_path, write_private
 from fieldbrook.storage.registry.service import Module
 from fieldbrook.storage.registry.usage import stored_bytes_in
-from fieldbrook.wasm.engine.compile import compile_in_child
+from fieldbrook.wasm.engine.compile import CompiledTooLargeError, compile_in_child
 from fieldbrook.wasm.module.sections import not_wasm
 
 _COMPILE_LIMIT_S = 60.0
@@ -47,17 +47,20 @@ async def compiled(call: Call[Any, Any], stated_md5: str, owner_id: int) -> Modu
     run = partial(call.workers.uploads.run, call.account.account_id)
     digest = await run(lambda: hashlib.sha256(content).digest())
     require_quota(context, owner_id, [(digest, len(content))])
-    return await run(lambda: compile_upload(form, stated_md5, context))
+    return await run(lambda: compile_upload(form, stated_md5, context, owner_id))
 
 
-def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> Module:
-    """Check and compile an uploaded file; runs in a thread.
+def compile_upload(
+    form: Form, stated_md5: str, context: ManagementContext, owner_id: int
+) -> Module:
+    """Check and compile an uploaded file for an account; runs in a thread.
 
     Raises:
         BadRequestError: the file is no module.
         UploadFileSizeLimitError: the file is larger than a module may be.
         UploadFileMd5UnmatchedError: the MD5 sum of the file is not the stated one.
         UploadFileDiskLimitError: the disk has too little free space.
+        QuotaExceededError: the compiled module would exceed the account's quota of bytes.
         ModuleRefusedError: the module cannot run here.
         UploadFileFailedError: the file could not be written.
     """
@@ -73,7 +76,7 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
         try:
             require_room(len(content), context)
             write_private(upload, content)
-            return compile_file(upload, form.filename, context)
+            return compile_file(upload, form.filename, context, owner_id)
         finally:
             upload.unlink(missing_ok=True)
     except OSError as error:
@@ -115,24 +118,67 @@ def require_quota(
 
 
 def compile_file(
-    source: Path, filename: str, context: ManagementContext, outdir: Path | None = None
+    source: Path,
+    filename: str,
+    context: ManagementContext,
+    owner_id: int,
+    outdir: Path | None = None,
+    other_bytes: int = 0,
 ) -> Module:
-    """Check and compile a file in a child process; call it in a thread.
+    """Check and compile a file for an account in a child process; call it in a thread.
 
-    The result is written to the folder of modules, or to another existing folder `outdir`.
+    The result is written to the folder of modules, or to another existing folder `outdir`. It is
+    not written if the disk or the account's quota of bytes has no room for it.
+
+    Args:
+        source: the file.
+        filename: its name at the client.
+        context: the gateway's context.
+        owner_id: the account whose quota counts.
+        outdir: the folder of the result.
+        other_bytes: what the same request adds to the account besides this module.
 
     Raises:
         ModuleRefusedError: the file is no module, or the module cannot run here.
+        QuotaExceededError: the account has no room for the compiled module.
+        UploadFileDiskLimitError: the disk has no room for it.
         UploadFileFailedError: the compiled module could not be written.
     """
     try:
         if outdir is None:
             outdir = context.modules_dir
             outdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        report = compile_in_child(source, outdir, context.limits, _COMPILE_LIMIT_S)
+        size = source.stat().st_size
+        free, reserve = shutil.disk_usage(outdir).free, context.disk_reserve_bytes
+        room = min(free - reserve - size, _quota_room(context, owner_id, source) - other_bytes)
+        try:
+            report = compile_in_child(
+                source, outdir, context.limits, _COMPILE_LIMIT_S, room_bytes=room
+            )
+        except CompiledTooLargeError as error:
+            adding = size + error.size + other_bytes
+            require_quota(context, owner_id, [(_digest(source), adding)])
+            raise UploadFileDiskLimitError(size=adding, free=free, reserve=reserve) from error
     except OSError as error:
         raise UploadFileFailedError(reason=str(error.strerror)) from error
-    return Module(filename, report.sha256, report.md5, report.size, list(report.handlers))
+    handlers = list(report.handlers)
+    return Module(filename, report.sha256, report.md5, report.size, handlers, report.compiled_size)
+
+
+def _quota_room(context: ManagementContext, owner_id: int, source: Path) -> int:
+    """The bytes that an account may add beside a module, in its compiled form too."""
+    account = context.reader.account(owner_id)
+    limit = None if account is None else context.quotas.limit(account, BYTES)
+    known = context.reader.resource_with_content
+    if limit is None or known(owner_id, _digest(source)) is not None:
+        return 1 << 62
+    stored = stored_bytes_in(context.projects_dir)
+    return limit - context.reader.usage(owner_id, BYTES, stored) - source.stat().st_size
+
+
+def _digest(source: Path) -> bytes:
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def require_room(size: int, context: ManagementContext) -> None:

@@ -57,6 +57,7 @@ class AppletCommands(Commands):
         reuse_events: int = REUSE_EVENTS,
         cache: Cache | None = None,
         author_id: int = 0,
+        compiled_size: int = 0,
     ) -> Deployed:
         """Create an applet, its started instance and its strategies in one transaction.
 
@@ -66,6 +67,7 @@ class AppletCommands(Commands):
             strategies: pairs of event type and handler. A handler that is not among `handlers`
                 makes a dead strategy (`model.Resource.exports`).
             author_id: the account that uploaded the module.
+            compiled_size: the size of the compiled module in bytes.
 
         Raises:
             ProjectNotFoundError, AccountNotFoundError: no such project or account.
@@ -73,7 +75,7 @@ class AppletCommands(Commands):
             QuotaExceededError: an account would exceed its quota. Applets and strategies count
                 for the project's account, modules and bytes for the resource's.
         """
-        module = Module(filename, sha256, md5, size, handlers)
+        module = Module(filename, sha256, md5, size, handlers, compiled_size)
         cache = cache or Cache()
         with self.change() as change:
             owner_id = change.project(project_id).account_id

@@ -11,13 +11,17 @@ from fieldbrook.storage.registry.commands.change import Change, Commands, comman
 
 
 class Module(msgspec.Struct, array_like=True, frozen=True):
-    """A compiled upload: `size` is in bytes, `handlers` are its exports of `(i32) -> i32`."""
+    """A compiled upload: `size` is in bytes, `handlers` are its exports of `(i32) -> i32`.
+
+    `compiled_size` is the size of the compiled form in bytes.
+    """
 
     filename: str
     sha256: str
     md5: str
     size: int
     handlers: list[str]
+    compiled_size: int = 0
 
 
 def add_resource(change: Change, account_id: int, module: Module) -> Resource:
@@ -38,7 +42,7 @@ def add_resource(change: Change, account_id: int, module: Module) -> Resource:
     if found is not None:
         return found
     change.require_quota(account_id, quotas.MODULES)
-    change.require_quota(account_id, quotas.BYTES, module.size)
+    change.require_quota(account_id, quotas.BYTES, module.size + module.compiled_size)
     return change.add(
         change.tables.resources,
         Resource(
@@ -49,6 +53,7 @@ def add_resource(change: Change, account_id: int, module: Module) -> Resource:
             size=module.size,
             filename=module.filename,
             handlers=module.handlers,
+            compiled_size=module.compiled_size,
         ),
     )
 

@@ -225,6 +225,20 @@ def account_is_over(node: Node) -> bool:
     return account.over_storage
 
 
+def test_the_compiled_form_of_a_module_counts_too(make: Callable[..., Node]) -> None:
+    node = make(**{quotas.BYTES: 1_000})
+    project_id = node.project()
+    compiled = Module("log.wasm", "ab" * 32, "cd" * 16, 100, ["start"], compiled_size=700)
+    node.applet(project_id, "a", compiled)
+    assert node.used(quotas.BYTES) == 800
+    node.applet(project_id, "b", compiled)  # the same content is there once
+    assert node.used(quotas.BYTES) == 800
+    with pytest.raises(QuotaExceededError, match="asks for 201"):
+        node.applet(project_id, "c", msgspec.structs.replace(OTHER, size=100, compiled_size=101))
+    node.applet(project_id, "d", msgspec.structs.replace(OTHER, size=100, compiled_size=100))
+    assert node.used(quotas.BYTES) == 1_000
+
+
 def test_a_look_at_storage_that_finds_nothing_new_changes_nothing(
     make: Callable[..., Node],
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine import compile as compiler
-from fieldbrook.wasm.engine.compile import compile_in_child
+from fieldbrook.wasm.engine.compile import CompiledTooLargeError, compile_in_child
 from fieldbrook.wasm.engine.engine import engine_tag
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.inspection import to_binary
@@ -22,6 +22,20 @@ HEAVY = (
     '(module (memory (export "memory") 1) (func (export "start") (param i32) (result i32) '
     "local.get 0 " + "i32.const 7 i32.mul i32.load i32.eqz " * 500_000 + "))"
 )
+
+
+def swelling(values: int, branches: int) -> bytes:
+    """A module with branches of four bytes, each of which has to move so many values."""
+    numbers = range(values)
+    first = " ".join(f"local.get 0 i32.load offset={4 * n}" for n in numbers)
+    others = " ".join(f"local.get 0 i32.load offset={4 * n + 1}" for n in numbers)
+    keep = " ".join(f"local.set {n + 1}" for n in numbers)
+    use = " ".join(f"local.get 0 local.get {n + 1} i32.store offset={4 * n}" for n in numbers)
+    types, drop = "i32 " * values, "drop " * values
+    code = f"{keep} {others} {'local.get 0 br_if 0 ' * branches} {drop} {use}"
+    function = f"(func (param i32) (local {types}) {first} (loop (param {types}) {code}))"
+    start = '(func (export "start") (param i32) (result i32) i32.const 0)'
+    return to_binary(f'(module (memory (export "memory") 1) {start} {function})'.encode())
 
 
 @pytest.fixture
@@ -51,6 +65,7 @@ def test_a_good_module_is_left_beside_its_code_for_the_owner_only(
         sha256=hashlib.sha256(data).hexdigest(),
         md5=hashlib.md5(data).hexdigest(),  # noqa: S324 - clients of the interface send it
         size=len(data),
+        compiled_size=(outdir / f"{made.sha256}.{engine_tag()}.cwasm").stat().st_size,
     )
     names = {f"{made.sha256}.wasm", f"{made.sha256}.{engine_tag()}.cwasm"}
     assert {path.name for path in outdir.iterdir()} == names
@@ -99,6 +114,39 @@ def test_a_module_that_takes_too_much_memory_is_refused(tmp_path: Path, outdir: 
     with pytest.raises(ModuleRefusedError, match="more than 160 MiB"):
         compile_in_child(source, outdir, LIMITS, address_bytes=160 << 20)
     assert list(outdir.iterdir()) == []
+
+
+def test_a_small_module_that_becomes_megabytes_of_code_is_refused_and_leaves_nothing(
+    tmp_path: Path, outdir: Path
+) -> None:
+    data = swelling(900, 1_800)  # 19 KB, of which 26 MB were written
+    with pytest.raises(ModuleRefusedError, match="bytes become .* bytes of code; the limit is"):
+        compile_in_child(upload(tmp_path, data), outdir, LIMITS)
+    assert list(outdir.iterdir()) == []
+
+
+def test_data_at_both_ends_of_megabytes_of_memory_is_no_reason_to_refuse(
+    tmp_path: Path, outdir: Path
+) -> None:
+    far = (
+        b'(module (memory (export "memory") 256) (data (i32.const 0) "a") (data (i32.const %d) "b")'
+    )
+    start = b'(func (export "start") (param i32) (result i32) i32.const 0))'
+    made = compile_in_child(upload(tmp_path, far % 16_000_000 + start), outdir, LIMITS)
+    assert made.compiled_size > 16_000_000, "it counts for the quota"
+
+
+def test_a_module_whose_code_has_no_room_is_not_written(tmp_path: Path, outdir: Path) -> None:
+    source = upload(tmp_path, swelling(100, 100))
+    made = compile_in_child(source, tmp_path, LIMITS)
+    assert made.compiled_size > 10 * made.size
+    with pytest.raises(CompiledTooLargeError) as refused:
+        compile_in_child(source, outdir, LIMITS, room_bytes=made.compiled_size - 1)
+    assert refused.value.size == made.compiled_size
+    assert list(outdir.iterdir()) == []
+    compile_in_child(source, outdir, LIMITS, room_bytes=made.compiled_size)
+    with pytest.raises(CompiledTooLargeError):
+        compile_in_child(source, outdir, LIMITS, room_bytes=-1)
 
 
 def test_a_child_that_takes_too_long_is_killed(tmp_path: Path, outdir: Path) -> None:

@@ -110,7 +110,7 @@ def test_an_account_whose_uploads_take_minutes_leaves_a_thread_for_those_of_othe
 def test_all_accounts_together_have_so_many_uploads_and_no_more() -> None:
     async def upload() -> None:
         pool, ends = SharedPool("uploads", 4, 2), threading.Event()
-        slow = [asyncio.create_task(pool.run(n % 2, ends.wait)) for n in range(4)]
+        slow = [asyncio.create_task(pool.run(n, ends.wait)) for n in range(4)]
         await asyncio.sleep(0)  # each of them begins
         try:
             with pytest.raises(TooManyRequestsError, match="4 uploads"):
@@ -118,6 +118,25 @@ def test_all_accounts_together_have_so_many_uploads_and_no_more() -> None:
         finally:
             ends.set()
         assert all(await asyncio.gather(*slow))
+
+    asyncio.run(upload())
+
+
+def test_a_few_accounts_with_slow_uploads_leave_places_for_others() -> None:
+    async def upload() -> None:
+        pool, ends = SharedPool("uploads", 16, 8), threading.Event()
+        slow = [asyncio.create_task(pool.run(n % 3, ends.wait)) for n in range(24)]
+        await asyncio.sleep(0)  # each of them begins, or is refused
+        other = asyncio.create_task(pool.run(9, lambda: "done"))
+        await asyncio.sleep(0)
+        assert not other.done()  # it waits for a thread
+        with pytest.raises(TooManyRequestsError, match="are for accounts with fewer"):
+            await pool.run(0, lambda: None)
+        ends.set()
+        assert await other == "done"
+        taken = await asyncio.gather(*slow, return_exceptions=True)
+        assert taken.count(True) == 12  # each account had as many as it left free
+        assert await pool.run(0, lambda: "again") == "again"
 
     asyncio.run(upload())
 

@@ -62,7 +62,7 @@ from fieldbrook.gateway.mqtt.inspection import RemoteInspection
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET
 from fieldbrook.gateway.mqtt.sessions.limits import Limits as MqttLimits
 from fieldbrook.gateway.mqtt.websocket import PATH as MQTT_PATH
-from fieldbrook.gateway.mqtt.websocket import MqttWebSocket
+from fieldbrook.gateway.mqtt.websocket import MqttWebSocket, Relays
 from fieldbrook.gateway.peers import Answer, serve_peers
 from fieldbrook.gateway.pending_rows import PendingRows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
@@ -115,8 +115,9 @@ class HttpGateway(GatewayActor):
         memory_budget = request_budget(settings.upload_limit_bytes + MULTIPART_SLACK)
         await self._start_peers()
         context = self._context(registry, token_key, memory_budget)
-        application = self._application(events, context)
         self._identity = tls.identity_of(settings)
+        self._relays = Relays(tls=self._identity is not None)
+        application = self._application(events, context)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
         dashboard_tls = self._dashboard_tls() if self.part == "http:0" else None
         self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
@@ -130,6 +131,7 @@ class HttpGateway(GatewayActor):
             metrics.HTTP_CONNECTIONS_EVICTED,
             lingering,
         )
+        self._connections.ports.append(self._relays)
         if self._tls is not None or dashboard_tls is not None:
             self._connections.ports.append(EndingConnections())
         ports = Ports(settings, events, memory_budget, self._connections)
@@ -281,6 +283,7 @@ class HttpGateway(GatewayActor):
             "path": self.run_dir / WEBSOCKET_SOCKET,
             "message_limit_bytes": limits.packet_bytes,
             "incomplete": limits.shared(request_budget(limits.packet_bytes).limit),
+            "relays": self._relays,
         }
         return [(MQTT_PATH, MqttWebSocket, arguments)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -16,6 +17,9 @@ HANDSHAKE_LIMIT_S = 10.0
 HANDSHAKES_LIMIT = 512
 _SHUTDOWN_LIMIT_S = 5.0
 _CLIENT_HELLO = 0x16
+# One record of TLS. asyncio makes a buffer of 256 KiB for each connection and clears it, so that a
+# silent connection of a stranger takes that much memory.
+BUFFER_BYTES = 16 << 10
 
 
 class Plain(Protocol):
@@ -50,6 +54,7 @@ class TlsListener(Listener):
         plain: Plain,
     ) -> None:
         """As `Listener`; `context` is the TLS context of the server."""
+        sslproto.SSLProtocol.max_size = BUFFER_BYTES
         handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
         super().__init__(listening, protocol, connections, handshakes)
         self._context = context

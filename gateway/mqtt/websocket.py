@@ -7,32 +7,98 @@ nothing. Source: MQTT 5.0 and 3.1.1, section 6.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tornado import web, websocket
 
+from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
 from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.mqtt.listener.relay import preface
 from fieldbrook.gateway.mqtt.sessions.limits import Shared
+from fieldbrook.observability import metrics
+from fieldbrook.system.process import descriptor_limit
 
 PATH = "/mqtt"
 _SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 _READ_BYTES = 64 << 10
 _UNSENT_BYTES = 1 << 20
 _UNSUPPORTED, _NOT_HERE = 1003, 1013
+_LEAST = 8
+# Half of the descriptors are for connections, and half of those are left to requests.
+_SHARE = 4
+
+
+class Relays:
+    """The WebSockets of one process, which HTTP does not count: each has a descriptor of its own
+    and one to the MQTT gateway.
+
+    It is a `connections.Port` whose connections make no room for requests. At their own limit, the
+    one of the peer with most that has been silent for the longest time is closed for a new one.
+    """
+
+    def __init__(self, *, tls: bool, descriptors: int | None = None) -> None:
+        """Count none yet. `descriptors` is the limit of the process, by default the real one."""
+        soft = descriptor_limit() if descriptors is None else descriptors
+        self._each = 1 + (TLS_DESCRIPTORS if tls else 1)
+        self.limit = None if soft is None else max(_LEAST, soft // _SHARE // self._each)
+        self._peers: dict[str, dict[object, Callable[[], None]]] = {}
+        self._count = 0
+
+    @property
+    def connections(self) -> int:
+        """See `connections.Port`: they have a limit of their own."""
+        return 0
+
+    @property
+    def descriptors(self) -> int:
+        """See `connections.Port`."""
+        return self._each * self._count
+
+    def idle(self) -> Iterable[IdleConnection]:
+        """See `connections.Port`."""
+        return ()
+
+    def add(self, peer: str, relay: object, drop: Callable[[], None]) -> None:
+        """Count a WebSocket that was opened; `drop` closes it at once."""
+        if self.limit is not None and self._count >= self.limit:
+            crowd = max(self._peers, key=lambda each: len(self._peers[each]))
+            oldest, drop_oldest = next(iter(self._peers[crowd].items()))
+            self.discard(crowd, oldest)
+            metrics.add(metrics.HTTP_CONNECTIONS_EVICTED, 1)
+            drop_oldest()
+        self._peers.setdefault(peer, {})[relay] = drop
+        self._count += 1
+
+    def heard(self, peer: str, relay: object) -> None:
+        """Note that a client has sent something."""
+        held = self._peers.get(peer, {})
+        if relay in held:
+            held[relay] = held.pop(relay)
+
+    def discard(self, peer: str, relay: object) -> None:
+        """Count a WebSocket no more, if it is still counted."""
+        held = self._peers.get(peer, {})
+        if held.pop(relay, None) is not None:
+            self._count -= 1
+            if not held:
+                del self._peers[peer]
 
 
 class MqttWebSocket(websocket.WebSocketHandler):
     """One connection of a browser. Who may do what is decided by the MQTT gateway, by the login in
     CONNECT; there are no cookies, so pages of any origin may connect."""
 
-    def initialize(self, path: Path, message_limit_bytes: int, incomplete: Shared) -> None:
-        """Tornado's constructor hook: `path` is the socket of the MQTT gateway, and `incomplete`
-        counts messages that have not arrived as a whole, or that it has not taken."""
-        self._path, self._incomplete = path, incomplete
-        self._peer, self._held = "", 0
+    def initialize(
+        self, path: Path, message_limit_bytes: int, incomplete: Shared, relays: Relays
+    ) -> None:
+        """Tornado's constructor hook: `path` is the socket of the MQTT gateway, `incomplete`
+        counts messages that have not arrived as a whole, or that it has not taken, and `relays`
+        the WebSockets of the process."""
+        self._path, self._incomplete, self._relays = path, incomplete, relays
+        self._peer, self._held, self._closed = "", 0, False
         self._message_limit_bytes = message_limit_bytes
         self._writer: asyncio.StreamWriter | None = None
         self._relaying: asyncio.Task[None] | None = None
@@ -67,6 +133,7 @@ class MqttWebSocket(websocket.WebSocketHandler):
             stream.upgraded = True
             self._peer = peer_of(self.request.remote_ip or "")
             stream.may_hold = self._may_hold
+            self._relays.add(self._peer, self, stream.evict)
         self.set_nodelay(True)
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path))
@@ -74,11 +141,15 @@ class MqttWebSocket(websocket.WebSocketHandler):
             self.close(_NOT_HERE, "the MQTT gateway is not running")
             return
         self._writer = writer
+        if self._closed:
+            writer.close()
+            return
         writer.write(preface(self.request.remote_ip or ""))
         self._relaying = asyncio.get_running_loop().create_task(self._relay(reader))
 
     async def on_message(self, message: str | bytes) -> None:
         """Pass bytes on; the next message is read when the gateway has taken these."""
+        self._relays.heard(self._peer, self)
         if isinstance(message, str):
             self.close(_UNSUPPORTED, "MQTT is binary")
         elif self._writer is not None:
@@ -98,6 +169,8 @@ class MqttWebSocket(websocket.WebSocketHandler):
 
     def on_close(self) -> None:
         """End the connection to the gateway."""
+        self._closed = True
+        self._relays.discard(self._peer, self)
         self._release()
         if self._relaying is not None:
             self._relaying.cancel()

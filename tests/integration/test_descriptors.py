@@ -119,6 +119,35 @@ def test_more_connections_than_files_take_nothing_from_others_and_are_logged_onc
     _flooded(node, sent, still_works)
 
 
+def test_websockets_of_mqtt_take_no_files_from_others(node: RunningNode) -> None:
+    """Each has two descriptors, and stays open for as long as its client is silent."""
+    gateway = parts(node)["fb-http:0"]
+    before = files_of(gateway)
+    with ExitStack() as stack:
+        for number in range(2 * LIMIT):
+            source = f"127.0.0.{2 + number % 8}"
+            opened = socket.create_connection(("127.0.0.1", node.http_port), 10, (source, 0))
+            stack.enter_context(opened)
+            opened.sendall(
+                b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
+            )
+            assert opened.recv(1024).startswith(b"HTTP/1.1 101 ")
+            client = b"\0\x04c%03d" % number
+            packet = b"\x10%c\0\x04MQTT\4\2\0\x3c%s" % (10 + len(client), client)
+            opened.sendall(b"\x82%c\0\0\0\0%s" % (0x80 | len(packet), packet))
+        for _ in range(5):
+            assert node.call("GET", "/version").status == 200
+        until(lambda: files_of(gateway) < before + LIMIT // 4 + 8, "the others are closed")
+        with flood(node.http_port, b""):
+            until(lambda: files_of(gateway) > before + LIMIT // 4 + 8, "others are let in")
+            for _ in range(5):
+                assert node.call("GET", "/version").status == 200
+                assert files_of(gateway) < LIMIT - 16
+    assert parts(node)["fb-http:0"] == gateway
+
+
 def test_the_start_says_how_many_connections_the_limit_of_files_allows(node: RunningNode) -> None:
     assert f"accepts up to {ALLOWED} connections at once" in node.log
     assert f"a process may have {LIMIT} files open" in node.log

@@ -23,7 +23,15 @@ from fieldbrook.gateway.listening.tls import HANDSHAKES_LIMIT
 from fieldbrook.security.certificates import Authority
 from fieldbrook.security.tls import check
 from tests.support import applets
-from tests.support.nodes import PREFIX, RunningNode, StartNode, message, strategies, until
+from tests.support.nodes import (
+    PREFIX,
+    RunningNode,
+    StartNode,
+    message,
+    parts,
+    strategies,
+    until,
+)
 from tests.support.tls import TlsNode, make_files, shown_at
 from tests.support.tools import LIMIT_S, free_port, require_tool
 from tests.unit.gateway.management.sign_in.test_wallet import SAMPLE, signed
@@ -402,6 +410,31 @@ def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
                 node.stop()
         finally:
             mosquitto.terminate()
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
+
+@pytest.mark.parametrize("port", ["http", "mqtt"])
+def test_a_silent_connection_over_tls_takes_little_memory(world: World, port: str) -> None:
+    node, count = world.node, 300
+    number = node.http_port if port == "http" else node.mqtt_port
+    pid = parts(node)[f"fb-{port}:0"]
+    context = ssl.create_default_context(cafile=world.files.ca)
+    with ExitStack() as stack:
+
+        def open_all() -> int:
+            for _ in range(count):
+                plain = stack.enter_context(socket.create_connection(("127.0.0.1", number), 30))
+                wrapped = context.wrap_socket(plain, server_hostname="localhost")
+                stack.enter_context(wrapped)
+            return resident_bytes(pid)
+
+        first = open_all()  # what the allocator has left over is used
+        assert open_all() - first < count * (128 << 10)
 
 
 def test_connections_that_send_nothing_make_room_for_others(world: World) -> None:

@@ -20,6 +20,7 @@ from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
 from fieldbrook.chain.errors import ChainError, IncompleteAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
+from fieldbrook.chain.together import together
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.observability import metrics
 
@@ -201,7 +202,7 @@ class RangeChecks:
         return [header for header in found if isinstance(header, Header)]
 
     async def _headers(self, numbers: Sequence[int]) -> list[Header]:
-        return list(await asyncio.gather(*(self._header(number) for number in numbers)))
+        return await together(*(self._header(number) for number in numbers))
 
     async def _header(self, number: int) -> Header:
         def read(raw: Any) -> Header:

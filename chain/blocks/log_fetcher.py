@@ -26,6 +26,7 @@ from fieldbrook.chain.errors import (
     UnknownBlockError,
 )
 from fieldbrook.chain.rpc.request import Request
+from fieldbrook.chain.together import together
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.providers import provider_of
 from fieldbrook.core.settings import Chain
@@ -76,7 +77,8 @@ class LogFetcher:
         self._client = client
         self._follower = follower
         self._ranges: dict[Endpoint, BlockRange] = {}
-        self._range_size = min(FIRST, chain.log_range)  # of the endpoint that answered last
+        # Of the endpoint that answered last.
+        self._range_size, self._is_proven = min(FIRST, chain.log_range), False
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
         self._omissions = OmissionDetector(chain.name)
         self._read: dict[str, _Read] = {}  # recent blocks by their hashes
@@ -117,7 +119,8 @@ class LogFetcher:
         """
         filter_ = _address_filter(wanted)
         size = self._range_size
-        count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if self._ranges else 1
+        # A size that may be refused is requested once, not several times together.
+        count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if self._is_proven else 1
         starts = range(first, min(last + 1, first + count * size), size)
         reading = (
             self._span(Range(filter_, wanted, start, min(last, start + size - 1)))
@@ -126,7 +129,7 @@ class LogFetcher:
         logs: list[Log] = []
         read: set[Endpoint] = set()
         end = first - 1
-        for start, span in zip(starts, await asyncio.gather(*reading), strict=True):
+        for start, span in zip(starts, await together(*reading), strict=True):
             if start != end + 1:  # the span before was read in part
                 break
             logs += span.logs
@@ -152,7 +155,7 @@ class LogFetcher:
                 end = int(answer.request.params[0]["toBlock"], 16)
                 range_ = self._range_of(answer.endpoint)
                 range_.record_success(end - first + 1, len(answer.result))
-                self._range_size = range_.size
+                self._range_size, self._is_proven = range_.size, range_.is_proven
                 part = asked._replace(first=first, last=end)
                 logs += await self._checks.complete(part, answer)
             except (ChainError, ChainUnavailableError) as failure:

@@ -37,12 +37,19 @@ class BlockRange:
         self.size = min(first, most)
         self._most = self._ceiling = most
         self._went_well = self._unanswered = 0
+        self._answered = 0  # the largest size that was answered, and not refused since
         self._until_tried_again = _STEPS_UNTIL_TRIED_AGAIN
         self._named: set[int] = set()  # sizes that refusals named
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether a range of this size was answered, so that several may be requested together."""
+        return self.size <= self._answered
 
     def record_success(self, blocks: int, logs: int) -> None:
         """Record an answered range with its number of logs."""
         self._unanswered = 0
+        self._answered = max(self._answered, blocks)
         if blocks < self.size:  # the range was cut for another reason and says nothing
             return
         self._went_well += 1
@@ -64,6 +71,7 @@ class BlockRange:
         if not text and self._unanswered < (_UNANSWERED if blocks > _SMALL else _SMALL_UNANSWERED):
             return
         self._went_well = self._unanswered = 0
+        self._answered = min(self._answered, blocks - 1)
         named = named_size(text, blocks)
         if named is not None and self._may_be_meant(named, blocks):
             self._named.add(named)

@@ -86,9 +86,9 @@ class Endpoint:
             self.reason = reason
             log.warning("endpoint %s: %s", self.name, reason)
 
-    def wait_s(self, now: float) -> float:
+    def wait_s(self, now: float, *, urgent: bool = False) -> float:
         """Return about how long a request would wait: for a pause, or for its turn."""
-        return max(self.paused_until - now, self.queue.wait_s(now))
+        return max(self.paused_until - now, self.queue.wait_s(now, urgent=urgent))
 
     def is_paused(self, now: float) -> bool:
         """Return whether the endpoint is not to be asked yet."""
@@ -141,7 +141,12 @@ class Endpoints:
         return [e for e in self.all if not e.is_paused(now) and not self.lags(e)]
 
     def candidates(
-        self, left_s: float, excluded: Collection[Endpoint], last: Endpoint | None
+        self,
+        left_s: float,
+        excluded: Collection[Endpoint],
+        last: Endpoint | None,
+        *,
+        urgent: bool = False,
     ) -> list[Endpoint]:
         """Return the endpoints that can answer within `left_s`, in the order to ask them.
 
@@ -150,7 +155,7 @@ class Endpoints:
         now = time.monotonic()
 
         def place(endpoint: Endpoint) -> tuple[bool, float]:
-            wait_s = endpoint.wait_s(now)
+            wait_s = endpoint.wait_s(now, urgent=urgent)
             return endpoint is last, wait_s if wait_s > _LONG_WAIT_S else 0.0
 
         found = [
@@ -159,7 +164,7 @@ class Endpoints:
             if e not in excluded
             and not self.lags(e)
             and e.paused_until - now <= _PAUSE_WAITED_S
-            and e.wait_s(now) < left_s
+            and e.wait_s(now, urgent=urgent) < left_s
         ]
         return sorted(found, key=place)
 

@@ -5,6 +5,11 @@ Endpoints do not tell their limits. They refuse requests above it, with status 4
 JSON-RPC, sometimes with the time to wait. The pace falls to a part of what was answered before the
 refusal (multiplicative decrease), and rises with each answer (additive increase): slowly up to the
 pace that was refused, and faster beyond it.
+
+Few answers in the second before a refusal do not mean a low limit: the process may have started
+just now, or have rested after another refusal, while the endpoint still counts what it was asked
+before. One refusal therefore never takes the pace below about a third, and those that follow it at
+once do not take it lower.
 """
 
 from __future__ import annotations
@@ -13,11 +18,15 @@ import math
 from collections import deque
 
 _DECREASE = 0.7
-_RISE, _RISE_BEYOND = 0.04, 0.25  # requests per second, for each answer
+# Requests per second, for each answer: up to the pace that was refused, beyond it, and while
+# nothing is known of the limit.
+_RISE, _RISE_BEYOND, _RISE_UNKNOWN = 0.04, 0.25, 0.7
 _FIRST_RATE, _LEAST_RATE = 5.0, 0.5
 _FREE_RATE = 500.0  # from here on the endpoint counts as one without a limit
 _RESTS_S = (0.25, 0.5, 1.0, 2.0, 5.0)  # by the number of consecutive refusals
+_SAME_REFUSALS = 3  # so many in a row are one: the endpoint counts by the second
 _SEEN_S = 1.0
+_UNKNOWN = 0.0
 
 
 class Pace:
@@ -50,7 +59,7 @@ class Pace:
         while self._answers[0] < now - _SEEN_S:
             self._answers.popleft()
         if self.rate < math.inf:
-            self.rate += _RISE_BEYOND if self.rate >= self._refused_rate else _RISE
+            self.rate += self._rise()
             self.rate = self.rate if self.rate < _FREE_RATE else math.inf
 
     def record_refusal(self, now: float, began: float, rest_s: float = 0.0) -> None:
@@ -63,12 +72,23 @@ class Pace:
             rest_s: the time that the endpoint asks to wait.
         """
         if began >= self._refused_at:
-            while self._answers and self._answers[0] < now - _SEEN_S:
-                self._answers.popleft()
-            seen = max(len(self._answers), _FIRST_RATE if self.rate == math.inf else 1)
-            self._refused_rate = max(_LEAST_RATE, min(self.rate, seen))
-            self.rate = max(_LEAST_RATE, _DECREASE * self._refused_rate)
+            if not 0 < self._refusals < _SAME_REFUSALS:
+                self._fall(now)
             self._refused_at = now
             rest_s = max(rest_s, _RESTS_S[min(self._refusals, len(_RESTS_S) - 1)])
             self._refusals += 1
         self._next = max(self._next, now + rest_s)
+
+    def _fall(self, now: float) -> None:
+        while self._answers and self._answers[0] < now - _SEEN_S:
+            self._answers.popleft()
+        seen, first = len(self._answers), self.rate == math.inf
+        guess = _FIRST_RATE if first else self.rate / 2
+        refused_rate = max(_LEAST_RATE, min(self.rate, max(seen, guess)))
+        self.rate = max(_LEAST_RATE, _DECREASE * refused_rate)
+        self._refused_rate = _UNKNOWN if first and seen < guess else refused_rate
+
+    def _rise(self) -> float:
+        if self._refused_rate == _UNKNOWN:
+            return _RISE_UNKNOWN
+        return _RISE_BEYOND if self.rate >= self._refused_rate else _RISE

@@ -22,6 +22,7 @@ _TOO_FAST = re.compile(
     r"|throttl|credits|quota|request count exceeded",
     re.IGNORECASE,
 )
+_POOL_IS_FULL = re.compile(r"(tx|transaction|mem) ?pool", re.IGNORECASE)  # not too many requests
 _VERDICT = re.compile(
     r"revert|out of gas|invalid opcode|invalid jump|stack (under|over)flow|write protection"
     r"|gas required exceeds|always failing|insufficient funds|insufficient balance"
@@ -68,10 +69,17 @@ def refusal(method: str, error: Any, redacted: Callable[[str], str]) -> BusyErro
     code = code if isinstance(code, int) else 0
     # For logs, -32005 usually limits their number or the range, not the requests.
     busy = code == _TOO_MANY_REQUESTS or (code == _LIMIT and method != "eth_getLogs")
-    if busy or _TOO_FAST.search(text):
-        return BusyError(text or "too many requests")
     kind = UnknownBlockError if _UNKNOWN_BLOCK.search(text) else RpcError
-    return kind(code, text, error.get("data"))
+    made = kind(code, text, error.get("data"))
+    if busy or (_TOO_FAST.search(text) and not _is_of_the_chain(method, made)):
+        return BusyError(text or "too many requests")
+    return made
+
+
+def _is_of_the_chain(method: str, error: RpcError) -> bool:
+    """Return whether words that may be of a provider are of the chain: a contract chooses them."""
+    full = method == "eth_sendRawTransaction" and _POOL_IS_FULL.search(error.text) is not None
+    return full or is_verdict(method, error)
 
 
 def is_verdict(method: str, error: RpcError) -> bool:

@@ -1,4 +1,8 @@
-"""The requests that wait for one endpoint: urgent ones first, at the pace that it allows.
+"""The requests that wait for one endpoint, at the pace that it allows.
+
+Urgent ones are sent first, but some of the others go between them: handlers that ask without end
+must not stop the transactions of earlier handlers, nor the reading of blocks. These two take turns:
+a process that starts reads many blocks.
 
 What waits while other requests are under way is sent together, as a batch of JSON-RPC, where the
 endpoint takes batches.
@@ -7,6 +11,7 @@ endpoint takes batches.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import time
 from collections import deque
@@ -24,17 +29,28 @@ from fieldbrook.chain.rpc.transport import (
 )
 
 _EXCHANGES, _URGENT_EXCHANGES = 8, 12  # under way at the same time
+_URGENT_IN_A_ROW = 3  # then one that is not urgent is sent, if any waits
 _BATCH = 20
+_TRIED_AGAIN = 100  # answers, after which a larger batch is tried; twice as many each time
 _WAITING = 2_000
 _LATENCIES = 16
 _LONG_WAIT_S = 0.9  # longer rests of the endpoint are not waited for here
+_OF_TRANSACTIONS = frozenset(
+    {
+        "eth_blockNumber",
+        "eth_getTransactionByHash",
+        "eth_getTransactionCount",
+        "eth_getTransactionReceipt",
+        "eth_sendRawTransaction",
+    }
+)
 # Their answers may be large, or must not be lost with those of others.
 _ALONE = frozenset({"eth_getLogs", "eth_getBlockReceipts", "eth_sendRawTransaction"})
 
 Answer = dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     method: str
     params: list[Any]
@@ -43,6 +59,44 @@ class _Waiting:
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+
+class _Others:
+    """Requests that are not urgent: those of transactions and those that read blocks, in turn."""
+
+    def __init__(self) -> None:
+        self._transactions: deque[_Waiting] = deque()
+        self._blocks: deque[_Waiting] = deque()
+        self._is_turn_of_transactions = True
+
+    def __len__(self) -> int:
+        return len(self._transactions) + len(self._blocks)
+
+    def append(self, waiting: _Waiting) -> None:
+        self._lane(waiting).append(waiting)
+
+    def appendleft(self, waiting: _Waiting) -> None:
+        self._lane(waiting).appendleft(waiting)
+
+    def remove(self, waiting: _Waiting) -> None:
+        """Raises ValueError: it does not wait."""
+        self._lane(waiting).remove(waiting)
+
+    @property
+    def first(self) -> _Waiting:
+        return self._next_lane()[0]
+
+    def popleft(self) -> _Waiting:
+        lane = self._next_lane()
+        self._is_turn_of_transactions = lane is not self._transactions
+        return lane.popleft()
+
+    def _lane(self, waiting: _Waiting) -> deque[_Waiting]:
+        return self._transactions if waiting.method in _OF_TRANSACTIONS else self._blocks
+
+    def _next_lane(self) -> deque[_Waiting]:
+        turn = self._is_turn_of_transactions or not self._blocks
+        return self._transactions if self._transactions and turn else self._blocks
 
 
 class RequestQueue:
@@ -60,8 +114,10 @@ class RequestQueue:
         self._takes_batches = False  # whether it has answered one
         self._trying_batch = False  # whether the first one is under way
         self._urgent: deque[_Waiting] = deque()
-        self._normal: deque[_Waiting] = deque()
-        self._exchanges: set[asyncio.Task[None]] = set()
+        self._normal = _Others()
+        self._in_a_row = 0  # urgent requests, since the last one that was not
+        self._answers_until_larger, self._next_larger = _TRIED_AGAIN, 2 * _TRIED_AGAIN
+        self._exchanges: dict[asyncio.Task[None], bool] = {}  # whether all of it is urgent
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._changed = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
@@ -71,10 +127,12 @@ class RequestQueue:
         """The median time of its latest answers; 0 if none is known."""
         return statistics.median(self._latencies_s) if self._latencies_s else 0.0
 
-    def wait_s(self, now: float) -> float:
+    def wait_s(self, now: float, *, urgent: bool = False) -> float:
         """Return about how long another request would wait before it is sent."""
-        waiting = len(self._urgent) + len(self._normal)
-        return self.pace.wait_s(now) + waiting / self.pace.rate
+        before, others = len(self._urgent), len(self._normal)
+        if urgent:
+            others = min(others, before // _URGENT_IN_A_ROW + 1)
+        return self.pace.wait_s(now) + (before + others) / self.pace.rate
 
     async def send(
         self, method: str, params: list[Any], limit_s: float, *, urgent: bool = False
@@ -91,13 +149,18 @@ class RequestQueue:
             BusyError: the endpoint limits requests, or too many wait for it.
             TransportError: no usable answer came.
         """
-        queue = self._urgent if urgent else self._normal
+        queue: deque[_Waiting] | _Others = self._urgent if urgent else self._normal
         if len(queue) >= _WAITING:
             raise BusyError(f"{_WAITING} requests wait for it")
         waiting = _Waiting(method, params, limit_s, urgent)
         queue.append(waiting)
         self._wake()
-        return await waiting.answer
+        try:
+            return await waiting.answer
+        except asyncio.CancelledError:
+            with contextlib.suppress(ValueError):  # it was sent
+                queue.remove(waiting)
+            raise
 
     async def close(self) -> None:
         """Give up all requests, and close the connection."""
@@ -120,7 +183,8 @@ class RequestQueue:
             self._changed.clear()
             now = time.monotonic()
             wait_s = self.pace.wait_s(now)
-            if len(self._exchanges) >= (_URGENT_EXCHANGES if self._urgent else _EXCHANGES):
+            full = len(self._exchanges) >= _URGENT_EXCHANGES
+            if full or not (self._urgent or self._has_place_for_others):
                 await self._changed.wait()
             elif wait_s > 0:
                 await asyncio.sleep(wait_s)
@@ -131,29 +195,39 @@ class RequestQueue:
     def _next_group(self) -> list[_Waiting]:
         """Take the requests that are sent next, together."""
         group: list[_Waiting] = []
+        queue: deque[_Waiting] | _Others
         # Those of half a second, so that an urgent request need not wait longer.
         most = max(1, int(min(self.batch, self.pace.rate / 2)))
         if self._trying_batch:
             most = 1
-        for queue in (self._urgent, self._normal):
-            while queue and len(group) < most:
-                if queue[0].answer.done():  # nobody waits for it any more
-                    queue.popleft()
-                elif group and (queue[0].method in _ALONE or group[0].method in _ALONE):
-                    return group
-                else:
-                    group.append(queue.popleft())
+        while len(group) < most and (self._urgent or self._normal):
+            others = len(self._normal) and self._has_place_for_others
+            turn = self._in_a_row >= _URGENT_IN_A_ROW or not self._urgent
+            if others and turn:
+                first, queue = self._normal.first, self._normal
+            elif self._urgent:
+                first, queue = self._urgent[0], self._urgent
+            else:
+                break
+            if group and (first.method in _ALONE or group[0].method in _ALONE):
+                break
+            self._in_a_row = self._in_a_row + 1 if first.urgent else 0
+            group.append(queue.popleft())
         return group
+
+    @property
+    def _has_place_for_others(self) -> bool:
+        return len(self._exchanges) - sum(self._exchanges.values()) < _EXCHANGES
 
     def _start(self, group: list[_Waiting]) -> None:
         task = asyncio.create_task(self._exchange(group))
-        self._exchanges.add(task)
+        self._exchanges[task] = all(waiting.urgent for waiting in group)
         first_batch = len(group) > 1 and not self._takes_batches
         self._trying_batch |= first_batch
 
         def ended(task: asyncio.Task[None]) -> None:
             self._trying_batch &= not first_batch
-            self._exchanges.discard(task)
+            del self._exchanges[task]
             self._changed.set()
 
         task.add_done_callback(ended)
@@ -186,8 +260,10 @@ class RequestQueue:
 
     def _send_in_smaller_batches(self, group: list[_Waiting]) -> None:
         self.batch = max(1, min(self.batch, len(group) // 3))
+        self._answers_until_larger, self._next_larger = self._next_larger, 2 * self._next_larger
         for waiting in reversed(group):
-            (self._urgent if waiting.urgent else self._normal).appendleft(waiting)
+            if not waiting.answer.done():  # somebody still waits for it
+                (self._urgent if waiting.urgent else self._normal).appendleft(waiting)
         self._wake()
 
     async def _answers(self, group: list[_Waiting]) -> list[Answer | TransportError]:
@@ -213,15 +289,27 @@ class RequestQueue:
             else:
                 if isinstance(answer, dict):
                     self.pace.record_answer(now)
+                    self._note_answer()
                     if waiting.method not in _ALONE:
                         self._latencies_s.append(now - began)
                 _settle(waiting, answer)
 
+    def _note_answer(self) -> None:
+        """Try larger batches after a while: what refused one may have been an accident."""
+        if self.batch == _BATCH or not isinstance(self._transport, HttpTransport):
+            return
+        self._answers_until_larger -= 1
+        if self._answers_until_larger <= 0:
+            self.batch = min(_BATCH, 3 * self.batch)
+            self._takes_batches = False
+            self._answers_until_larger = self._next_larger
+
     def _return_waiting(self, busy: BusyError) -> None:
         """Return all requests that wait, because another endpoint may be faster."""
-        for queue in (self._urgent, self._normal):
-            while queue:
-                _settle(queue.popleft(), busy)
+        while self._urgent:
+            _settle(self._urgent.popleft(), busy)
+        while self._normal:
+            _settle(self._normal.popleft(), busy)
 
 
 def _is_busy(waiting: _Waiting, answer: Any) -> BusyError | None:

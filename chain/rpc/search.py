@@ -24,6 +24,7 @@ _TURNS = 32  # answers, refusals, smaller ranges and pauses
 CHECK_S = 10.0
 _CHECKS, _CHECK_WAIT_S = 4, 2.0  # attempts of one check while the endpoint limits requests
 _MORE_FAILURES = 2  # of one request, besides one of each endpoint
+_BUSY_RANGES = 3  # refusals as too many requests, before a smaller range is requested
 _SLACK_S = 0.05  # so that the time limit of the last endpoint ends first
 
 
@@ -52,7 +53,7 @@ class Search:
         self._urgent = urgent
         self._last = last
         self._excluded: set[Endpoint] = set()
-        self._failures = 0
+        self._failures = self._busy = 0
         self.refused: RpcError | None = None
         self.incomplete: IncompleteAnswerError | None = None
 
@@ -65,7 +66,9 @@ class Search:
         for _ in range(_TURNS):
             now = time.monotonic()
             left_s = ends_at - now
-            found = self._endpoints.candidates(left_s, self._excluded, self._last)
+            found = self._endpoints.candidates(
+                left_s, self._excluded, self._last, urgent=self._urgent
+            )
             if not found or self._failures > len(self._endpoints.all) + _MORE_FAILURES:
                 return None
             endpoint = found[0]
@@ -95,6 +98,10 @@ class Search:
     ) -> None:
         if isinstance(error, BusyError):
             self._endpoints.record_failure(endpoint, error)
+            # "The range exceeds your quota" reads like too many requests.
+            self._busy += 1
+            if request.shrink is not None and self._busy % _BUSY_RANGES == 0:
+                request.shrink("")
             return
         if request.shrink is not None:
             request.shrink("")
@@ -124,7 +131,7 @@ class Exchange:
     def __init__(self, chain_id: int, redacted: Callable[[str], str]) -> None:
         self._chain_id = chain_id
         self._redacted = redacted
-        self._checks: dict[Endpoint, asyncio.Task[None]] = {}
+        self._checks: dict[tuple[Endpoint, bool], asyncio.Task[None]] = {}  # by urgency
 
     async def ask(self, endpoint: Endpoint, request: Request, limit_s: float, urgent: bool) -> Any:
         """Send a request to an endpoint and return what `request.read` makes of the result.
@@ -164,13 +171,14 @@ class Exchange:
 
     async def _shared_check(self, endpoint: Endpoint, limit_s: float, urgent: bool) -> None:
         """Check the endpoint's chain once for all requests that want it now."""
-        check = self._checks.get(endpoint)
+        key = endpoint, urgent
+        check = self._checks.get((endpoint, True)) or self._checks.get(key)
         if check is None:
             check = asyncio.create_task(self.check(endpoint, limit_s, urgent))
-            self._checks[endpoint] = check
+            self._checks[key] = check
 
             def ended(check: asyncio.Task[None]) -> None:
-                del self._checks[endpoint]
+                del self._checks[key]
                 if not check.cancelled():
                     check.exception()  # read here, because everybody may have given up waiting
 

@@ -102,7 +102,11 @@ class HttpTransport:
             return [answers] * len(calls)
         if not isinstance(answers, list):
             raise BatchRefusedError
-        by_number = {row.get("id"): row for row in answers if isinstance(row, dict)}
+        by_number = {
+            row["id"]: row
+            for row in answers
+            if isinstance(row, dict) and isinstance(row.get("id"), int)
+        }
         return [by_number.get(body["id"]) for body in bodies]
 
     def _body(self, method: str, params: list[Any]) -> dict[str, Any]:

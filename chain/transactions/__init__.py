@@ -2,5 +2,5 @@
 
 In: requests of projects over the chain's socket; committed entries of their outboxes.
 Out: signed transactions on the chain; an event with the outcome of each transaction.
-Open first: `requests.py`, then `nonces.py` and `broadcaster.py`.
+Open first: `requests.py`, then `nonces.py` and `broadcast/broadcaster.py`.
 """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import hex_bytes, quantity
+from fieldbrook.chain.rpc.request import unchanged
+from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import ContractCall, Market, gas_limit, revert_reason
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.settings import Chain
@@ -22,8 +24,19 @@ class Rpc(Protocol):
     """The part of `chain.rpc.client.ChainClient` that this module uses."""
 
     async def call(
-        self, method: str, params: list[Any], *, within_s: float | None = None
+        self,
+        method: str,
+        params: list[Any],
+        *,
+        within_s: float | None = None,
+        read: Callable[[Any], Any] = unchanged,
     ) -> Any: ...
+
+
+class EachRpc(Rpc, Protocol):
+    """The same, and asks all endpoints for their answers."""
+
+    async def ask_all(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
 
 
 class ChainState:
@@ -43,12 +56,12 @@ class ChainState:
     async def nonce_count(self, address: str, within_s: float | None = None) -> int:
         """Return how many nonces of an account are used, pending transactions included."""
         params = [address, "pending"]
-        return number(await self._rpc.call("eth_getTransactionCount", params, within_s=within_s))
+        return await self._number("eth_getTransactionCount", params, within_s)
 
     async def balance(self, address: str, within_s: float | None = None) -> int:
         """Return the balance of an account in wei."""
         params = [address, "latest"]
-        return number(await self._rpc.call("eth_getBalance", params, within_s=within_s))
+        return await self._number("eth_getBalance", params, within_s)
 
     async def gas(
         self, call: ContractCall, fields: Mapping[str, str], within_s: float | None = None
@@ -56,8 +69,7 @@ class ChainState:
         """Return the gas limit of a call: its own, or an estimate with a margin."""
         if call.gas:
             return call.gas
-        estimate = await self._rpc.call("eth_estimateGas", [fields], within_s=within_s)
-        return gas_limit(number(estimate))
+        return gas_limit(await self._number("eth_estimateGas", [fields], within_s))
 
     async def market(self, within_s: float | None = None) -> tuple[Market, int]:
         """Return the chain's fees, at most `_MARKET_KEPT_S` old, and a block's gas limit."""
@@ -65,39 +77,38 @@ class ChainState:
         if self._market is not None and now - self._market[0] < _MARKET_KEPT_S:
             return self._market[1], self._market[2]
         # Together, because a distant endpoint takes most of a second for each request.
-        asking = self._rpc.call("eth_getBlockByNumber", ["latest", False], within_s=within_s)
-        block, fee = await asyncio.gather(asking, self._fee(within_s))
-        base = block.get("baseFeePerGas")
+        params = ["latest", False]
+        asking = self._rpc.call("eth_getBlockByNumber", params, within_s=within_s, read=_read_fees)
+        (base, block_gas), fee = await together(asking, self._fee(within_s))
         has_base_fee = base is not None and self._chain.fees != "legacy"
         if has_base_fee is not self._has_base_fee:
             self._has_base_fee = has_base_fee
             fee = await self._fee(within_s)
-        market = Market(number(base), fee, 0) if has_base_fee else Market(None, 0, fee)
-        self._market = now, market, number(block["gasLimit"])
-        return market, self._market[2]
+        market = Market(base, fee, 0) if has_base_fee else Market(None, 0, fee)
+        self._market = now, market, block_gas
+        return market, block_gas
 
     async def _fee(self, within_s: float | None) -> int:
         """Return the priority fee to offer; the endpoint's gas price without base fees."""
         if not self._has_base_fee:
-            return number(await self._rpc.call("eth_gasPrice", [], within_s=within_s))
+            return await self._number("eth_gasPrice", [], within_s)
         least = self._chain.priority_fee
         try:
-            suggested = await self._rpc.call("eth_maxPriorityFeePerGas", [], within_s=within_s)
-            return max(least or 0, number(suggested))
+            return max(least or 0, await self._number("eth_maxPriorityFeePerGas", [], within_s))
         except RpcError:  # not every node supports the method
             return _PRIORITY_WEI if least is None else least
 
+    async def _number(self, method: str, params: list[Any], within_s: float | None) -> int:
+        answer = await self._rpc.call(method, params, within_s=within_s, read=quantity)
+        return int(answer)
 
-def number(value: Any) -> int:
-    """Read a quantity of JSON-RPC.
 
-    Raises:
-        ChainUnavailableError: the value is not a quantity, so the endpoint is unusable.
-    """
-    try:
-        return quantity(value)
-    except MalformedAnswerError:
-        raise _unusable(value) from None
+def _read_fees(raw: Any) -> tuple[int | None, int]:
+    """Parse the base fee of a block, None where there is none, and its gas limit."""
+    if not isinstance(raw, Mapping):
+        raise MalformedAnswerError("the block is not an object")
+    base = raw.get("baseFeePerGas")
+    return None if base is None else quantity(base), quantity(raw.get("gasLimit"))
 
 
 def returned(value: Any) -> bytes:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import (
     ContractCall,
     Market,
@@ -51,7 +52,8 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
-_DROPPED_KEPT = 1_024
+_DROPPED_KEPT, _DROPPED_KEPT_BYTES = 1_024, 4 << 20  # of the calls of an account
+_LAGS_MS = 60_000  # how long an endpoint may not count nonces that another one has counted
 
 
 class TransactionRequest(NamedTuple):
@@ -76,7 +78,35 @@ class _Account:
         self.open: dict[bytes, Transaction] = {}  # leases, in the order of their nonces
         self.dropped: dict[bytes, Transaction] = {}  # dropped leases that a new run may reuse
         self.busy = False
+        self._dropped_bytes = 0
+        self._used, self._used_at = 0, 0  # the first nonce above the committed ones, and when
         self._waiting: list[asyncio.Future[None]] = []
+
+    def drop(self, row: Transaction) -> None:
+        """Keep a dropped lease for the next run of its event, instead of the oldest ones."""
+        self.take_dropped(row.call_key)
+        self.dropped[row.call_key] = row
+        self._dropped_bytes += len(row.data)
+        while len(self.dropped) > _DROPPED_KEPT or self._dropped_bytes > _DROPPED_KEPT_BYTES:
+            self.take_dropped(next(iter(self.dropped)))
+
+    def take_dropped(self, key: bytes) -> None:
+        """Forget a dropped lease."""
+        row = self.dropped.pop(key, None)
+        self._dropped_bytes -= len(row.data) if row is not None else 0
+
+    def first_unused(self, rows: Collection[Transaction], now: int) -> int:
+        """Return the first nonce above those of committed transactions.
+
+        Args:
+            rows: the account's transactions that the node still follows. The nonce of one that it
+                followed lately counts as well: an endpoint may not have its block yet.
+            now: Unix milliseconds.
+        """
+        used = max((row.nonce + 1 for row in rows if row.state != LEASED), default=0)
+        if used >= self._used or now - self._used_at > _LAGS_MS:
+            self._used, self._used_at = used, now
+        return self._used
 
     def is_free_for(self, project_id: int) -> bool:
         return not self.busy and all(row.project_id == project_id for row in self.open.values())
@@ -254,8 +284,10 @@ class Leases:
         """Return the first nonce above those used on the chain and by the node's transactions."""
         counted = await self.chain_state.nonce_count(address, within_s)
         # The chain does not count a block that has vanished, but its transactions are sent again.
-        ours = [*self._rows.unfinished.values(), *self._rows.watched.values()]
-        return max([counted, *(row.nonce + 1 for row in ours if row.sender == address)])
+        followed = [*self._rows.unfinished.values(), *self._rows.watched.values()]
+        ours = [row for row in followed if row.sender == address]
+        used = self._account(address).first_unused(ours, self._clock())
+        return max([counted, used, *(row.nonce + 1 for row in ours)])
 
     def secret_of(self, row: Transaction) -> bytes | None:
         """Return the private key that signed a transaction, None if it is gone.
@@ -305,10 +337,7 @@ class Leases:
             account.open.pop(row.call_key, None)
             touched.add(row.sender)
         for row in lost:
-            dropped_here = self._account(row.sender).dropped
-            dropped_here[row.call_key] = row
-            if len(dropped_here) > _DROPPED_KEPT:
-                del dropped_here[next(iter(dropped_here))]
+            self._account(row.sender).drop(row)
         for address in touched:
             self._account(address).changed()
 
@@ -386,7 +415,7 @@ class Leases:
         self._rows.put(row)
         fault_points.hit("chain.lease_stored")
         account.open[row.call_key] = row
-        account.dropped.pop(row.call_key, None)
+        account.take_dropped(row.call_key)
         return row
 
     async def _account_state(
@@ -401,7 +430,7 @@ class Leases:
             "data": "0x" + call.data.hex(),
         }
         try:
-            return await asyncio.gather(
+            gas, nonce, balance, market = await together(
                 state.gas(call, fields, within_s),
                 self.next_nonce(address, within_s),
                 state.balance(address, within_s),
@@ -409,6 +438,7 @@ class Leases:
             )
         except RpcError as error:
             raise TransactionRefusedError(reason_of(error)) from error
+        return gas, nonce, balance, market
 
 
 def _is_same_call(row: Transaction, call: ContractCall, operator: Operator, chain_id: int) -> bool:

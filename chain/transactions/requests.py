@@ -31,8 +31,10 @@ from fieldbrook.actors.project.chains import (
 )
 from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, frame, pack
 from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
-from fieldbrook.chain.transactions.broadcaster import Broadcaster, EachRpc
+from fieldbrook.chain.transactions.broadcast.broadcaster import Broadcaster
+from fieldbrook.chain.transactions.chain_state import EachRpc
 from fieldbrook.chain.transactions.limits import FundsWatch
 from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
 from fieldbrook.core import clock
@@ -45,6 +47,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.model import NODE_PUBLISHER
 from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.base import essential
 from fieldbrook.gateway.chain_client import (
     CANCEL,
     COMMAND,
@@ -138,7 +141,7 @@ class Transactions:
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         self._path.chmod(0o600)
-        self._start_task(self.broadcaster.run())
+        essential(self._start_task(self.broadcaster.run()))
         self._start_task(self._funds.run())
         self._start_task(self._poll_silent_projects())
         for row in list(self._rows.unfinished.values()):
@@ -171,10 +174,11 @@ class Transactions:
         """Start taking transactions from a project's outbox."""
         self._outbox.consume(project_id, path)
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
+        return task
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -261,7 +265,7 @@ class Transactions:
         if not _HASH.fullmatch(hash_):
             reason = f"hash: {hash_[:80]!r} is not 64 hexadecimal digits, with or without 0x"
             raise TransactionRefusedError(reason)
-        transaction, receipt = await asyncio.gather(
+        transaction, receipt = await together(
             self._rpc.call("eth_getTransactionByHash", [hash_]),
             self._rpc.call("eth_getTransactionReceipt", [hash_]),
         )
@@ -408,15 +412,24 @@ class Transactions:
             log.warning("outcome %s was not handled and is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
         fault_points.hit("chain.outcome_event_committed")
-        self._reported(row)
+        while not self._reported(row):
+            await asyncio.sleep(_RETRY_S)
         fault_points.hit("chain.outcome_delivery_stored")
 
-    def _reported(self, row: Transaction) -> None:
-        """Store that the project has received an outcome; the block may have vanished meanwhile."""
+    def _reported(self, row: Transaction) -> bool:
+        """Store that the project has received an outcome; returns False if it cannot be stored.
+
+        The block may have vanished meanwhile.
+        """
         now = self._rows.unfinished.get(row.transaction_id, row)
         reported = now.state == row.state
         outcomes = [*now.outcomes, row.state]
-        self._rows.put(msgspec.structs.replace(now, reported=reported, outcomes=outcomes))
+        try:
+            self._rows.put(msgspec.structs.replace(now, reported=reported, outcomes=outcomes))
+        except StoreError as error:
+            log.error("outcome of transaction %s: %s", row.name, error)
+            return False
+        return True
 
     def _is_wanted(self, row: Transaction) -> bool:
         """Return whether the project handles the outcome's event type.

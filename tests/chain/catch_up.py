@@ -23,6 +23,7 @@ from tests.chain.providers import PERSONALITIES
 from tests.chain.reading import ledger, providers, reading
 
 _LOGS_OF_TRANSACTION = 10
+LAG_BLOCKS, REQUESTS_PER_BLOCK = 2, 3  # at most, with 20 monitors; the lag is the p99
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ class Row:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each log was told once and in order."""
-        return not (self.failure or self.missing or self.doubled or self.disordered)
+        """Whether each log was told once and in order, and new blocks in time and cheaply."""
+        wrong = self.failure or self.missing or self.doubled or self.disordered
+        in_time = _percentile(self.lags, 99) <= LAG_BLOCKS
+        return not wrong and in_time and self.requests_per_block <= REQUESTS_PER_BLOCK
 
 
 def groups(pairs: bool) -> list[list[str]]:

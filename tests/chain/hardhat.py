@@ -60,9 +60,9 @@ class Hardhat(Evm):
         if blocks > _ONE_BY_ONE:
             super().mine(blocks)
             return
-        first = self.height
-        made = self.batch([("evm_snapshot",), ("evm_mine",)] * blocks)
-        self._snapshots |= dict(zip(range(first, first + blocks), made[::2], strict=True))
+        for _ in range(blocks):  # one after the other: the calls of a batch run in any order
+            self._remember()
+            self.rpc("evm_mine")
 
     def reorganise(self, depth: int) -> None:
         """See `Evm`. The tests must have made the blocks, by `send` and `mine`."""

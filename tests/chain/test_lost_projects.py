@@ -101,6 +101,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     sending.settled(before + 1)
     kept.rename(store)
     assert event.code() == 0  # what was committed before the store was lost
+    evm.mine(8)  # its nonce is used for good then, and it gets another one
     sending.settled(before + 2)
     assert received(evm) == had + 1 + 1_000
     until(lambda: sending.send("send", request(value=1)) == 0, "others go on")

@@ -9,11 +9,13 @@ import pytest
 
 from tests.chain.evm import Contract
 from tests.chain.hardhat import Hardhat
-from tests.chain.providers import PERSONALITIES
+from tests.chain.providers import PERSONALITIES, Refusal
 from tests.chain.reading import providers, reading
 
 BLOCKS, TRANSACTIONS, LOGS = 600, 30, 3
+LONG = 40_000
 LIMIT_S = 90.0
+QUOTA = Refusal("block range exceeds the quota of your plan", -32600)
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,16 @@ def contracts() -> Iterator[list[Contract]]:
     evm = Hardhat()
     made = [evm.deploy() for _ in range(3)]
     evm.spread(made, TRANSACTIONS, LOGS, BLOCKS)
+    yield made
+    evm.stop()
+
+
+@pytest.fixture(scope="module")
+def long() -> Iterator[list[Contract]]:
+    """Contracts on a chain that is longer than what endpoints give at once."""
+    evm = Hardhat()
+    made = [evm.deploy() for _ in range(3)]
+    evm.spread(made, TRANSACTIONS, LOGS, LONG)
     yield made
     evm.stop()
 
@@ -52,7 +64,65 @@ async def test_logs_are_told_once_and_in_order_whatever_a_provider_limits_and_dr
     assert "s3cret" not in caplog.text
 
 
-@pytest.mark.parametrize("rate", [5, 10])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("infura", "range 16000 exceeds limit of 10000"),
+        ("quicknode", "eth_getLogs is limited to a 10,000 range"),
+        ("ankr", "block range is too wide"),
+        ("drpc", "ranges over 10000 blocks are not support"),
+        ("avalanche", "requested too many blocks from"),
+        ("bsc", "exceed maximum block range: 5000"),
+        ("gateway", "<html>Request Entity Too Large</html>"),
+        ("pool", "query timeout exceeded"),
+    ],
+)
+async def test_a_range_that_is_refused_in_a_providers_own_words_is_read_in_parts(
+    tmp_path: Path,
+    long: list[Contract],
+    name: str,
+    words: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    evm = long[0].evm
+    with providers(evm, [name], failures=0.0, seed=1) as [endpoint]:
+        endpoint.change(rate=3 * endpoint.personality.rate, slow_blocks=LONG)
+        async with reading(tmp_path, long, [endpoint], 3, poll_ms=500) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    refused = [count for text, count in endpoint.refused.items() if text[:30] == words[:30]]
+    assert refused, endpoint.refused
+    assert sum(refused) < endpoint.calls["eth_getLogs"] / 2
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_range_that_exceeds_a_quota_is_no_request_too_many(
+    tmp_path: Path, long: list[Contract], caplog: pytest.LogCaptureFixture
+) -> None:
+    evm = long[0].evm
+    with providers(evm, ["ankr"], failures=0.0, seed=1) as [endpoint]:
+        endpoint.change(range_words=lambda *_: QUOTA, rate=300)
+        async with reading(tmp_path, long, [endpoint], 3, poll_ms=500) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    assert endpoint.refused[QUOTA.text[:40]]
+    assert "quota" in caplog.text
+
+
+async def test_answers_that_fail_on_the_way_are_asked_for_again_and_no_others(
+    tmp_path: Path, contracts: list[Contract]
+) -> None:
+    evm = contracts[0].evm
+    with providers(evm, ["iotex"], failures=0.05, seed=1) as [endpoint]:
+        async with reading(tmp_path, contracts, [endpoint], 3, poll_ms=500) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+            evm.mine(150)  # as many headers
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    assert endpoint.calls["eth_getBlockByNumber"] < 400
+
+
+@pytest.mark.parametrize("rate", [5, 10, 25])
 async def test_what_a_slow_endpoint_has_answered_is_not_asked_for_again(
     tmp_path: Path, contracts: list[Contract], rate: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -92,3 +92,13 @@ def test_each_refusal_in_a_row_is_followed_by_a_longer_rest() -> None:
         now += rests[-1]
     assert rests == [0.25, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0, 5.0]
     assert pace.rate == 0.5
+
+
+@pytest.mark.parametrize("rate", [10, 33, 80])
+def test_a_limit_is_found_soon_by_a_process_that_starts_while_it_is_used_up(rate: int) -> None:
+    endpoint, pace = Endpoint(rate), Pace()
+    endpoint._taken.extend([0.0] * rate)  # what the process before has asked
+    while endpoint.now < 10.0:
+        endpoint.ask(pace)
+    assert endpoint.answered > 0.3 * rate * 10
+    assert endpoint.refused < 0.1 * endpoint.answered + 10

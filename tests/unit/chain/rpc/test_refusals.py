@@ -32,6 +32,15 @@ _TOO_FAST = (
     (-32090, "Too many requests, reason: call rate limit exhausted, retry in 10s"),
 )
 
+_OF_THE_CHAIN = (
+    # A contract chooses the words of a revert, and a pool is no limit of requests.
+    ("eth_call", 3, "execution reverted: quota exceeded"),
+    ("eth_estimateGas", 3, "execution reverted: out of credits"),
+    ("eth_estimateGas", -32000, "execution reverted: capacity"),
+    ("eth_sendRawTransaction", -32000, "txpool capacity exceeded"),
+    ("eth_sendRawTransaction", -32000, "transaction pool: quota of the sender is used up"),
+)
+
 _UNKNOWN_BLOCK = (
     "unknown block",
     "block not found: hash 0x12",
@@ -120,3 +129,10 @@ def test_the_text_of_an_error_is_redacted() -> None:
 )
 def test_what_nodes_say_of_a_transaction_is_understood(text: str, meaning: str) -> None:
     assert classify_rejection(text) == meaning
+
+
+@pytest.mark.parametrize(("method", "code", "words"), _OF_THE_CHAIN)
+def test_words_of_the_chain_are_not_those_of_a_provider(method: str, code: int, words: str) -> None:
+    found = refusal(method, {"code": code, "message": words}, str)
+    assert isinstance(found, RpcError)
+    assert found.text == words

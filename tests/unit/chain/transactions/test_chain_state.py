@@ -11,17 +11,18 @@ from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import Market
 from fieldbrook.chain.transactions.chain_state import ChainState
 from fieldbrook.core.settings import Chain
+from tests.unit.chain.transactions.endpoint import AnyEndpoint
 
 GWEI = 10**9
 
 
-class Endpoint:
+class Endpoint(AnyEndpoint):
     """An endpoint of a chain with these fees; None is a method or a field that it lacks."""
 
     def __init__(self, base_fee: int | None, suggested: int | None) -> None:
         self._base_fee, self._suggested = base_fee, suggested
 
-    async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
+    async def answer(self, method: str, params: list[Any]) -> Any:
         match method:
             case "eth_getBlockByNumber":
                 fees = {} if self._base_fee is None else {"baseFeePerGas": hex(self._base_fee)}

@@ -24,7 +24,8 @@ from fieldbrook.storage.chain.transactions import (
     TransactionWriter,
 )
 from fieldbrook.storage.lmdb.environment import open_environment
-from tests.unit.chain.transactions.test_finality import ROW
+from tests.unit.chain.transactions.broadcast.test_finality import ROW
+from tests.unit.chain.transactions.endpoint import AnyEndpoint
 from tests.unit.chain.transactions.test_nonces import CHAIN
 
 NOW = 1_700_000_000_000
@@ -32,14 +33,14 @@ COST = 21_000 * 5 + 100
 POOR, RICH = "0x" + "aa" * 20, "0x" + "bb" * 20
 
 
-class Balances:
+class Balances(AnyEndpoint):
     """A chain that knows what accounts have; those without a balance cannot be asked for."""
 
     def __init__(self, **wei: int) -> None:
         self.wei = wei
         self.asked: list[str] = []
 
-    async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
+    async def answer(self, method: str, params: list[Any]) -> Any:
         assert (method, params[1]) == ("eth_getBalance", "latest")
         self.asked.append(params[0])
         if params[0] not in self.wei:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.chain.transactions.finality import LAGS_MS, Blocks, Counts
+from fieldbrook.chain.transactions.broadcast.finality import LAGS_MS, Blocks
+from fieldbrook.chain.transactions.broadcast.gaps import Counts
 from fieldbrook.storage.chain.transactions import (
     CONFIRMED,
     IN_BLOCK,
@@ -16,6 +17,7 @@ from fieldbrook.storage.chain.transactions import (
     Attempt,
     Transaction,
 )
+from tests.unit.chain.transactions.endpoint import AnyEndpoint
 
 SENDER = "0x" + "aa" * 20
 ROW = Transaction(
@@ -54,7 +56,7 @@ def _hash(number: int, fork: int) -> str:
     return f"0x{number:032x}{fork:032x}"
 
 
-class Chain:
+class Chain(AnyEndpoint):
     """Blocks up to `head`, those from `fork_at` on of another fork; `asked` are their numbers."""
 
     def __init__(self, head: int) -> None:
@@ -63,7 +65,7 @@ class Chain:
         self.lacks = 0  # newest blocks that the endpoint does not have
         self.asked: list[int] = []
 
-    async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
+    async def answer(self, method: str, params: list[Any]) -> Any:
         assert method == "eth_getBlockByNumber"
         number = int(params[0], 16)
         self.asked.append(number)
@@ -91,14 +93,14 @@ def looked(blocks: Blocks, chain: Chain, rows: list[Transaction]) -> list[int]:
 def test_one_header_shows_that_all_blocks_are_on_the_chain_once_each_was_seen_there() -> None:
     chain = Chain(20)
     blocks = Blocks(chain, Clock())
-    rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(10)]
+    rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(8)]
     assert looked(blocks, chain, rows) == []
-    assert sorted(chain.asked) == list(range(1, 11))
+    assert sorted(chain.asked) == list(range(1, 9))
     assert looked(blocks, chain, rows) == []
-    assert chain.asked == [10]
+    assert chain.asked == [8]
     rows.append(row(10, IN_BLOCK, 15))
     assert looked(blocks, chain, rows) == []
-    assert sorted(chain.asked) == [10, 15]
+    assert sorted(chain.asked) == [8, 15]
     assert all(blocks.is_known(each) for each in rows)
 
 
@@ -114,15 +116,69 @@ def test_blocks_of_another_fork_have_vanished_and_those_below_have_not() -> None
         gone += found
     assert sorted(gone) == [7, 8, 9]
     assert looked(blocks, chain, rows[:7]) == []
+    assert looked(blocks, chain, rows[:7]) == []
+    assert chain.asked == [7], "what was known below them is known again"
+    assert all(blocks.is_known(each) for each in rows[:7])
+
+
+def test_a_second_reorganisation_is_seen_while_the_first_one_is_looked_at() -> None:
+    chain = Chain(60)
+    blocks = Blocks(chain, Clock())
+    rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(40)]
+    while not all(blocks.is_known(each) for each in rows):
+        assert looked(blocks, chain, rows) == []
+    gone: list[int] = []
+    for fork_at in (38, 20):
+        chain.fork_at = fork_at
+        gone += looked(blocks, chain, [each for each in rows if each.nonce not in gone])
+    for _ in range(4):
+        gone += looked(blocks, chain, [each for each in rows if each.nonce not in gone])
+    assert sorted(gone) == list(range(19, 40))
+    looked(blocks, chain, rows[:19])
+    assert all(blocks.is_known(each) for each in rows[:19])
+
+
+def test_blocks_of_two_forks_do_not_speak_for_each_other() -> None:
+    chain = Chain(200)
+    blocks = Blocks(chain, Clock())
+    rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(40)]
+    while not all(blocks.is_known(each) for each in rows):
+        assert looked(blocks, chain, rows) == []
+    chain.fork_at = 20
+    rows = [each for each in rows if each.nonce not in looked(blocks, chain, rows)]
+    later = [row(nonce, IN_BLOCK, nonce + 1, fork=1) for nonce in range(60, 70)]
+    assert looked(blocks, chain, [*rows, *later]) == []
+    chain.head = 67  # the newest ones vanish
+    clock = blocks._clock
+    assert isinstance(clock, Clock)
+    clock.now += LAGS_MS
+    rows += later
+    for _ in range(20):
+        gone = looked(blocks, chain, rows)
+        rows = [each for each in rows if each.nonce not in gone]
+    assert [each.nonce for each in rows] == [*range(19), *range(60, 67)]
+    assert all(blocks.is_known(each) for each in rows)
+
+
+def test_everything_is_compared_again_after_a_while() -> None:
+    chain, clock = Chain(20), Clock()
+    blocks = Blocks(chain, clock)
+    rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(4)]
+    assert looked(blocks, chain, rows) == []
+    assert looked(blocks, chain, rows) == []
+    assert chain.asked == [4]
+    clock.now += 600_000
+    assert looked(blocks, chain, rows) == []
+    assert sorted(chain.asked) == [1, 2, 3, 4]
 
 
 def test_many_blocks_are_compared_at_several_looks() -> None:
     chain = Chain(1_000)
     blocks = Blocks(chain, Clock())
     rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(100)]
-    for _ in range(4):
+    for _ in range(13):
         assert looked(blocks, chain, rows) == []
-        assert len(chain.asked) <= 34
+        assert len(chain.asked) <= 9
     assert all(blocks.is_known(each) for each in rows)
 
 

@@ -14,9 +14,10 @@ import pytest
 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.refusals import is_verdict
-from fieldbrook.chain.transactions.broadcaster import Broadcaster
-from fieldbrook.chain.transactions.finality import LAGS_MS
+from fieldbrook.chain.transactions.broadcast.broadcaster import Broadcaster
+from fieldbrook.chain.transactions.broadcast.finality import LAGS_MS
 from fieldbrook.chain.transactions.nonces import Leases
+from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.observability.health import NONCES_DIFFER, STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     CONFIRMED,
@@ -47,17 +48,26 @@ class Endpoints(Rpc):
         self.known = False
         self.head = 5
         self.mined: dict[str, int] = {}  # the block of each hash
+        self.hidden: set[str] = set()  # hashes whose receipts only the second endpoint has
+        self.settled: int | None = None  # nonces counted in old blocks, if not as many as now
+        self.looked_up = 0
+        self.malformed: set[str] = set()  # methods
 
-    async def call(self, method: str, params: list[Any], *, within_s: float | None = None) -> Any:
+    async def answer(self, method: str, params: list[Any]) -> Any:
+        if method in self.malformed:
+            return []
         match method:
+            case "eth_getTransactionCount" if self.settled is not None and params[1] != "latest":
+                return hex(self.settled)
             case "eth_blockNumber":
                 return hex(self.head)
             case "eth_getBlockByNumber" if params[0] != "latest":
                 return {"number": params[0], "hash": BLOCK_HASH, "parentHash": BLOCK_HASH}
             case "eth_getTransactionByHash":
+                self.looked_up += 1
                 return {"hash": params[0]} if self.known else None
             case "eth_getTransactionReceipt":
-                block = self.mined.get(params[0])
+                block = None if params[0] in self.hidden else self.mined.get(params[0])
                 found = {"blockHash": BLOCK_HASH, "gasUsed": "0x5208", "status": "0x1"}
                 return None if block is None else {**found, "blockNumber": hex(block)}
             case "eth_sendRawTransaction":
@@ -67,11 +77,14 @@ class Endpoints(Rpc):
                 if words and self.elsewhere and not is_verdict(method, refused):
                     words = self.elsewhere(params[0])
                 return self._taken(words)
-        return await super().call(method, params, within_s=within_s)
+        return await super().answer(method, params)
 
     async def ask_all(self, method: str, params: list[Any]) -> list[Any]:
-        assert method == "eth_getTransactionByHash"
-        return [{"hash": params[0]} if self.known else None]
+        first = await self.answer(method, params)
+        hidden, self.hidden = self.hidden, set()
+        second = await self.answer(method, params)
+        self.hidden = hidden
+        return [first, second]
 
     def _taken(self, words: str) -> str:
         if words:
@@ -95,12 +108,20 @@ class Bench:
             *(self.health, lambda: self.now),
         )
 
-    def commit(self, count: int) -> list[int]:
+    def use(self, **settings: Any) -> None:
+        """Change the settings of the chain."""
+        chain = CHAIN.model_copy(update=settings)
+        self.sender = Broadcaster(
+            *(chain, self.rpc, self.rows, self.leases, lambda _row: None, lambda: False),
+            *(self.health, lambda: self.now),
+        )
+
+    def commit(self, count: int, first: int = 0) -> list[int]:
         """So many transactions; their ids."""
 
         async def made() -> list[int]:
             ids = []
-            for number in range(count):
+            for number in range(first, first + count):
                 key = bytes([number])
                 row = await self.leases.prepare(7, wanted(key), ())
                 await self.leases.settle(7, (key,))
@@ -307,3 +328,107 @@ def test_a_gap_that_nothing_fills_is_told_at_the_first_transaction_that_waits(
     bench.round()
     assert NONCES_DIFFER not in bench.health
     assert "blocks its account" in caplog.text
+
+
+def test_a_receipt_that_one_endpoint_lacks_is_asked_for_at_all_before_another_signature(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    (only,) = bench.commit(1)
+    bench.round()
+    hash_ = bench.row(only).last.hash
+    bench.rpc.head, bench.rpc.counted = 500, 1
+    bench.rpc.mined, bench.rpc.hidden = {hash_: 5}, {hash_}
+    bench.round()
+    assert (bench.row(only).state, len(bench.row(only).attempts)) == (CONFIRMED, 1)
+    assert not caplog.text
+
+
+def test_a_used_nonce_is_given_up_only_when_no_node_can_lag_behind_it(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.use(confirmations=0, finality=0)
+    (only,) = bench.commit(1)
+    bench.round()
+    bench.rpc.counted, bench.rpc.settled = 1, 0  # in the newest blocks, and before them
+    for _ in range(5):
+        bench.round(LAGS_MS)
+    assert len(bench.row(only).attempts) == 1
+    bench.rpc.settled = 1
+    bench.round()
+    assert [tried.nonce for tried in bench.row(only).attempts] == [0, 1]
+    assert "it has nonce 1 now" in caplog.text
+
+
+def test_a_used_nonce_whose_key_is_gone_stops_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = bench.commit(2)
+    bench.rpc.head, bench.rpc.counted = 500, 1
+    monkeypatch.setattr(bench.registry, "operator", lambda _id: None)
+    monkeypatch.setattr(bench.registry, "project", lambda _id: None)
+    for _ in range(2):
+        bench.round()
+    assert "operator default was removed" in bench.row(first).reason
+    assert bench.row(first).refused_at
+    assert bench.row(second).state == PENDING
+    assert caplog.text.count("its nonce was used") == 1
+
+
+@pytest.mark.parametrize("method", ["eth_getTransactionReceipt", "eth_getTransactionCount"])
+def test_answers_of_another_form_stop_a_round_and_no_more(bench: Bench, method: str) -> None:
+    (only,) = bench.commit(1)
+    bench.round()
+    bench.rpc.head, bench.rpc.counted = 500, 1
+    bench.rpc.mined = {bench.row(only).last.hash: 5}
+    bench.rpc.malformed = {method}
+    with pytest.raises(ChainUnavailableError, match="an endpoint answered"):
+        bench.round()
+    assert bench.row(only).state == PENDING
+    bench.rpc.malformed = set()
+    bench.round()
+    assert bench.row(only).state == CONFIRMED
+
+
+def test_a_lost_pool_is_noticed_at_the_next_transaction_and_all_are_sent_again(
+    bench: Bench,
+) -> None:
+    ids = bench.commit(12)
+    bench.rpc.known = True
+    bench.round()
+    bench.rpc.sent.clear()
+    bench.rpc.known = False
+    bench.round(2_000)
+    assert not bench.rpc.sent, "no block has come"
+    bench.rpc.head += 2
+    bench.round(100)
+    assert bench.rpc.sent == ["0x" + bench.row(n).last.raw.hex() for n in ids]
+
+
+def test_what_waits_behind_many_others_is_looked_up_seldom(bench: Bench) -> None:
+    bench.commit(40)
+    bench.rpc.known = True
+    bench.round()
+    bench.rpc.looked_up = 0
+    bench.round(15_000)
+    assert bench.rpc.looked_up == 8
+    bench.round(300_000)
+    assert bench.rpc.looked_up == 47, "the first one is sent with higher fees"
+
+
+def test_only_the_first_of_many_final_transactions_that_are_gone_are_sent_again_at_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = bench.commit(100)
+    bench.round()
+    bench.rpc.mined = {bench.row(n).last.hash: 5 for n in ids}
+    bench.rpc.counted = 100
+    bench.rpc.head = 5 + CHAIN.finality + CHAIN.confirmations
+    bench.round()
+    assert not any(bench.row(n).watched_since for n in ids)
+    bench.commit(1, first=100)
+    bench.rpc.mined, bench.rpc.counted = {}, 0
+    bench.round()
+    bench.round(LAGS_MS)
+    again = [n for n in ids if bench.row(n).vanished]
+    assert again == ids[:64]
+    assert caplog.text

@@ -17,22 +17,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
-from fieldbrook.chain.rpc.answers import read_tagged
+from fieldbrook.chain.rpc.answers import quantity, read_tagged
 from fieldbrook.chain.rpc.refusals import classify_rejection
+from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError, fees_for
-from fieldbrook.chain.transactions.chain_state import Rpc, number
-from fieldbrook.chain.transactions.finality import LAGS_MS, Blocks, Counts
+from fieldbrook.chain.transactions.broadcast.finality import Blocks
+from fieldbrook.chain.transactions.broadcast.gaps import Gaps
+from fieldbrook.chain.transactions.broadcast.outcomes import RECEIPTS_TOGETHER, Outcomes
+from fieldbrook.chain.transactions.broadcast.pool import Pool
+from fieldbrook.chain.transactions.broadcast.refusals import Refusals
+from fieldbrook.chain.transactions.broadcast.replacements import Replacements
+from fieldbrook.chain.transactions.broadcast.rows import Rows
+from fieldbrook.chain.transactions.chain_state import EachRpc
 from fieldbrook.chain.transactions.nonces import Leases
-from fieldbrook.chain.transactions.outcomes import Outcomes
-from fieldbrook.chain.transactions.refusals import Refusals
-from fieldbrook.chain.transactions.replacements import Replacements
-from fieldbrook.chain.transactions.rows import Rows
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.settings import Chain
@@ -51,17 +54,12 @@ from fieldbrook.storage.chain.transactions import (
 log = logging.getLogger(__name__)
 
 CANCELLED = "cancelled by an administrator"
-_AGAIN_MS = 15_000  # interval of looking up a pending transaction, to resend one that was lost
 _GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
 _LEAST_WATCH_S = 1.0  # between rounds while nothing is under way
 _STATES = 120  # blocks; endpoints keep the state of so many
-_SEARCHED_ROWS = 20_000
-
-
-class EachRpc(Rpc, Protocol):
-    """The part of `ChainClient` that sends transactions, and asks all endpoints for them."""
-
-    async def ask_all(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
+_LAGS_BLOCKS = 8  # nodes behind one address may lack so many blocks that others of them have
+_TURN_S = 5.0  # of one account in a round
+_ACCOUNTS_TOGETHER = 4
 
 
 class Broadcaster:
@@ -94,18 +92,15 @@ class Broadcaster:
         self._rows = Rows(rows, clock)
         self._refusals = Refusals(clock)
         self._replacements = Replacements(chain, self._rows, leases, clock)
-        self._outcomes = Outcomes(chain, rpc, self._rows, self._refusals, self._on_final, clock)
-        self._blocks, self._counts = Blocks(rpc, clock), Counts(clock)
-        self._differing: set[str] = set()  # accounts whose count of nonces is reported to health
-        self._searched: dict[str, int] = {}  # account: last search for lost transactions, Unix ms
-        self._gaps: set[str] = set()  # accounts that wait for a nonce which nothing fills
+        self._outcomes = Outcomes(chain, rpc, self._rows, self._refusals, finished, clock)
+        self._pool = Pool(rpc, clock)
+        self._gaps = Gaps(self._rows, self._outcomes, clock)
+        self._blocks = Blocks(rpc, clock)
         self._leases = leases
-        self._finished = finished
         self._restored = restored
         self._health = health or ProcessHealth()
         self._clock = clock
         self._wake = asyncio.Event()
-        self._asked: dict[int, int] = {}  # transaction id: last look-up, Unix ms
         self._down = False
         # Rounds and commands exclude each other, so that no transaction changes within a step.
         self._stepping = asyncio.Lock()
@@ -151,28 +146,47 @@ class Broadcaster:
             await self._round()
 
     async def _round(self) -> None:
-        failed: StoreError | None = None
+        failures: list[NodeError | RpcError] = []
         senders: list[str] = []
         if self._rows.committed() or self._rows.stored.watched:
-            head = self._blocks.highest(number(await self._rpc.call("eth_blockNumber", [])))
-            for row in await self._blocks.vanished(self._rows.included(), head):
-                self._outcomes.vanish(self._rows.current(row))
+            newest = await self._rpc.call("eth_blockNumber", [], read=quantity)
+            head = self._blocks.highest(newest)
             if self._rows.committed():
                 self._outcomes.counted = await self._counted(head)
             parked = self._rows.stored.parked or self._restored()
             rows = [*self._rows.committed(), *self._rows.stored.watched.values()]
             senders = list(dict.fromkeys(row.sender for row in rows))
-            for sender in senders:
+            failures = await self._all_accounts(senders, head, parked)
+            # Last, because nothing should wait for these requests; the next round sends again.
+            for row in await self._blocks.vanished(self._rows.included(), head):
+                self._outcomes.vanish(self._rows.current(row))
+                self.wake()
+            self._end_watches(head)
+            self._pool.keep_only(self._rows.committed())
+        self._gaps.keep_only(senders)
+        self._report_health()
+        if failures:
+            raise failures[0]
+
+    async def _all_accounts(
+        self, senders: Sequence[str], head: int, parked: bool
+    ) -> list[NodeError | RpcError]:
+        """Process accounts, some at the same time; returns the failures, worst first.
+
+        Where one fails, the others continue.
+        """
+        failures: list[NodeError | RpcError] = []
+        some = asyncio.Semaphore(_ACCOUNTS_TOGETHER)
+
+        async def process(sender: str) -> None:
+            async with some:
                 try:
                     await self._account(sender, head, parked)
-                except StoreError as error:  # other accounts continue
-                    failed = error
-            self._end_watches(head)
-        self._counts.keep_only(senders)
-        self._differing.intersection_update(senders)
-        self._report_health()
-        if failed is not None:
-            raise failed
+                except (NodeError, RpcError) as error:
+                    failures.append(error)
+
+        await together(*map(process, senders))
+        return sorted(failures, key=lambda error: not isinstance(error, StoreError))
 
     async def _counted(self, head: int) -> int:
         """Return the newest block that counts: it has the confirmations and the `block_tag`.
@@ -197,16 +211,17 @@ class Broadcaster:
             for row in self._rows.stored.watched.values()
             if head - row.watched_since >= self._chain.finality
             and self._blocks.is_known(row)
-            and row.sender not in self._counts.behind
+            and row.sender not in self._gaps.counts.behind
         ]
         if final:
             self._rows.stored.put(*final)
 
     def _report_health(self) -> None:
         """Raise or clear the health conditions for stuck transactions and differing nonces."""
-        metrics.put(metrics.CHAIN_NONCES_MISSING, self._counts.missing)
-        if self._differing:
-            self._health.raise_(NONCES_DIFFER, self._counts.describe(self._differing))
+        counts, differing = self._gaps.counts, self._gaps.differing
+        metrics.put(metrics.CHAIN_NONCES_MISSING, counts.missing)
+        if differing:
+            self._health.raise_(NONCES_DIFFER, counts.describe(differing))
         else:
             self._health.clear(NONCES_DIFFER)
         stuck = [row for row in self._rows.committed() if row.refused_at]
@@ -270,85 +285,85 @@ class Broadcaster:
     async def _account(self, sender: str, head: int, parked: bool) -> None:
         """Process the transactions of one account in the order of their nonces."""
         rows = sorted((r for r in self._rows.committed() if r.sender == sender), key=_turn)
-        counted = number(await self._rpc.call("eth_getTransactionCount", [sender, "latest"]))
+        params = [sender, "latest"]
+        counted: int = await self._rpc.call("eth_getTransactionCount", params, read=quantity)
+        ends_at = asyncio.get_running_loop().time() + _TURN_S
         going = not parked and not self._refusals.is_paused(sender)
         taken = set()
-        for known in rows:
-            row = known
-            deep = row.block_number <= self._outcomes.counted
-            if deep if row.state == IN_BLOCK else row.nonce < counted:
-                row = await self._outcomes.look_up(row, head)
+        async for row in self._with_receipts(rows, counted, head, ends_at):
             if row.state not in (INIT, PENDING):
                 continue
-            if row.nonce < counted:
-                await self._resolve_used_nonce(row, head)
-            elif row.nonce in taken:
+            if row.nonce in taken:
                 # A lease was dropped and its nonce reused, although its event was committed.
                 # This transaction gets its own nonce once a block includes the other one.
                 self._rows.update(row, reason=f"another transaction has nonce {row.nonce} too")
+                continue
+            if row.nonce < counted:
+                await self._resolve_used_nonce(row, head)
             elif going:
                 taken.add(row.nonce)
                 # After a refusal stop: transactions with later nonces could only wait for it.
                 try:
-                    going = await self._push(row, is_next=row.nonce == counted)
+                    going = await self._push(row, head, ahead=row.nonce - counted)
                 except TransactionRefusedError as error:
                     going = self._refused(row, str(error))
-        await self._compare(sender, counted)
-
-    async def _compare(self, sender: str, counted: int) -> None:
-        """Compare an account's nonces with the chain's count.
-
-        Where the chain counts fewer, and no transaction that is under way fills the gap, look for
-        finished ones that were lost although their blocks were final.
-        """
-        rows = self._rows.of(sender)
-        behind_ms = self._counts.compare(sender, rows, counted)
-        under_way = [row for row in rows if row.state in (INIT, PENDING)]
-        fills = any(row.nonce == counted for row in under_way)
-        if fills or sender not in self._counts.behind:
-            self._gaps.discard(sender)
-        if sender not in self._counts.behind:
-            self._differing.discard(sender)
-            return
-        if behind_ms < LAGS_MS and not (fills and any(row.vanished for row in under_way)):
-            return
-        self._differing.add(sender)
-        now = self._clock()
-        if fills or now - self._searched.get(sender, 0) < 2 * LAGS_MS:
-            return
-        self._searched[sender] = now
-        finished = self._rows.stored.finished_of
-        lost = await asyncio.to_thread(finished, sender, counted, _SEARCHED_ROWS)
-        gone = [row for row in lost if not await self._outcomes.is_included(row)]
-        for row in gone:
-            self._outcomes.vanish(row)
-        if under_way and not gone:
-            self._gaps.add(sender)
+        if waiting := await self._gaps.compare(sender, counted):
             self._stuck(
-                min(under_way, key=_turn),
+                min(waiting, key=_turn),
                 f"the chain counts {counted} nonces of its account, and no transaction of the node "
                 f"has nonce {counted}",
             )
 
-    async def _push(self, row: Transaction, *, is_next: bool) -> bool:
+    async def _with_receipts(
+        self, rows: Sequence[Transaction], counted: int, head: int, ends_at: float
+    ) -> AsyncIterator[Transaction]:
+        """Yield the transactions of an account, after looking up the blocks that include them.
+
+        Those that could not be looked up are left out. After `ends_at` (time of the event loop) the
+        next round begins instead, because other accounts and commands wait for this one.
+
+        Raises:
+            ChainUnavailableError, RpcError: one could not; after the others of its group.
+        """
+
+        def is_due(row: Transaction) -> bool:
+            if row.state == IN_BLOCK:
+                return row.block_number <= self._outcomes.counted
+            return row.nonce < counted
+
+        for first in range(0, len(rows), RECEIPTS_TOGETHER):
+            some = rows[first : first + RECEIPTS_TOGETHER]
+            found, failure = await self._outcomes.receipts(filter(is_due, some))
+            for row in some:
+                if asyncio.get_running_loop().time() > ends_at:
+                    self.wake()
+                    return
+                if is_due(row) and row.transaction_id not in found:
+                    continue
+                receipt = found.get(row.transaction_id)
+                yield row if receipt is None else await self._outcomes.record(row, receipt, head)
+            if failure is not None:
+                raise failure
+
+    async def _push(self, row: Transaction, head: int, *, ahead: int) -> bool:
         """Send a transaction, or check one that was sent; returns False if it was refused."""
         if row.state == INIT:
-            return await self._send(row)
+            return await self._send(row, head)
         now = self._clock()
-        if is_next and now - row.sent_at >= self._chain.reprice_s * 1_000:
+        if not ahead and now - row.sent_at >= self._chain.reprice_s * 1_000:
             if await self._replacements.raise_fees(row):
-                return await self._send(self._rows.current(row))
+                return await self._send(self._rows.current(row), head)
             cap = self._chain.max_fee_per_gas
             row = self._stuck(
                 row, f"no block includes it, and it pays the cap of {cap} wei per gas"
             )
-        if now - self._asked.get(row.transaction_id, row.sent_at) >= _AGAIN_MS:
-            self._asked[row.transaction_id] = now
-            if await self._rpc.call("eth_getTransactionByHash", [row.last.hash]) is None:
-                return await self._send(row)
-        return True
+        if not await self._pool.has_lost(row, head, ahead=ahead):
+            return True
+        rest = self._rows.of(row.sender)
+        self._pool.lose(r for r in rest if r.state == PENDING and r.nonce >= row.nonce)
+        return await self._send(row, head)
 
-    async def _send(self, row: Transaction) -> bool:
+    async def _send(self, row: Transaction, head: int) -> bool:
         """Send the newest signature to the first endpoint that takes it.
 
         Returns False if none does.
@@ -361,6 +376,7 @@ class Broadcaster:
                 case "known":
                     pass
                 case "nonce":
+                    self._pool.sent(row, head)
                     self._rows.update(
                         row, reason="a block includes another transaction with its nonce"
                     )
@@ -370,11 +386,12 @@ class Broadcaster:
                 case "funds":
                     return self._refused(row, error.text)
                 case _:
-                    return await self._refused_by_all(row, error.text)
+                    return await self._refused_by_all(row, head, error.text)
         fault_points.hit("chain.sent")
+        self._pool.sent(row, head)
         self._refusals.clear(row.sender)
         fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
-        if row.sender not in self._gaps:
+        if row.sender not in self._gaps.unfilled:
             if row.refused_at:
                 log.warning("transaction %s: an endpoint accepts it now", row.name)
             fields |= {"reason": "", "refused_at": 0}
@@ -393,7 +410,7 @@ class Broadcaster:
 
     # ---------------------------------------------------------------- what is refused
 
-    async def _refused_by_all(self, row: Transaction, text: str) -> bool:
+    async def _refused_by_all(self, row: Transaction, head: int, text: str) -> bool:
         """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.
 
         It is cancelled by an empty transaction with the same nonce. The chain includes only one
@@ -407,7 +424,7 @@ class Broadcaster:
         why = f"refused for good: {text}"
         log.warning("transaction %s of project %d: %s", row.name, row.project_id, why)
         await self._replacements.cancel(row, why, competes=False)
-        return await self._send(self._rows.current(row))
+        return await self._send(self._rows.current(row), head)
 
     async def _is_known(self, row: Transaction) -> bool:
         """Return whether any endpoint has a signature of a transaction; True if none answers."""
@@ -442,27 +459,28 @@ class Broadcaster:
         vanished after that, the chain could include both signatures. Then a cancellation
         is finished as failed, and any other transaction is signed with another nonce.
         """
-        depth = max(self._chain.confirmations, min(self._chain.finality, _STATES))
+        depth = max(_LAGS_BLOCKS, self._chain.confirmations, min(self._chain.finality, _STATES))
         params = [row.sender, hex(max(0, head - depth))]
         try:
-            settled = number(await self._rpc.call("eth_getTransactionCount", params))
+            settled = await self._rpc.call("eth_getTransactionCount", params, read=quantity)
         except RpcError as error:
             log.info("transaction %s: its nonce is used; is that final? %s", row.name, error)
             return
         if settled <= row.nonce:
             return
-        # The receipts were read before the nonce count and may be outdated: look once more.
+        # The receipts were read before the nonce count, from one endpoint: look once more.
         if (await self._outcomes.look_up(row, head)).state not in (INIT, PENDING):
             return
         if row.last.cancels:
             self._outcomes.finish(row, FAILED, row.last.why, head)
             return
-        if await self._replacements.assign_nonce(row):
-            self.wake()
-
-    def _on_final(self, row: Transaction) -> None:
-        self._asked.pop(row.transaction_id, None)
-        self._finished(row)
+        try:
+            if await self._replacements.assign_nonce(row):
+                self.wake()
+        except TransactionRefusedError as error:
+            if not row.refused_at:
+                log.warning("transaction %s: its nonce was used, and %s", row.name, error)
+            self._rows.update(row, reason=str(error), refused_at=row.refused_at or self._clock())
 
 
 def _turn(row: Transaction) -> tuple[int, bool, int]:

@@ -14,8 +14,8 @@ from fieldbrook.chain.transaction import (
     raised_fees,
     sign,
 )
+from fieldbrook.chain.transactions.broadcast.rows import Rows
 from fieldbrook.chain.transactions.nonces import Leases
-from fieldbrook.chain.transactions.rows import Rows
 from fieldbrook.chain.transactions.signatures import attempt, call_of, fees_of
 from fieldbrook.core.clock import Clock
 from fieldbrook.core.settings import Chain

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.transactions.chain_state import Rpc, number, reason_of
-from fieldbrook.chain.transactions.refusals import Refusals
-from fieldbrook.chain.transactions.rows import Rows
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.rpc.answers import BLOCK_LIMIT, hex_bytes, quantity
+from fieldbrook.chain.transactions.broadcast.refusals import Refusals
+from fieldbrook.chain.transactions.broadcast.rows import Rows
+from fieldbrook.chain.transactions.chain_state import EachRpc, reason_of
 from fieldbrook.core.clock import Clock
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.settings import Chain
@@ -21,12 +24,34 @@ from fieldbrook.storage.chain.transactions import (
     FAILED,
     IN_BLOCK,
     INIT,
-    Attempt,
     Spending,
     Transaction,
 )
 
 log = logging.getLogger(__name__)
+
+RECEIPTS_TOGETHER = 16
+
+
+class Receipt(NamedTuple):
+    """The receipt of a transaction, and the hash of the signature that the block includes."""
+
+    tx_hash: str
+    block: int
+    block_hash: str
+    gas_used: int
+    gas_price: int
+    good: bool
+
+
+class Receipts(NamedTuple):
+    """Receipts by transaction id, None where no block includes one.
+
+    Those that are not known are left out, and `failure` says why.
+    """
+
+    found: dict[int, Receipt | None]
+    failure: ChainUnavailableError | RpcError | None
 
 
 class Outcomes:
@@ -48,7 +73,7 @@ class Outcomes:
     def __init__(
         self,
         chain: Chain,
-        rpc: Rpc,
+        rpc: EachRpc,
         rows: Rows,
         refusals: Refusals,
         on_final: Callable[[Transaction], None],
@@ -63,20 +88,57 @@ class Outcomes:
         self.counted = -1
 
     async def look_up(self, row: Transaction, head: int) -> Transaction:
-        """Look up the block that includes one of a transaction's signatures."""
-        for tried in reversed(row.attempts):
-            receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
-            if receipt is not None and receipt.get("blockNumber") is not None:
-                return await self._found(row, tried, receipt, head)
-        return row
+        """Look up at all endpoints which block includes one of a transaction's signatures.
 
-    async def is_included(self, row: Transaction) -> bool:
-        """Return whether a block includes one of a transaction's signatures."""
+        One endpoint may lack a receipt that another one has.
+
+        Raises:
+            ChainUnavailableError: no endpoint says whether there is such a block.
+        """
+        receipt = await self.receipt_anywhere(row)
+        return row if receipt is None else await self.record(row, receipt, head)
+
+    async def receipt_anywhere(self, row: Transaction) -> Receipt | None:
+        """Return the receipt of a transaction from any endpoint, None if no block includes it.
+
+        Raises:
+            ChainUnavailableError: no endpoint says so.
+        """
         for tried in reversed(row.attempts):
-            receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
-            if receipt is not None and receipt.get("blockNumber") is not None:
-                return True
-        return False
+            denied = False
+            for answer in await self._rpc.ask_all("eth_getTransactionReceipt", [tried.hash]):
+                with contextlib.suppress(MalformedAnswerError):
+                    found = None if isinstance(answer, RpcError) else _read_receipt(answer)
+                    if found is not None:
+                        return Receipt(tried.hash, *found)
+                    denied |= answer is None
+            if not denied:
+                reason = f"no endpoint answers for the receipt of {tried.hash}"
+                raise ChainUnavailableError(chain=self._chain.id, reason=reason)
+        return None
+
+    async def receipts(self, rows: Iterable[Transaction]) -> Receipts:
+        """Look up, at the same time, which blocks include transactions."""
+        asked = list(rows)
+        answers = await asyncio.gather(*map(self._receipt, asked), return_exceptions=True)
+        found: dict[int, Receipt | None] = {}
+        failure = None
+        for row, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, (ChainUnavailableError, RpcError)):
+                failure = failure or answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[row.transaction_id] = answer
+        return Receipts(found, failure)
+
+    async def _receipt(self, row: Transaction) -> Receipt | None:
+        for tried in reversed(row.attempts):
+            params = [tried.hash]
+            found = await self._rpc.call("eth_getTransactionReceipt", params, read=_read_receipt)
+            if found is not None:
+                return Receipt(tried.hash, *found)
+        return None
 
     def vanish(self, row: Transaction) -> Transaction:
         """Store that the block of a transaction is not on the chain any more.
@@ -110,10 +172,8 @@ class Outcomes:
         self._rows.stored.finish(again, self._spent(row, -1))
         return again
 
-    async def _found(
-        self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
-    ) -> Transaction:
-        block = number(receipt["blockNumber"])
+    async def record(self, row: Transaction, receipt: Receipt, head: int) -> Transaction:
+        """Store the block that includes a transaction, and its final state if it has one."""
         fault_points.hit("chain.receipt_received")
         self._refusals.clear(row.sender)
         row = self._rows.update(
@@ -121,19 +181,19 @@ class Outcomes:
             state=IN_BLOCK,
             reason="",
             refused_at=0,
-            mined=tried.hash,
-            block_number=block,
-            block_hash=str(receipt["blockHash"]),
-            gas_used=number(receipt["gasUsed"]),
-            gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
+            mined=receipt.tx_hash,
+            block_number=receipt.block,
+            block_hash=receipt.block_hash,
+            gas_used=receipt.gas_used,
+            gas_price=receipt.gas_price,
         )
         fault_points.hit("chain.block_stored")
-        if block > self.counted:
+        if receipt.block > self.counted:
             return row
-        good = number(receipt.get("status") or "0x1") == 1
+        tried = next(tried for tried in row.attempts if tried.hash == receipt.tx_hash)
         if tried.cancels:
             return self.finish(row, FAILED, tried.why, head)
-        if good:
+        if receipt.good:
             return self.finish(row, CONFIRMED, "", head)
         return self.finish(row, FAILED, await self._revert_reason(row), head)
 
@@ -196,3 +256,24 @@ class Outcomes:
             gas_used=spent.gas_used + count * row.gas_used,
             fees_wei=str(int(spent.fees_wei) + count * row.gas_used * row.gas_price),
         )
+
+
+def _read_receipt(raw: Any) -> tuple[int, str, int, int, bool] | None:
+    """Parse the fields of a `Receipt` behind the hash; None if no block includes the transaction.
+
+    Raises:
+        MalformedAnswerError: the value is neither a receipt nor null.
+    """
+    if raw is None:
+        return None
+    if not isinstance(raw, Mapping):
+        raise MalformedAnswerError("the receipt is not an object")
+    if raw.get("blockNumber") is None:
+        return None
+    return (
+        quantity(raw["blockNumber"], BLOCK_LIMIT),
+        hex_bytes(raw.get("blockHash"), 32),
+        quantity(raw.get("gasUsed")),
+        quantity(raw.get("effectiveGasPrice") or "0x0"),
+        quantity(raw.get("status") or "0x1") == 1,
+    )

@@ -1,0 +1,34 @@
+"""An endpoint of a chain that exists in a test only."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.rpc.request import unchanged
+from fieldbrook.core.errors import ChainUnavailableError
+
+
+class AnyEndpoint(abc.ABC):
+    """The only endpoint of a chain. `answer` returns the results as they come from the network."""
+
+    async def call(
+        self,
+        method: str,
+        params: list[Any],
+        *,
+        within_s: float | None = None,
+        read: Callable[[Any], Any] = unchanged,
+    ) -> Any:
+        """Do what `ChainClient.call` does with an only endpoint."""
+        raw = await self.answer(method, params)
+        try:
+            return read(raw)
+        except MalformedAnswerError as error:
+            raise ChainUnavailableError(chain=1, reason=f"an endpoint answered: {error}") from None
+
+    @abc.abstractmethod
+    async def answer(self, method: str, params: list[Any]) -> Any:
+        """Return the result of a request."""

@@ -37,7 +37,8 @@ _NOT_FOUND = "404.html"
 _TYPES = {
     **FILE_TYPES,
     **dict.fromkeys(
-        (".c", ".h", ".md", ".sh", ".sol", ".toml", ".ts", ".txt", ".wat"), replies.TEXT_TYPE
+        (".c", ".cpp", ".h", ".ino", ".md", ".py", ".sh", ".sol", ".toml", ".ts", ".txt", ".wat"),
+        replies.TEXT_TYPE,
     ),
 }
 

@@ -69,7 +69,7 @@ def _rows(
     client: Client, project: str, after: int, goes_on: bool, filters: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
     # Rows that are written after the command has started are printed by following only.
-    end = _last_sequence(client, project)
+    end = last_sequence(client, project)
     while True:
         limit = _PAGE_ROWS if after >= 0 else -after
         query = {"after": after, "limit": limit, **filters}
@@ -87,7 +87,8 @@ def _rows(
         yield from follow(client, ["applet_log", project], **query)
 
 
-def _last_sequence(client: Client, project: str) -> int:
+def last_sequence(client: Client, project: str) -> int:
+    """Return the sequence number of a project's newest log row, 0 when it has none."""
     query = {"after": -1, "limit": 1}
     newest = items(client.call("GET", ["applet_log", project], query=query))
     return int(newest[-1]["sequence"]) if newest else 0

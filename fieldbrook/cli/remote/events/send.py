@@ -7,11 +7,13 @@ import secrets
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fieldbrook.cli.client import Client
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import (
     EXIT_REFUSED,
@@ -78,8 +80,8 @@ def send(
     when = {} if event_id else {"pub_time": time.time_ns() // 1_000_000}
     event_id = event_id or f"cli-{secrets.token_hex(8)}"
     header = {"event_type": event_type, "pub_id": key, "token": token, "event_id": event_id, **when}
-    message = {"header": header, "payload": base64.b64encode(payload).decode()}
-    results = _send(project, message, idempotency_key or str(uuid.uuid4()))
+    client = current().anonymous_client()
+    results = post_event(client, project, header, payload, idempotency_key)
     if current().json:
         show_json({"eventID": event_id, "results": results})
     else:
@@ -88,8 +90,25 @@ def send(
         context.exit(EXIT_REFUSED)
 
 
-def _send(project: str, message: dict[str, Any], idempotency_key: str) -> list[dict[str, Any]]:
-    client, headers = current().anonymous_client(), {"Idempotency-Key": idempotency_key}
+def post_event(
+    client: Client,
+    project: str,
+    header: Mapping[str, object],
+    payload: bytes,
+    idempotency_key: str | None = None,
+) -> list[dict[str, Any]]:
+    """Send one event and return the results of its handlers.
+
+    Args:
+        client: a client without a login; the header has the publisher's token.
+        project: the project's name.
+        header: the header of the data message.
+        payload: the payload.
+        idempotency_key: None for a random one.
+    """
+    idempotency_key = idempotency_key or str(uuid.uuid4())
+    headers = {"Idempotency-Key": idempotency_key}
+    message = {"header": dict(header), "payload": base64.b64encode(payload).decode()}
     try:
         answer = client.call("POST", ["event", project], body=message, headers=headers)
     except ClientError as error:

@@ -1,0 +1,149 @@
+"""Devices that send at a rate, each with a connection and a thread of its own."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fieldbrook.cli.remote.simulation.figures import Tally
+from fieldbrook.cli.remote.simulation.template import Moment, Template
+from fieldbrook.device import Accepted, Event, Refused
+from fieldbrook.device.address import Address
+from fieldbrook.device.event import make_event
+from fieldbrook.device.sender import pause_s
+from fieldbrook.device.transport import Sender, Transport, open_transport
+
+_TIMEOUT_S = 30.0
+_BEHIND_LIMIT_S = 1.0
+_STACK_BYTES = 512 << 10
+_JOIN_S = 10.0
+
+
+class Plan(NamedTuple):
+    """What each device does. `rate` is in events per second of one device."""
+
+    event_type: str
+    rate: float
+    seconds: float
+    template: Template
+    seed: str
+
+
+class Fleet:
+    """A fleet that sends from `start` until its time is over or `stop`."""
+
+    def __init__(self, address: Address, senders: Sequence[Sender], plan: Plan) -> None:
+        self._plan = plan
+        self.tally = Tally()
+        self._sends_no_more = threading.Event()
+        self._gives_up = threading.Event()
+        count = len(senders)
+        # The devices begin one after the other within the time between two events of one.
+        self._devices = [
+            _Device(self._live, sender, open_transport(address, sender, _TIMEOUT_S), number / count)
+            for number, sender in enumerate(senders)
+        ]
+        self._started_at = 0.0
+
+    def start(self) -> None:
+        """Let the devices begin."""
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            self._started_at = time.monotonic()
+            for device in self._devices:
+                device.start()
+        finally:
+            threading.stack_size(before)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self._started_at
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a device sends, or waits for an answer."""
+        return any(device.is_alive() for device in self._devices)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no device begins another event."""
+        return self._sends_no_more.is_set() or self.seconds >= self._plan.seconds
+
+    def stop(self) -> None:
+        """Let no device begin another event; those under way go on."""
+        self._sends_no_more.set()
+
+    def give_up(self) -> None:
+        """End what is under way: those events stay unanswered."""
+        self._sends_no_more.set()
+        self._gives_up.set()
+        for device in self._devices:
+            device.transport.abort()
+        limit = time.monotonic() + _JOIN_S
+        for device in self._devices:
+            if device.is_alive():
+                device.join(max(0.0, limit - time.monotonic()))
+
+    def _live(self, device: _Device) -> None:
+        plan = self._plan
+        interval = 1 / plan.rate
+        chance = random.Random(f"{plan.seed}/{device.sender.publisher}")  # noqa: S311
+        walks: dict[int, float] = {}
+        due, count = self._started_at + device.offset * interval, 0
+        while not self._wait_until(due):
+            count += 1
+            moment = Moment(device.sender.publisher, count, chance, walks)
+            event = make_event(plan.event_type, plan.template.render(moment))
+            self.tally.sent()
+            self._deliver(device.transport, event, chance)
+            # One that was held up sends faster for a while, but does not make up for an hour.
+            due = max(due + interval, time.monotonic() - _BEHIND_LIMIT_S)
+        device.transport.close()
+
+    def _wait_until(self, due: float) -> bool:
+        """Wait for the next event's time; True when there is none."""
+        end = self._started_at + self._plan.seconds
+        if due >= end:
+            due = min(due, end)
+            self._sends_no_more.wait(max(0.0, due - time.monotonic()))
+            return True
+        return self._sends_no_more.wait(max(0.0, due - time.monotonic())) or self.is_over
+
+    def _deliver(self, transport: Transport, event: Event, chance: random.Random) -> None:
+        """Send an event until the node has answered: each time the same event, with its id."""
+        began, failures = time.monotonic(), 0
+        while not self._gives_up.is_set():
+            (outcome,) = transport.send([event])
+            if isinstance(outcome, Accepted):
+                self.tally.committed(outcome, time.monotonic() - began)
+                return
+            if isinstance(outcome, Refused):
+                self.tally.refused(outcome)
+                return
+            if self._gives_up.is_set():
+                return
+            self.tally.has_to_wait(outcome)
+            failures += 1
+            self._gives_up.wait(pause_s(failures, outcome.retry_after_s, chance.random()))
+
+
+class _Device(threading.Thread):
+    def __init__(
+        self,
+        live: Callable[[_Device], None],
+        sender: Sender,
+        transport: Transport,
+        offset: float,
+    ) -> None:
+        super().__init__(name=sender.publisher, daemon=True)
+        self._live = live
+        self.sender = sender
+        self.transport = transport
+        self.offset = offset
+
+    def run(self) -> None:
+        self._live(self)

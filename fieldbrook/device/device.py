@@ -1,0 +1,164 @@
+"""`Device`: what an application uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Self
+
+from fieldbrook.device.address import read_address
+from fieldbrook.device.disk_queue import DiskQueue
+from fieldbrook.device.errors import DeviceError
+from fieldbrook.device.event import Accepted, Event, Refused, make_event
+from fieldbrook.device.sender import EventSender
+from fieldbrook.device.transport import Sender, open_transport
+
+
+class Device:
+    """Sends the events of one device, a publisher of a project, to a node.
+
+    `send` puts an event into a queue on the device's disk and returns. A thread sends what waits,
+    in order, and again with the same event id until the node has answered: the node runs an event
+    once, however often it arrives. What was not answered when the process ended is sent by the next
+    `Device` with the same queue.
+
+        with Device("https://node.example:8888", project="room", publisher="sensor-1",
+                    token=token, queue="/var/lib/sensor") as device:
+            device.send("TEMPERATURE", {"celsius": 21.5})
+
+    At the end of a `with` block it waits up to 5 seconds for what has not been sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        project: str,
+        publisher: str,
+        token: str,
+        queue: str | Path,
+        ca: str | Path | None = None,
+        certificate: str | Path | None = None,
+        key: str | Path | None = None,
+        limit_events: int = 100_000,
+        limit_bytes: int = 64 << 20,
+        when_full: Literal["refuse", "drop-oldest"] = "refuse",
+        sync: bool = True,
+        batch_events: int = 100,
+        batch_bytes: int = 512 << 10,
+        timeout_s: float = 30.0,
+        on_accepted: Callable[[Event, Accepted], object] | None = None,
+        on_refused: Callable[[Event, Refused], object] | None = None,
+    ) -> None:
+        """Open the queue and begin to send. The node need not be there.
+
+        Args:
+            url: `http://`, `https://`, `mqtt://` or `mqtts://` with host and port.
+            project: the name of the project.
+            publisher: the key of the publisher.
+            token: its token.
+            queue: a folder for the queue of this device alone; made if it is missing.
+            ca: a PEM file of the authorities to trust; None for those of the system.
+            certificate: a PEM file with a certificate of the device, if the node asks for one.
+            key: the PEM file of its key.
+            limit_events: how many events the queue holds.
+            limit_bytes: how many bytes they have; each counts 200 beside payload, type and id.
+            when_full: `refuse`: `send` raises `QueueFullError`; `drop-oldest`: the oldest events
+                are dropped and counted in `dropped`.
+            sync: `send` waits until the disk has the event, which then outlives a power cut.
+            batch_events: how many events are sent together. 1 keeps the order also among events
+                that the node cannot take at the moment.
+            batch_bytes: how many bytes are sent together.
+            timeout_s: how long the node may be silent before events are sent again.
+            on_accepted: called when the node has handled an event, in the sending thread.
+            on_refused: called when the node refuses an event for good, in the sending thread.
+
+        Raises:
+            DeviceError: the URL, a certificate or a limit is not valid.
+            QueueBusyError: another process has the queue.
+            QueueError: the queue cannot be opened.
+        """
+        paths = [None if path is None else str(path) for path in (ca, certificate, key)]
+        if min(limit_events, limit_bytes, batch_events, batch_bytes) < 1 or timeout_s <= 0:
+            raise DeviceError("limits, batches and the timeout are above 0")
+        if when_full not in ("refuse", "drop-oldest"):
+            raise DeviceError(f"when_full is 'refuse' or 'drop-oldest', not {when_full!r}")
+        sender = Sender(project=project, publisher=publisher, token=token)
+        transport = open_transport(read_address(url, *paths), sender, timeout_s)
+        self._queue = DiskQueue(Path(queue), limit_events, limit_bytes, sync=sync)
+        self._drop_oldest = when_full == "drop-oldest"
+        self._sender = EventSender(
+            *(self._queue, transport, batch_events, batch_bytes, on_accepted, on_refused)
+        )
+        self.dropped = 0
+        """How many events a full queue has dropped since this object was made."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        event_type: str,
+        payload: object = b"",
+        *,
+        event_id: str | None = None,
+        at: float | None = None,
+    ) -> str:
+        """Put an event into the queue. When this returns, the event will be sent.
+
+        Args:
+            event_type: its type, which decides on the handler.
+            payload: bytes as they are, text as UTF-8, anything else as JSON.
+            event_id: 16 to 128 printable characters, unique for the publisher; None for a new one.
+            at: when it happened, in Unix seconds. None: now, or no time for an event with an
+                `event_id`, so that the same call again is the same event.
+
+        Returns:
+            The event's id.
+
+        Raises:
+            InvalidEventError: no node would take it.
+            QueueFullError: the queue is full.
+            QueueError: the queue cannot be written, e.g. because the disk is full.
+        """
+        event = make_event(event_type, payload, event_id, at)
+        self.dropped += self._queue.add(event, drop_oldest=self._drop_oldest)
+        self._sender.wake()
+        return event.event_id
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Wait until no event waits; False when the time was not enough."""
+        return self._sender.wait_until_sent(timeout_s)
+
+    @property
+    def pending(self) -> int:
+        """How many events wait for the node's answer."""
+        return self._queue.waiting
+
+    @property
+    def last_error(self) -> str:
+        """Why events wait, "" when the last attempt succeeded."""
+        return self._sender.last_error
+
+    def refused(self) -> list[tuple[Event, str]]:
+        """The refused events that the queue still holds, with the node's reasons.
+
+        They stay there until their place is needed.
+        """
+        return [(queued.event, queued.refused) for queued in self._queue.refused()]
+
+    def resend_refused(self) -> int:
+        """Send the refused events again, e.g. after the token was replaced; returns how many."""
+        count = self._queue.restore_refused()
+        self._sender.wake()
+        return count
+
+    def close(self, flush_s: float = 5.0) -> None:
+        """Wait up to `flush_s` seconds for what waits, then stop. What is left stays on disk."""
+        if flush_s > 0:
+            self.flush(flush_s)
+        self._sender.close()
+        self._queue.close()

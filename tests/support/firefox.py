@@ -18,6 +18,8 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.nodes import until
 from tests.support.tools import LIMIT_S, require_tool
 
+_WAIT_S = 3 * LIMIT_S  # its first start beside a whole test run takes a minute
+
 ENTER = "\ue007"
 TAB = "\ue004"
 _MESSAGE_BYTES = 1 << 24
@@ -56,7 +58,7 @@ class Firefox:
         self._sent += 1
         self._socket.send(json.dumps({"id": self._sent, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(LIMIT_S))
+            message = json.loads(self._socket.recv(_WAIT_S))
             if message["type"] == "event":
                 entry = message["params"]
                 if entry["level"] == "error":
@@ -153,7 +155,7 @@ def firefox(folder: Path) -> Iterator[Firefox]:
         )
     try:
         told = folder / "WebDriverBiDiServer.json"
-        until(lambda: told.exists() and told.read_text(), "Firefox takes connections")
+        until(lambda: told.exists() and told.read_text(), "Firefox takes connections", _WAIT_S)
         port = json.loads(told.read_text())["ws_port"]
         address = f"ws://127.0.0.1:{port}/session"
         with connect(address, proxy=None, max_size=_MESSAGE_BYTES, ping_interval=None) as socket:

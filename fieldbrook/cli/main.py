@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+import fieldbrook.cli.local.applets.dev
 import fieldbrook.cli.local.applets.folders
 import fieldbrook.cli.local.applets.run
 import fieldbrook.cli.local.applets.test
@@ -64,6 +65,7 @@ from fieldbrook.cli.remote.projects.projects import project
 from fieldbrook.cli.remote.projects.publishers import publisher
 from fieldbrook.cli.remote.projects.resources import resource
 from fieldbrook.cli.remote.projects.strategies import strategy
+from fieldbrook.cli.remote.simulation.command import simulate
 
 PROGRAM = "fieldbrook"
 TRACEBACK_VARIABLE = "FIELDBROOK_TRACEBACK"
@@ -245,7 +247,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Manage projects": (
         *(project, applet, strategy, publisher, resource, kv, sql, cron, limit, search),
     ),
-    "Send and follow events": (send, logs, event, refused, dead_letter),
+    "Send and follow events": (send, simulate, logs, event, refused, dead_letter),
     "Use chains": (chain, monitor, abi, tx),
     "Other commands": (version, completion),
 }

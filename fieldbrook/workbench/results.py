@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Effect
 from fieldbrook.workbench.files import Json, store_to_json, to_json, to_text
 from fieldbrook.workbench.runs import Outcome
+
+_SHOWN_VALUE = 200  # characters of a value or payload that a person is shown
+_COMPARED_IN_ORDER = 200  # lines
 
 
 def describe(outcome: Outcome) -> Json:
@@ -35,6 +39,49 @@ def differences(expected: Json, found: Json) -> list[str]:
         for name, value in expected.items()
         if found.get(name) != value
     ]
+
+
+def lines(result: Json) -> list[str]:
+    """Return a result of `describe` as lines for people, without the event and the handler."""
+    error = result["error"]
+    shown = [f"trap     {error}" if error else f"code     {result['code']}"]
+    for level, text, *source in result["logs"]:
+        origin = f" [{source[0]}]" if source else ""
+        shown.append(f"log      {level}{origin}: {text}")
+    shown += [f"write    {key} = {cut(value)}" for key, value in result["writes"].items()]
+    for effect in result["effects"]:
+        values = ", ".join(f"{k}={cut(str(v))}" for k, v in effect.items() if k != "kind")
+        shown.append(f"effect   {effect['kind']}: {values}")
+    return shown
+
+
+def cut(text: str) -> str:
+    """Return the start of a long text, with the number of characters that are missing."""
+    more = len(text) - _SHOWN_VALUE
+    return text if more <= 0 else f"{text[:_SHOWN_VALUE]}... and {more} characters"
+
+
+def changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """Return the lines that are only in one of two lists: `- ` those of `before`, `+ ` of `after`.
+
+    Lists with more than 200 lines are compared without order, because the time for the
+    other comparison grows with the square of their length.
+    """
+    if max(len(before), len(after)) > _COMPARED_IN_ORDER:
+        return list(_changes_of_sets(before, after))
+    shown: list[str] = []
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for kind, a, a_end, b, b_end in matcher.get_opcodes():
+        if kind != "equal":
+            shown += [f"- {line}" for line in before[a:a_end]]
+            shown += [f"+ {line}" for line in after[b:b_end]]
+    return shown
+
+
+def _changes_of_sets(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    had, has = set(before), set(after)
+    yield from (f"- {line}" for line in before if line not in has)
+    yield from (f"+ {line}" for line in after if line not in had)
 
 
 def _log(level: int, source: str, text: str) -> list[str]:

@@ -2,9 +2,10 @@
 
 An applet folder has a file `applet.toml`. Its table `[build]` says how to make the file
 `module`: `wat` is a file in the WebAssembly text format that is assembled here, and `steps` are
-commands that run in the folder. `needs` maps each program that the steps call to advice for
-users who do not have it. An environment variable with the name of a program in capitals
-(`CLANG`, `RUSTC`) replaces that program.
+commands that run in the folder, with the variables of `env`. `needs` maps each program that the
+steps call to advice for users who do not have it. An environment variable with the name of a
+program in capitals (`CLANG`, `RUSTC`) replaces that program. `ignore` lists patterns of names of
+files that `applet dev` does not watch.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from fieldbrook.system.process_tree import descendants
 from fieldbrook.system.regular_file import read_regular_file
+from fieldbrook.system.signals import held
 
-TEMPLATES = ("assemblyscript", "c", "rust", "wat")
+TEMPLATES = ("assemblyscript", "c", "go", "rust", "wat")
+_COMMON = "common"
+"""The folder of what all templates share."""
 MANIFEST = "applet.toml"
 _MANIFEST_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -48,6 +56,8 @@ class Recipe:
     steps: tuple[tuple[str, ...], ...]
     needs: Mapping[str, str]
     hint: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
 
 
 def create(name: str, template: str, folder: Path) -> list[Path]:
@@ -62,21 +72,35 @@ def create(name: str, template: str, folder: Path) -> list[Path]:
         ScaffoldError: the name is invalid, or the folder is not empty.
         OSError: the folder cannot be written.
     """
-    if not _NAME.fullmatch(name):
-        raise ScaffoldError(
-            f"{name!r} is not a name for an applet",
-            "use 1 to 64 lower-case letters, digits, - and _, a letter first",
-        )
+    valid_name(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ScaffoldError(
             f"{folder} exists already and is not an empty folder",
             "choose another name or --folder",
         )
-    source = resources.files("fieldbrook.workbench") / "templates" / template
-    copied = [folder / path for path in _copy(source, folder, name)]
+    templates = resources.files("fieldbrook.workbench") / "templates"
+    copied = [
+        folder / path
+        for source in (templates / template, templates / _COMMON)
+        for path in _copy(source, folder, name)
+    ]
     ignored = folder / ".gitignore"
     ignored.write_text(_IGNORED, "utf-8")
     return sorted([*copied, ignored])
+
+
+def valid_name(name: str) -> str:
+    """Return the name of a new applet.
+
+    Raises:
+        ScaffoldError: it is invalid.
+    """
+    if not _NAME.fullmatch(name):
+        raise ScaffoldError(
+            f"{name!r} is not a name for an applet",
+            "use 1 to 64 lower-case letters, digits, - and _, a letter first",
+        )
+    return name
 
 
 def _copy(source: Traversable, folder: Path, name: str) -> list[str]:
@@ -107,6 +131,8 @@ def read_recipe(folder: Path) -> Recipe:
             steps=tuple(tuple(_string(word) for word in step) for step in build.get("steps", [])),
             needs={_string(tool): _string(how) for tool, how in build.get("needs", {}).items()},
             hint=_string(build.get("hint", "")),
+            env={_string(name): _string(text) for name, text in build.get("env", {}).items()},
+            ignore=tuple(_string(pattern) for pattern in build.get("ignore", [])),
         )
     except FileNotFoundError:
         hint = "create an applet folder with `fieldbrook applet new NAME --template TEMPLATE`"
@@ -132,54 +158,103 @@ def missing_tools(recipe: Recipe, environment: Mapping[str, str]) -> dict[str, s
     }
 
 
+def missing_programs(
+    folder: Path, recipe: Recipe, environment: Mapping[str, str] = os.environ
+) -> str:
+    """Return why a folder cannot be built with what is installed; "" when it can."""
+    missing = missing_tools(recipe, environment)
+    lines = [f"{tool} is missing: {how}" for tool, how in missing.items()]
+    return "\n".join([f"cannot build {folder}", *lines]) if missing else ""
+
+
 def _program(tool: str, environment: Mapping[str, str]) -> str:
     """Return the program that runs for a tool: its environment variable, or the tool itself."""
     return environment.get(_NOT_A_LETTER.sub("_", tool).upper()) or tool
 
 
-def build(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
+def template_needs(template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the programs that a template needs and that are not installed."""
+    source = resources.files("fieldbrook.workbench") / "templates" / template / MANIFEST
+    with resources.as_file(source) as path:
+        return list(missing_tools(read_recipe(path.parent), environment))
+
+
+def build(
+    folder: Path, environment: Mapping[str, str] = os.environ, limit_s: float | None = None
+) -> Path:
     """Build an applet folder and return the path of the module.
 
-    The output of the steps goes to standard error.
+    The output of the steps goes to standard error. When this raises, no step is left running.
+
+    Args:
+        folder: the applet folder.
+        environment: the variables of the steps, beside those of the recipe.
+        limit_s: how long all steps may take together; None: as long as they need.
 
     Raises:
-        ScaffoldError: the recipe, a program or the resulting module is missing, or a step failed.
+        ScaffoldError: the recipe, a program or the resulting module is missing, a step failed, or
+            the steps took too long.
         ModuleRefusedError: the WebAssembly text is invalid.
         OSError: a file cannot be read or written.
     """
     recipe = read_recipe(folder)
-    missing = missing_tools(recipe, environment)
+    missing = missing_programs(folder, recipe, environment)
     if missing:
-        lines = [f"{tool} is missing: {how}" for tool, how in missing.items()]
-        raise ScaffoldError("\n".join([f"cannot build {folder}", *lines]))
+        raise ScaffoldError(missing)
     module = folder / recipe.module
     module.parent.mkdir(parents=True, exist_ok=True)
     if recipe.wat:
         from fieldbrook.wasm.module.inspection import to_binary
 
         module.write_bytes(to_binary(read_regular_file(folder / recipe.wat)))
+    end = None if limit_s is None else time.monotonic() + limit_s
     for step in recipe.steps:
-        _run(step, folder, environment, recipe.hint)
+        command = [_program(step[0], environment), *step[1:]] if step else []
+        if not command:
+            raise ScaffoldError(f"{folder / MANIFEST}: a step is empty")
+        try:
+            status = _run(command, folder, {**environment, **recipe.env}, end)
+        except OSError as error:
+            raise ScaffoldError(f"{command[0]}: {error.strerror}", recipe.hint) from None
+        except subprocess.TimeoutExpired:
+            text = f"{' '.join(command)} was ended: the build took longer than {limit_s:g} s"
+            raise ScaffoldError(text) from None
+        if status:
+            text = f"{' '.join(command)} ended with status {status}"
+            raise ScaffoldError(text, recipe.hint)
     if not module.is_file():
         raise ScaffoldError(f"the steps have ended, but did not make {module}")
     return module
 
 
-def _run(step: Sequence[str], folder: Path, environment: Mapping[str, str], hint: str) -> None:
-    command = [_program(step[0], environment), *step[1:]] if step else []
-    if not command:
-        raise ScaffoldError(f"{folder / MANIFEST}: a step is empty")
+def _run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], end: float | None
+) -> int:
+    """Run a command and return its status; `end` is on the monotonic clock."""
+    child = None
     try:
-        # Standard output is reserved for the result of the command, the module's path.
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            check=False,
-        )
-    except OSError as error:
-        raise ScaffoldError(f"{command[0]}: {error.strerror}", hint) from None
-    if done.returncode:
-        raise ScaffoldError(f"{' '.join(command)} ended with status {done.returncode}", hint)
+        with held():
+            child = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output is for the result of the command, the module's path
+                start_new_session=True,  # so that it can be killed with what it has started
+            )
+        return child.wait(None if end is None else max(0.0, end - time.monotonic()))
+    except BaseException:
+        if child is not None:
+            with held():
+                _kill(child.pid)
+                child.wait()
+        raise
+
+
+def _kill(pid: int) -> None:
+    """Kill a process that leads a session, and everything below it."""
+    for one in descendants(pid):
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

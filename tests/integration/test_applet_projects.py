@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.cli import main
+from fieldbrook.system.process_tree import has_ended
 from fieldbrook.wasm.module import abi
 from fieldbrook.workbench import scaffold
 from fieldbrook.workbench.scaffold import ScaffoldError
+from tests.support.nodes import until
 from tests.support.tools import require_tool
 
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
@@ -52,6 +54,8 @@ def test_an_applet_from_a_template_is_built_run_and_tested(
     tools = {"c": ("clang", "wasm-ld"), "rust": ("wasm-ld",), "assemblyscript": ("npm",)}
     for tool in tools.get(template, ()):
         require_tool(tool)
+    if template == "go":
+        monkeypatch.setenv("GO", require_tool("go"))
     if template == "rust":
         monkeypatch.setenv("RUSTC", rustc_for_wasm())
     folder = tmp_path / "my-first"
@@ -76,11 +80,58 @@ def test_an_applet_from_a_template_is_built_run_and_tested(
         assert code == 0, out
         assert "3 runs, 0 not as expected" in out
 
+    code, out, err = run(capfd, "test", folder)
+    assert code == 0, err
+    assert "3 runs, 0 not as expected" in out
+
     # As far as a 64-bit number of it goes, from what an earlier version stored.
     store = tmp_path / "store.json"
     store.write_text('{"count": "9223372036854775000"}')
     code, out, _ = run(capfd, "run", module, "--store", store, "--json")
     assert json.loads(out)["writes"] == {"count": "9223372036854775001"}
+
+
+def test_the_test_of_a_folder_fails_with_its_build_and_with_its_expectations(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "wat", folder)
+    source = folder / "applet.wat"
+    source.write_text(source.read_text().replace('"count="', '"total="'))
+    code, out, _ = run(capfd, "test", folder)
+    assert code == 1
+    assert 'found [["info", "total=1 bytes=25"]]' in out
+    assert run(capfd, "test", folder, "--record")[0] == 0
+    assert run(capfd, "test", folder)[0] == 0
+    source.write_text("(module (")
+    code, _, err = run(capfd, "test", folder)
+    assert code == 1
+    assert "not a WebAssembly text" in err
+    (folder / "events.jsonl").unlink()
+    code, _, err = run(capfd, "test", folder)
+    assert code == 2
+    assert f"{folder / 'events.jsonl'} does not exist" in err
+    code, _, err = run(capfd, "test", folder / "build" / "meter.wasm")
+    assert code == 2
+    assert "give the file of events" in err
+
+
+def test_a_build_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    (tmp_path / "applet.toml").write_text(
+        '[build]\nmodule = "a.wasm"\nsteps = [["sh", "-c", "sleep 600 & echo $! > pid; wait"]]\n'
+    )
+    with pytest.raises(ScaffoldError, match="was ended: the build took longer than 0.5 s"):
+        scaffold.build(tmp_path, limit_s=0.5)
+    pid = int((tmp_path / "pid").read_text())
+    until(lambda: has_ended(pid), "the end of what the build has started")
+
+
+def test_variables_of_a_recipe_are_those_of_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "applet.toml").write_text(
+        '[build]\nmodule = "a.wasm"\nsteps = [["sh", "-c", "echo $TARGET > a.wasm"]]\n'
+        '[build.env]\nTARGET = "wasip1"\n'
+    )
+    assert scaffold.build(tmp_path).read_text() == "wasip1\n"
 
 
 def test_what_the_header_for_c_declares_is_what_the_host_has() -> None:

@@ -181,6 +181,11 @@ TABLE: dict[str, Entry] = {
     ),
     # ---- chains
     "fieldbrook.chain.transactions.requests:_HASH": _full("a hash of an applet", ("0x", "0", "g")),
+    "fieldbrook.chain.rpc.refusals:_POOL_IS_FULL": Entry(
+        _RPC + ": the text of an error, 4,096 characters",
+        ("search",),
+        (("", "tx ", ""), ("", "transaction ", ""), ("", "mem", "")),
+    ),
     "fieldbrook.chain.rpc.refusals:_TOO_FAST": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),
@@ -295,6 +300,22 @@ TABLE: dict[str, Entry] = {
         "a file of an applet's author", ("0x", "0", "g")
     ),
     "fieldbrook.storage.backup.verify:_DIGEST": _full("a record of a data folder", ("", "0", "g")),
+    # ---- devices and simulated ones
+    "fieldbrook.device.event:_ERROR": _match(
+        "an answer of the node, 16 MiB",
+        ("[]@StatusErr[", "a", "!"),
+        ("[]@StatusErr[A][", "1", "a"),
+        ("[]@StatusErr[A][1][", "a", ""),
+        ("[]@StatusErr[A][1][", "[]@StatusErr[", ""),
+    ),
+    "fieldbrook.cli.remote.simulation.template:_PLACEHOLDER": Entry(
+        "an argument of the command line, 64 KiB",
+        ("split",),
+        (("", "{{", ""), ("", "{{a", "}"), ("{{", "a", "}")),
+    ),
+    "fieldbrook.cli.remote.simulation.template:_NUMBER": _match(
+        "an argument of the command line, 64 KiB", ("-", "1", "."), ("1.", "1", "a")
+    ),
     # ---- the node's own
     "fieldbrook.observability.logs:_CONTROL": Entry(
         "the text of a log line", ("sub",), (("", "\n", ""), ("", "a", "\x7f"))

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 import fieldbrook
 from fieldbrook.gateway.http.dashboard import is_served
+from fieldbrook.workbench import scaffold
 
 ROOT = Path(__file__).parents[3]
 SETUP = configparser.ConfigParser()
@@ -280,7 +281,11 @@ def test_a_wheels_templates_make_projects(built: tuple[Path, Path], tmp_path: Pa
     folder = ROOT / "fieldbrook" / "workbench" / "templates"
     shipped = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {path for path in made if path.name != ".gitignore"} == shipped
+    common = {path.name for path in (folder / "common").iterdir()}
+    own = {path for path in shipped if path.parts[0] != "common"}
+    everywhere = {Path(name, file) for name in scaffold.TEMPLATES for file in common}
+    assert common
+    assert {path for path in made if path.name != ".gitignore"} == own | everywhere
 
 
 def test_a_wheel_has_the_version_of_the_source_and_the_command(built: tuple[Path, Path]) -> None:

@@ -28,8 +28,6 @@ from fieldbrook.cli.text import printable
 if TYPE_CHECKING:
     from fieldbrook.workbench.runs import Outcome
 
-_SHOWN_VALUE = 200  # characters of a value or payload that a person is shown
-
 
 @applet.command("run")
 @click.argument("module", type=EXISTING_FILE)
@@ -92,25 +90,10 @@ def _payload(text: str, encoded: bool) -> bytes:
 
 
 def _show(outcome: Outcome, answers: Sequence[tuple[str, bytes]]) -> None:
-    from fieldbrook.workbench.results import describe
+    from fieldbrook.workbench.results import cut, describe, lines
 
-    result = describe(outcome)
-    click.echo(
-        printable(f"trap     {outcome.error}" if outcome.error else f"code     {outcome.code}")
-    )
-    for level, text, *source in result["logs"]:
-        origin = f" [{source[0]}]" if source else ""
-        click.echo(printable(f"log      {level}{origin}: {text}"))
-    for key, value in result["writes"].items():
-        click.echo(printable(f"write    {key} = {_cut(value)}"))
-    for effect in result["effects"]:
-        fields = ", ".join(f"{k}={_cut(str(v))}" for k, v in effect.items() if k != "kind")
-        click.echo(printable(f"effect   {effect['kind']}: {fields}"))
+    for line in lines(describe(outcome)):
+        click.echo(printable(line))
     for event_type, payload in answers:
-        click.echo(printable(f"answer   {event_type}: {_cut(payload.decode('utf-8', 'replace'))}"))
+        click.echo(printable(f"answer   {event_type}: {cut(payload.decode('utf-8', 'replace'))}"))
     click.echo(f"time     {outcome.elapsed_us / 1000:.2f} ms")
-
-
-def _cut(text: str) -> str:
-    more = len(text) - _SHOWN_VALUE
-    return text if more <= 0 else f"{text[:_SHOWN_VALUE]}... and {more} characters"

@@ -11,13 +11,15 @@ import click
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import EXIT_REFUSED, WrongUsageError, expected_errors
 from fieldbrook.cli.local.applets.workbench import (
+    EVENTS_FILE,
     EXISTING_FILE,
     WorkbenchOptions,
+    expectations_of,
     open_workbench,
     require_handlers,
+    route_rules,
     workbench_options,
 )
-from fieldbrook.cli.options import split_pair
 from fieldbrook.cli.output import note, show_json
 from fieldbrook.cli.remote.projects.applets import applet
 from fieldbrook.cli.text import counted, printable
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 
 @applet.command("test")
-@click.argument("module", type=EXISTING_FILE)
-@click.argument("events", type=EXISTING_FILE)
+@click.argument("module", type=click.Path(path_type=Path, exists=True))
+@click.argument("events", type=EXISTING_FILE, required=False)
 @click.option(
     "--expect",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 def applet_test(
     context: click.Context,
     module: Path,
-    events: Path,
+    events: Path | None,
     expect: Path | None,
     record: bool,
     handler: str | None,
@@ -62,7 +64,8 @@ def applet_test(
 ) -> None:
     """Replay recorded events without a node and compare the results.
 
-    EVENTS holds one event per line: a data message as a device sends it, or
+    MODULE may also be an applet folder, which is then built first; EVENTS is by default its file
+    events.jsonl. EVENTS holds one event per line: a data message as a device sends it, or
     {"event_type": TYPE, "payload": TEXT OR JSON}. The file of expected results has one line per
     run, as --record writes it; only the fields that a line has are compared. With --chain, the
     events with which the chains answer run after those of the file.
@@ -73,11 +76,9 @@ def applet_test(
     from fieldbrook.workbench import files, results, runs
     from fieldbrook.workbench.chain_file import ChainSourceError
 
-    if handler is not None and strategies:
-        raise WrongUsageError("--handler and --strategy cannot both be given")
-    rules = [split_pair(text, "--strategy", "TYPE=HANDLER") for text in strategies]
-    rules = rules or [("DEFAULT", handler or "start")]
-    expected_file = expect or events.with_name(f"{events.stem}.expected.jsonl")
+    rules = route_rules(strategies, handler)
+    module, events = _built(module, events)
+    expected_file = expect or expectations_of(events)
     with expected_errors(files.WorkbenchError, ChainSourceError):
         trials = runs.route(files.read_events(events), rules)
         expected = None
@@ -91,7 +92,7 @@ def applet_test(
         found = [results.describe(outcome) for outcome in outcomes]
         if record:
             files.write_lines(expected_file, found)
-    problems = [] if record else _problems(outcomes, found, expected)
+    problems = [] if record else problems_of(outcomes, found, expected)
     if current().json:
         show_json({"runs": found, "problems": problems})
     else:
@@ -102,7 +103,22 @@ def applet_test(
         context.exit(EXIT_REFUSED)
 
 
-def _problems(
+def _built(module: Path, events: Path | None) -> tuple[Path, Path]:
+    """Build the module if it is a folder; return the module and the file of events."""
+    from fieldbrook.workbench import scaffold
+
+    if not module.is_dir():
+        if events is None:
+            raise WrongUsageError("give the file of events, or an applet folder in place of MODULE")
+        return module, events
+    events = events or module / EVENTS_FILE
+    if not events.is_file():
+        raise WrongUsageError(f"{events} does not exist", "name another file of events")
+    with expected_errors(scaffold.ScaffoldError):
+        return scaffold.build(module), events
+
+
+def problems_of(
     outcomes: Sequence[Outcome],
     found: Sequence[dict[str, Any]],
     expected: Sequence[dict[str, Any]] | None,

@@ -1,4 +1,4 @@
-"""Shared by `applet run` and `applet test`: their options, and the workbench made from them."""
+"""Shared by `applet run`, `test` and `dev`: their options, and the workbench made from them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fieldbrook.workbench.simulated_chain import SimulatedChains
 
 _HOSTS = ("raw", "reference", "batch")
+EVENTS_FILE = "events.jsonl"
+"""The file of events of an applet folder."""
 EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _OPTIONS = (
@@ -37,8 +39,8 @@ _OPTIONS = (
         "--store",
         type=_FILE,
         metavar="FILE.json",
-        help="File of the key-value store: read before the runs, written after them [default: the "
-        "store is empty and not kept].",
+        help="File of the key-value store: read before the runs, and, except by `dev`, written "
+        "after them [default: the store is empty and not kept].",
     ),
     click.option(
         "--schema",
@@ -102,7 +104,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class WorkbenchOptions:
-    """The options that `run` and `test` share."""
+    """The options that `run`, `test` and `dev` share."""
 
     env: tuple[str, ...]
     store: Path | None
@@ -191,6 +193,23 @@ def _chains(given: WorkbenchOptions) -> Iterator[SimulatedChains | None]:
         finally:
             f.write_chains(given.chain, file)
     note(f"chains recorded in {given.chain}")
+
+
+def expectations_of(events: Path) -> Path:
+    """The file of expected results that belongs to a file of events."""
+    return events.with_name(f"{events.stem}.expected.jsonl")
+
+
+def route_rules(strategies: Sequence[str], handler: str | None) -> list[tuple[str, str]]:
+    """Return the (type, handler) of `--strategy`, or those of `--handler` for every event.
+
+    Raises:
+        WrongUsageError: both are given, or a strategy has another form.
+    """
+    if handler is not None and strategies:
+        raise WrongUsageError("--handler and --strategy cannot both be given")
+    rules = [split_pair(text, "--strategy", "TYPE=HANDLER") for text in strategies]
+    return rules or [("DEFAULT", handler or "start")]
 
 
 def require_handlers(bench: Workbench, handlers: Sequence[str]) -> None:

@@ -97,14 +97,28 @@ def applet_deploy(
         info["isolation"] = isolation.upper()
     if reuse_events:
         info["reuseEvents"] = reuse_events
-    upload = Upload(file.name, read_module(file))
-    existing = next((row for row in applets(client, project) if row["name"] == name), None)
+    value = deploy_module(client, project, info, read_module(file))
+    _show_applet(value)
+    note_unless_json("updated" if value["updated"] else "deployed")
+
+
+def deploy_module(client: Client, project: str, info: Object, module: bytes) -> Object:
+    """Create the applet that `info` names, or update it; `updated` in the answer says which.
+
+    Args:
+        client: a client with the login.
+        project: the project's name.
+        info: the part `info` of the upload, with `appletName` and `wasmName`.
+        module: WebAssembly, in binary or as text.
+    """
+    upload = Upload(info["wasmName"], module)
+    rows = applets(client, project)
+    existing = next((row for row in rows if row["name"] == info["appletName"]), None)
     if existing is None:
         value = client.upload("POST", ["applet", project], info, upload)
     else:
         value = client.upload("PUT", ["applet", str(existing["appletID"])], info, upload)
-    _show_applet({**value, "updated": existing is not None})
-    note_unless_json("updated" if existing else "deployed")
+    return {**value, "updated": existing is not None}
 
 
 @applet.command("list")

@@ -1,0 +1,80 @@
+"""What `applet dev` does with a module without a node: it runs a file of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fieldbrook.cli.errors import expected_errors
+from fieldbrook.cli.local.applets.dev_blocks import Block, Shown
+from fieldbrook.cli.local.applets.test import problems_of
+from fieldbrook.cli.local.applets.workbench import (
+    WorkbenchOptions,
+    expectations_of,
+    open_workbench,
+    require_handlers,
+)
+
+
+class Target(Protocol):
+    """Where a module goes after its build."""
+
+    @property
+    def kept(self) -> str:
+        """What goes on running when a build fails, "" for nothing."""
+
+    def apply(self, module: Path, block: Block) -> None:
+        """Use the module, and add the results to the block.
+
+        Raises:
+            ClientError: it cannot be used.
+        """
+
+
+class LocalTarget:
+    """Runs the events of a file, and compares the results with the expected ones, if any."""
+
+    kept = ""
+
+    def __init__(
+        self, events: Path, rules: Sequence[tuple[str, str]], given: WorkbenchOptions
+    ) -> None:
+        self._events, self._rules, self._given = events, rules, given
+
+    def apply(self, module: Path, block: Block) -> None:
+        """Run all events anew, from the store that `--store` names."""
+        from fieldbrook.workbench import files, results, runs
+        from fieldbrook.workbench.chain_file import ChainSourceError
+
+        if not self._events.is_file():
+            return
+        expectations = expectations_of(self._events)
+        with expected_errors(files.WorkbenchError, ChainSourceError):
+            trials = runs.route(files.read_events(self._events), self._rules)
+            expected = files.read_expectations(expectations) if expectations.is_file() else None
+            with open_workbench(module, self._given, lines=True) as bench:
+                require_handlers(bench, [name for _, name in self._rules])
+                outcomes = bench.replay(trials, self._rules)
+        found = [results.describe(outcome) for outcome in outcomes]
+        problems: dict[int, list[str]] = {}
+        if expected is not None:
+            listed = problems_of(outcomes, found, expected)
+            problems = {item["run"]: item["problems"] for item in listed}
+        for number, (outcome, result) in enumerate(zip(outcomes, found, strict=True), 1):
+            trial = outcome.trial
+            title = f"{trial.event_type} {trial.handler} ({len(trial.payload)} bytes)"
+            block.runs.append(
+                Shown(
+                    title,
+                    results.lines(result),
+                    outcome.failed,
+                    outcome.elapsed_us / 1000,
+                    problems.get(number, []),
+                    trial,
+                )
+            )
+        if 0 in problems:
+            block.error = f"{expectations}: {'; '.join(problems[0])}"
+        if problems:
+            block.hint = "`fieldbrook applet test FOLDER --record` accepts the results"

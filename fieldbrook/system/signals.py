@@ -1,0 +1,37 @@
+"""Signals of a command, held back while an interruption would lose something."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Let the handlers of SIGINT, SIGTERM and SIGHUP run at the end of the context only.
+
+    An exception of a handler would otherwise leave `Popen` after the child was started and before
+    its pid is known, and nobody could end that child. Signals without a handler of Python keep
+    their effect. In other threads than the main one the context does nothing: handlers do not run
+    there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    came: list[int] = []
+    for number, handler in handlers.items():
+        if callable(handler):
+            signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if callable(handler):
+                signal.signal(number, handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)

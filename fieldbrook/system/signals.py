@@ -33,5 +33,5 @@ def held() -> Iterator[None]:
         for number, handler in handlers.items():
             if callable(handler):
                 signal.signal(number, handler)
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)
+        for late in dict.fromkeys(came):
+            signal.raise_signal(late)

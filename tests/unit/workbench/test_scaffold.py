@@ -24,7 +24,7 @@ def test_a_signal_during_the_start_of_a_step_ends_the_step(
             started.append(self.pid)
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(scaffold.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
     (tmp_path / "applet.toml").write_text(
         '[build]\nmodule = "a.wasm"\nsteps = [["sleep", "600"]]\n'
     )

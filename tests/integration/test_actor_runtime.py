@@ -276,9 +276,7 @@ def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_
     gateways: RunningNode, number: signal.Signals
 ) -> None:
     part = f"http:{list(SIGNALS).index(number)}"
-    until(
-        lambda: gateways.call("GET", "/health").json["parts"].get(part) == "up", "the gateway serves"
-    )
+    until(lambda: gateways.call("GET", "/health").json["parts"].get(part) == "up", "it serves")
     old = parts(gateways)[f"fb-{part}"]
     os.kill(old, number)
     until(lambda: not alive(old), "the process has ended")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fieldbrook.core.errors import ChainUnavailableError
+
 
 class ChainError(Exception):
     """Base class."""
@@ -33,3 +35,6 @@ class RpcError(ChainError):
 
 class UnknownBlockError(RpcError):
     """An endpoint refused a request about a block that it does not know."""
+
+
+CHAIN_FAILURES = (ChainError, ChainUnavailableError)

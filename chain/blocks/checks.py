@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fieldbrook.chain.blocks.bloom import bits_of_filter, holds
 from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
-from fieldbrook.chain.errors import ChainError, IncompleteAnswerError
+from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
 from fieldbrook.chain.together import together
-from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.observability import metrics
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ BLOCKS_PER_HEADER = 1_000
 SUSPECT_BLOCKS = 200
 """The largest range that the only endpoint is asked for after it has omitted logs."""
 _SUSPECT_CHECKS = 32  # that must go well until an endpoint is trusted again
-_FAILURES = (ChainError, ChainUnavailableError)
 _HEADERS = 4  # that are read to find out which of two answers is right
 
 
@@ -132,7 +130,7 @@ class RangeChecks:
 
         try:
             answer = await self._client.answer(make, other_than=endpoint)
-        except _FAILURES:
+        except CHAIN_FAILURES:
             return None
         return None if answer.endpoint is endpoint else answer
 
@@ -197,7 +195,7 @@ class RangeChecks:
         reading = (self._header(number) for number in numbers)
         found = await asyncio.gather(*reading, return_exceptions=True)
         for failure in found:
-            if isinstance(failure, BaseException) and not isinstance(failure, _FAILURES):
+            if isinstance(failure, BaseException) and not isinstance(failure, CHAIN_FAILURES):
                 raise failure
         return [header for header in found if isinstance(header, Header)]
 

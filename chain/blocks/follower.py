@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
+from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError, MalformedAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
 from fieldbrook.chain.rpc.request import compared_later
 
@@ -116,12 +116,13 @@ class Follower:
 
     def apply(self, step: Step) -> None:
         """Apply a step that `poll` returned."""
-        self._received = {}
         for number in (*step.vanished, *step.dropped):
             self.blocks.pop(number, None)
             self.blooms.pop(number, None)
         self.blocks.update((header.number, header.hash) for header in step.added)
         self.blooms.update((header.number, header.bloom) for header in step.added)
+        newest = self.newest
+        self._received = {n: header for n, header in self._received.items() if n > newest}
 
     def _proves_chain(self, head: Header) -> bool | None:
         """Return whether a head is known or the child of a known block; else `poll` finds out."""
@@ -152,7 +153,13 @@ class Follower:
         """Return the step to a head that does not extend the newest known block."""
         if head.number > self.newest and head.number - self.newest <= self.depth:
             # Mostly there is no reorganisation, and the new blocks extend the newest known one.
-            added = await self._headers(client, range(self.newest + 1, head.number), head)
+            try:
+                added = await self._headers(client, range(self.newest + 1, head.number), head)
+            except CHAIN_FAILURES:
+                # Nodes behind the endpoint's address may lack the newest blocks. The others count.
+                added = self._received_next()
+                if not added:
+                    raise
             if added[0].parent == self.blocks[self.newest]:
                 return self._extended(added)
         ancestor = await self._ancestor(client, min(head.number, self.newest))
@@ -171,6 +178,15 @@ class Follower:
         return Step(
             added, dropped, vanished, last_kept if vanished else None, lost and bool(vanished)
         )
+
+    def _received_next(self) -> tuple[Header, ...]:
+        """Return the received headers that follow the newest known block, one after the other."""
+        found: list[Header] = []
+        parent, number = self.blocks[self.newest], self.newest + 1
+        while (header := self._received.get(number)) is not None and header.parent == parent:
+            found.append(header)
+            parent, number = header.hash, number + 1
+        return tuple(found)
 
     def _extended(self, added: tuple[Header, ...]) -> Step:
         return Step(added, self._surplus(list(self.blocks), len(added)))

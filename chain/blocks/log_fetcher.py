@@ -19,6 +19,7 @@ from fieldbrook.chain.blocks.logs import Log, read_logs, read_receipts
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
 from fieldbrook.chain.blocks.ranges import FIRST, BlockRange
 from fieldbrook.chain.errors import (
+    CHAIN_FAILURES,
     ChainError,
     IncompleteAnswerError,
     MalformedAnswerError,
@@ -43,6 +44,7 @@ _INVALID_REQUEST, _INVALID_PARAMETERS = -32600, -32602
 _TOGETHER = 8  # ranges that are requested at the same time
 _BLOCKS_TOGETHER = 4_000  # more blocks are not requested at the same time
 _REQUESTS_OF_SPAN = 4
+_MUCH_LARGER = 10
 _KEPT_LOGS = 20_000  # of recent blocks
 # Numbers of logs at which an endpoint may have cut its answer without a word. Older versions of
 # iotex-core do so after 1,000.
@@ -69,6 +71,14 @@ class _Span(NamedTuple):
     failure: ChainError | ChainUnavailableError | None = None
 
 
+class Recent(NamedTuple):
+    """The logs of recent blocks up to `end`, and why there are no more."""
+
+    logs: list[Log]
+    end: int
+    failure: Exception | None = None
+
+
 class LogFetcher:
     """Reads the logs of a chain; `follower` knows the chain's newest blocks."""
 
@@ -86,28 +96,28 @@ class LogFetcher:
             chain.name, client, self._omissions, self._range_request, self._fetch_all
         )
 
-    async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> list[Log]:
-        """Return the logs of followed blocks, in the order of the chain.
+    async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> Recent:
+        """Return the logs of followed blocks, in the order of the chain, up to a failure.
 
         All logs belong to blocks with the followed hashes. Logs that an endpoint omitted are
-        detected and requested again. If some blocks cannot be read, the others need not be
-        requested again.
+        detected and requested again. Blocks behind one that cannot be read need not be requested
+        again.
 
         Args:
             wanted: the filters of all monitors, so that a block need be read only once.
             first: the first block.
             last: the last block.
-
-        Raises:
-            ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
         self._forget_old_blocks()
         reading = (self._block(number, wanted) for number in range(first, last + 1))
-        found = await asyncio.gather(*reading, return_exceptions=True)
-        for failure in found:
-            if isinstance(failure, BaseException):
-                raise failure
-        return _in_order(entry for logs in found if isinstance(logs, list) for entry in logs)
+        logs: list[Log] = []
+        for number, found in enumerate(await asyncio.gather(*reading, return_exceptions=True)):
+            if isinstance(found, CHAIN_FAILURES):
+                return Recent(_in_order(logs), first + number - 1, found)
+            if isinstance(found, BaseException):
+                raise found
+            logs += found
+        return Recent(_in_order(logs), last)
 
     async def fetch_range(
         self, wanted: Sequence[LogFilter], first: int, last: int
@@ -151,14 +161,15 @@ class LogFetcher:
                 break
             make = partial(self._range_request, asked.filter_, first, last)
             try:
-                answer = await self._client.answer(make)
+                suits = partial(self._gives_large_ranges, last - first + 1)
+                answer = await self._client.answer(make, suits=suits)
                 end = int(answer.request.params[0]["toBlock"], 16)
                 range_ = self._range_of(answer.endpoint)
                 range_.record_success(end - first + 1, len(answer.result))
                 self._range_size, self._is_proven = range_.size, range_.is_proven
                 part = asked._replace(first=first, last=end)
                 logs += await self._checks.complete(part, answer)
-            except (ChainError, ChainUnavailableError) as failure:
+            except CHAIN_FAILURES as failure:
                 return _Span(logs, first - 1, endpoints, failure)
             endpoints.add(answer.endpoint)
             first = end + 1
@@ -182,6 +193,12 @@ class LogFetcher:
             read=_only_whole(_only_requested(read_logs, is_in_range), size),
             shrink=(lambda text: range_.record_refusal(size, text)) if size > 1 else None,
         )
+
+    def _gives_large_ranges(self, blocks: int, endpoint: Endpoint) -> bool:
+        """Return whether no other endpoint would read these blocks with far fewer requests."""
+        own = self._range_of(endpoint).size
+        most = max(range_.size for range_ in self._ranges.values())
+        return min(blocks, most) <= _MUCH_LARGER * own
 
     def _range_of(self, endpoint: Endpoint) -> BlockRange:
         """Return the range of an endpoint; at first that of its provider, if it is a known one."""

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from fieldbrook.chain.blocks.follower import Follower, Step, hashes_to_bytes
-from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.errors import CHAIN_FAILURES, MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.subscription import HeadSubscription
-from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
+from fieldbrook.chain.monitors.watch import Progress, describe
 from fieldbrook.chain.rpc.answers import read_tagged
 from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
@@ -77,13 +77,23 @@ class HeadTracker:
         """The interval of looks while a monitor is active."""
         return self._chain.poll_ms / 1_000
 
+    @property
+    def due(self) -> float:
+        """When to look next, by `time.monotonic`."""
+        return self._due
+
     def hurry(self, wait_s: float) -> None:
         """Look again in `wait_s` seconds at the latest."""
         self._due = min(self._due, time.monotonic() + wait_s)
         self._hurried.set()
 
-    async def run(self, looked: Callable[[], None]) -> None:
-        """Look at the chain whenever it is time, until cancelled; call `looked` after each look."""
+    async def run(self, looks: Callable[[], None], looked: Callable[[], None]) -> None:
+        """Look at the chain whenever it is time, until cancelled.
+
+        Args:
+            looks: is called before each look.
+            looked: is called after each look.
+        """
         while True:
             self._hurried.clear()
             wait_s = self._due - time.monotonic()
@@ -92,6 +102,7 @@ class HeadTracker:
                     async with asyncio.timeout(wait_s):
                         await self._hurried.wait()
                 continue
+            looks()
             try:
                 await self.look()
             except StoreError as error:

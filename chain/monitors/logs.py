@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,10 +16,10 @@ from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.log_fetcher import LogFetcher
 from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.blocks.omissions import LogFilter
-from fieldbrook.chain.errors import UnknownBlockError
+from fieldbrook.chain.errors import CHAIN_FAILURES, UnknownBlockError
 from fieldbrook.chain.monitors.delivery import Deliveries
 from fieldbrook.chain.monitors.events import payload_of
-from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, Watch, describe
+from fieldbrook.chain.monitors.watch import Progress, Watch, describe
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
 from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
@@ -25,8 +27,29 @@ from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
 log = logging.getLogger(__name__)
 
 _TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
+_LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 2.0  # of an unknown block
+_NOTED_S = 5.0  # from then on an unknown block is a failure that users see
 
 _Read = Callable[[Sequence[Watch], int, int], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Unknown:
+    """A new block that an answer has shown, and that the endpoint does not know.
+
+    Nodes of different heights share its address, so a later request may find one that has it.
+
+    Attributes:
+        number: the block's number.
+        since: when its logs were asked for first, by `time.monotonic`.
+        until: it is asked for again then.
+        tries: how often it was asked for.
+    """
+
+    number: int
+    since: float
+    until: float
+    tries: int = 1
 
 
 class LogMonitors:
@@ -39,6 +62,7 @@ class LogMonitors:
         progress: the cursors of the monitors.
         deliveries: sends events to projects.
         wake: is called when blocks were read, or could not be.
+        next_look: returns when the chain is looked at next, by `time.monotonic`.
     """
 
     def __init__(
@@ -49,6 +73,7 @@ class LogMonitors:
         progress: Progress,
         deliveries: Deliveries,
         wake: Callable[[], None],
+        next_look: Callable[[], float],
     ) -> None:
         self._fetcher = fetcher
         self._follower = follower
@@ -56,6 +81,10 @@ class LogMonitors:
         self._progress = progress
         self._deliveries = deliveries
         self._wake = wake
+        self._next_look = next_look
+        self._recent: dict[asyncio.Task[None], range] = {}  # the recent blocks that tasks read
+        self._unknown: _Unknown | None = None
+        self._unknown_pause_s = _FIRST_PAUSE_S
         self._old_blocks: asyncio.Task[None] | None = None  # that reads a range of old blocks
 
     def start(self, watches: Sequence[Watch], confirmed: int) -> None:
@@ -64,7 +93,11 @@ class LogMonitors:
         Every group of monitors at recent blocks is served; of the groups at older blocks only
         the one that is furthest behind.
         """
-        groups = defaultdict(list)
+        unknown, groups = self._unknown, defaultdict(list)
+        if unknown is not None and time.monotonic() < unknown.until:
+            recent_end = unknown.number - 1
+        else:
+            recent_end = confirmed
         for watch in watches:
             groups[watch.cursor.block].append(watch)
         cursors = sorted(groups)
@@ -73,10 +106,23 @@ class LogMonitors:
             group = groups[block]
             end = min(confirmed, following, *(watch.last for watch in group))
             if block + 1 >= self._follower.oldest:
-                self._start(self._read_recent, group, block + 1, min(end, block + _TIP_BLOCKS))
+                end = min(end, block + _TIP_BLOCKS, recent_end)
+                # What another group reads now need not be requested again.
+                if end > block and not any(block + 1 in read for read in self._recent.values()):
+                    task = self._start(self._read_recent, group, block + 1, end)
+                    self._recent[task] = range(block + 1, end + 1)
             elif at == 0 and (self._old_blocks is None or self._old_blocks.done()):
                 end = min(end, self._follower.oldest - 1)
                 self._old_blocks = self._start(self._read_old, group, block + 1, end)
+
+    def retry(self) -> bool:
+        """Ask for an unknown block again now; returns whether there is one.
+
+        Together with the request for the head this is one batch.
+        """
+        if self._unknown is not None:
+            self._unknown.until = 0.0
+        return self._unknown is not None
 
     def _start(self, read: _Read, group: list[Watch], first: int, last: int) -> asyncio.Task[None]:
         task = asyncio.create_task(self._run(read, group, first, last))
@@ -90,15 +136,15 @@ class LogMonitors:
         try:
             await read(group, first, last)
         except CHAIN_FAILURES as failure:
-            # An old block that is not known was deleted by the endpoint, and will not come back.
-            lags = isinstance(failure, UnknownBlockError) and first >= self._follower.oldest
             for watch in group:
-                self._progress.pause(watch, describe(failure), lags=lags)
+                self._progress.pause(watch, describe(failure))
         except StoreError as error:
             log.error("monitors: %s", error)
             for watch in group:
                 self._progress.pause(watch, str(error))
         finally:
+            if task is not None:
+                self._recent.pop(task, None)
             for watch in group:
                 if watch.task is task:
                     watch.task = None
@@ -112,10 +158,43 @@ class LogMonitors:
     async def _read_recent(self, group: Sequence[Watch], first: int, last: int) -> None:
         numbers = range(first, last + 1)
         followed = [self._follower.blocks[number] for number in numbers]
-        logs = await self._fetcher.fetch_recent(self._all_wanted(first), first, last)
+        read = await self._fetcher.fetch_recent(self._all_wanted(first), first, last)
         if followed != [self._follower.blocks.get(number) for number in numbers]:
             return  # a reorganisation came meanwhile
-        self._tell(group, logs, first, last, recent=True)
+        if read.end >= first:
+            self._note_known(read.end)
+            self._tell(group, read.logs, first, read.end, recent=True)
+        if isinstance(read.failure, UnknownBlockError):
+            self._note_unknown(group, read.end + 1, read.failure)
+        elif read.failure is not None:
+            raise read.failure
+
+    def _note_known(self, number: int) -> None:
+        if self._unknown is not None and self._unknown.number <= number:
+            if self._unknown.tries == 1:
+                self._unknown_pause_s = max(_LEAST_PAUSE_S, 0.9 * self._unknown_pause_s)
+            self._unknown = None
+
+    def _note_unknown(
+        self, group: Sequence[Watch], number: int, failure: UnknownBlockError
+    ) -> None:
+        """Have a block asked for again after a pause that is about as long as such a block takes,
+        or at the next look if that comes about then."""
+        now, before = time.monotonic(), self._unknown
+        if before is None or before.number != number:
+            self._unknown = unknown = _Unknown(number, now, now)
+        else:
+            unknown = before
+            unknown.tries += 1
+            self._unknown_pause_s = min(_MOST_PAUSE_S, 2 * self._unknown_pause_s)
+        look = self._next_look()
+        unknown.until = now + self._unknown_pause_s
+        if look <= now + 2 * self._unknown_pause_s:
+            unknown.until = max(look, now + _LEAST_PAUSE_S)
+        asyncio.get_running_loop().call_later(unknown.until - now, self._wake)
+        if now - unknown.since > _NOTED_S:
+            for watch in group:
+                self._progress.note(watch, describe(failure))
 
     def _tell(
         self,

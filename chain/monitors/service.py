@@ -54,7 +54,10 @@ class MonitorService:
         self._head = HeadTracker(host, follower, progress)
         self._deliveries = deliveries = Deliveries(host, follower, progress, self._wake.set)
         fetcher = LogFetcher(self._chain, host.client, follower)
-        self._logs = LogMonitors(fetcher, follower, store, progress, deliveries, self._wake.set)
+        self._logs = LogMonitors(
+            *(fetcher, follower, store, progress, deliveries, self._wake.set),
+            next_look=lambda: self._head.due,
+        )
         self._transactions = TransactionMonitors(host.client, follower, store, progress, deliveries)
         self._tasks = [essential(asyncio.create_task(self._run()))]
 
@@ -76,10 +79,14 @@ class MonitorService:
 
     def _follow(self) -> None:
         """Start to follow the chain; all monitors that a reorganisation concerns are known."""
-        work = [self._head.run(self._wake.set)]
+        work = [self._head.run(self._looks, self._wake.set)]
         if self._head.subscription is not None:
             work.append(self._head.subscription.run())
         self._tasks += [essential(asyncio.create_task(task)) for task in work]
+
+    def _looks(self) -> None:
+        if self._logs.retry():
+            self._wake.set()
 
     async def _run(self) -> None:
         while True:

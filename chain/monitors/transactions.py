@@ -11,8 +11,9 @@ import msgspec
 
 from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import MinedTransaction, normalize_hex, read_mined_transaction
+from fieldbrook.chain.errors import CHAIN_FAILURES
 from fieldbrook.chain.monitors.delivery import Deliveries
-from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, Watch, describe
+from fieldbrook.chain.monitors.watch import Progress, Watch, describe
 from fieldbrook.chain.rpc.request import proves_nothing
 from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
 

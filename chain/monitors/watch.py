@@ -12,22 +12,17 @@ import msgspec
 
 from fieldbrook.chain.blocks.logs import normalize_hex
 from fieldbrook.chain.blocks.omissions import LogFilter
-from fieldbrook.chain.errors import ChainError, MalformedAnswerError, RpcError
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.monitors.events import Decode
 from fieldbrook.core import clock
-from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.model import Monitor
 from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore, Cursor
 
 log = logging.getLogger(__name__)
 
-CHAIN_FAILURES = (ChainError, ChainUnavailableError)
 _FLUSH_S = 0.2
 _STATE_S = 1.0
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # by the number of consecutive failures
-# The longest one while an endpoint does not know a new block, although an answer has shown it:
-# nodes of different heights share its address, so the next request may find one that has it.
-_LAG_PAUSE_S = 2.0
 
 
 @dataclass(slots=True)
@@ -128,16 +123,15 @@ class Progress:
             error="",
         )
 
-    def pause(self, watch: Watch, reason: str, *, lags: bool = False) -> None:
-        """Pause a monitor after a failure, longer after each consecutive one.
-
-        `lags` says that the endpoint only lags a little; then the pause stays short.
-        """
+    def pause(self, watch: Watch, reason: str) -> None:
+        """Pause a monitor after a failure, longer after each consecutive one."""
         pause_s = _PAUSES_S[min(watch.consecutive_failures, len(_PAUSES_S) - 1)]
-        if lags:
-            pause_s = min(pause_s, _LAG_PAUSE_S)
         watch.consecutive_failures += 1
         watch.paused_until = time.monotonic() + pause_s
+        self.update_cursor(watch, error=reason, failures=watch.cursor.failures + 1)
+
+    def note(self, watch: Watch, reason: str) -> None:
+        """Note a failure that pauses nothing."""
         self.update_cursor(watch, error=reason, failures=watch.cursor.failures + 1)
 
     def announced(self, watch: Watch, from_block: int = 0) -> list[AnnouncedEvent]:

@@ -17,7 +17,13 @@ from typing import Any
 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.answers import Header, read_header
-from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, EndpointStatus, OtherChainError
+from fieldbrook.chain.rpc.endpoint import (
+    Endpoint,
+    Endpoints,
+    EndpointStatus,
+    OtherChainError,
+    Suits,
+)
 from fieldbrook.chain.rpc.endpoint_url import secret_parts
 from fieldbrook.chain.rpc.request import Request, proves_nothing, unchanged
 from fieldbrook.chain.rpc.search import Answer, Exchange, Search
@@ -111,6 +117,7 @@ class ChainClient:
         *,
         within_s: float | None = None,
         other_than: Endpoint | None = None,
+        suits: Suits | None = None,
     ) -> Answer:
         """Do the same as `call`, and also return the endpoint that answered.
 
@@ -118,12 +125,13 @@ class ChainClient:
             make: makes the request for an endpoint.
             within_s: see `call`.
             other_than: asks for a second opinion: that endpoint is asked last.
+            suits: says which endpoints are asked first.
 
         Raises:
             ChainUnavailableError, IncompleteAnswerError, RpcError: see `call`.
         """
         patience_s = _PATIENCE_S if within_s is None else within_s
-        search = Search(self._endpoints, self._exchange, within_s is not None, other_than)
+        search = Search(self._endpoints, self._exchange, within_s is not None, other_than, suits)
         changes = self._changes
         answer = await search.run(make, time.monotonic() + patience_s)
         if answer is None:

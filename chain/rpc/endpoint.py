@@ -113,6 +113,10 @@ class Endpoint:
         self.consecutive_failures, self.reason = 0, ""
 
 
+Suits = Callable[[Endpoint], bool]
+"""Says whether an endpoint suits a request. One that does is asked before one with less to do."""
+
+
 class Endpoints:
     """The endpoints of one chain.
 
@@ -147,16 +151,18 @@ class Endpoints:
         last: Endpoint | None,
         *,
         urgent: bool = False,
+        suits: Suits | None = None,
     ) -> list[Endpoint]:
         """Return the endpoints that can answer within `left_s`, in the order to ask them.
 
-        `last` is asked last.
+        `last` is asked last, and those that do not suit the request before it.
         """
         now = time.monotonic()
 
-        def place(endpoint: Endpoint) -> tuple[bool, float]:
+        def place(endpoint: Endpoint) -> tuple[bool, bool, float]:
             wait_s = endpoint.wait_s(now, urgent=urgent)
-            return endpoint is last, wait_s if wait_s > _LONG_WAIT_S else 0.0
+            unsuited = suits is not None and not suits(endpoint)
+            return endpoint is last, unsuited, wait_s if wait_s > _LONG_WAIT_S else 0.0
 
         found = [
             e

@@ -4,8 +4,8 @@ Urgent ones are sent first, but some of the others go between them: handlers tha
 must not stop the transactions of earlier handlers, nor the reading of blocks. These two take turns:
 a process that starts reads many blocks.
 
-What waits while other requests are under way is sent together, as a batch of JSON-RPC, where the
-endpoint takes batches.
+What waits while other requests are under way, or comes within two milliseconds, is sent together,
+as a batch of JSON-RPC, where the endpoint takes batches.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from fieldbrook.chain.rpc.transport import (
 _EXCHANGES, _URGENT_EXCHANGES = 8, 12  # under way at the same time
 _URGENT_IN_A_ROW = 3  # then one that is not urgent is sent, if any waits
 _BATCH = 20
+_COMPANY_S = 0.002  # a request that is not urgent waits so long for others, to be sent with them
 _TRIED_AGAIN = 100  # answers, after which a larger batch is tried; twice as many each time
 _WAITING = 2_000
 _LATENCIES = 16
@@ -59,6 +60,13 @@ class _Waiting:
     answer: asyncio.Future[Answer] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is sent alone. The logs of one block are few."""
+        return self.method in _ALONE and not (
+            self.method == "eth_getLogs" and "blockHash" in self.params[0]
+        )
 
 
 class _Others:
@@ -179,6 +187,7 @@ class RequestQueue:
 
     async def _run(self) -> None:
         """Send what waits; ends when nothing does."""
+        gathered = False
         while self._urgent or self._normal:
             self._changed.clear()
             now = time.monotonic()
@@ -188,6 +197,9 @@ class RequestQueue:
                 await self._changed.wait()
             elif wait_s > 0:
                 await asyncio.sleep(wait_s)
+            elif not gathered and self.batch > 1 and not self._urgent:
+                gathered = True
+                await asyncio.sleep(_COMPANY_S)
             elif group := self._next_group():
                 self.pace.take(now, len(group))
                 self._start(group)
@@ -209,7 +221,7 @@ class RequestQueue:
                 first, queue = self._urgent[0], self._urgent
             else:
                 break
-            if group and (first.method in _ALONE or group[0].method in _ALONE):
+            if group and (first.is_alone or group[0].is_alone):
                 break
             self._in_a_row = self._in_a_row + 1 if first.urgent else 0
             group.append(queue.popleft())

@@ -10,7 +10,7 @@ from typing import Any
 
 from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
-from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError
+from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError, Suits
 from fieldbrook.chain.rpc.refusals import is_verdict, refusal
 from fieldbrook.chain.rpc.request import Request
 from fieldbrook.chain.rpc.transport import (
@@ -40,18 +40,31 @@ class Answer:
 class Search:
     """Asks one endpoint after the other until one answers.
 
+    Args:
+        endpoints: the chain's.
+        exchange: sends the request.
+        urgent: a handler waits for it.
+        last: the endpoint that is asked last, if any.
+        suits: says which endpoints are asked first; None if all suit the request.
+
     Attributes:
         refused: the first refusal, if an endpoint refused the request.
         incomplete: the last incomplete answer, if there was one.
     """
 
     def __init__(
-        self, endpoints: Endpoints, exchange: Exchange, urgent: bool, last: Endpoint | None
+        self,
+        endpoints: Endpoints,
+        exchange: Exchange,
+        urgent: bool,
+        last: Endpoint | None,
+        suits: Suits | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._exchange = exchange
         self._urgent = urgent
         self._last = last
+        self._suits = suits
         self._excluded: set[Endpoint] = set()
         self._failures = self._busy = 0
         self.refused: RpcError | None = None
@@ -67,7 +80,7 @@ class Search:
             now = time.monotonic()
             left_s = ends_at - now
             found = self._endpoints.candidates(
-                left_s, self._excluded, self._last, urgent=self._urgent
+                left_s, self._excluded, self._last, urgent=self._urgent, suits=self._suits
             )
             if not found or self._failures > len(self._endpoints.all) + _MORE_FAILURES:
                 return None

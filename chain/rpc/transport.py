@@ -127,13 +127,17 @@ class HttpTransport:
                 data = await _read(answer.content)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise TransportError(_reason(error)) from None
+        except TooLargeError:
+            if isinstance(body, list):
+                raise BatchRefusedError from None
+            raise
         try:
             return _json(data)
         except TransportError:
-            if status == _TOO_LARGE:
-                raise TooLargeError("HTTP status 413") from None
             if isinstance(body, list) and 400 <= status < 500:
                 raise BatchRefusedError from None
+            if status == _TOO_LARGE:
+                raise TooLargeError("HTTP status 413") from None
             if status != HTTPStatus.OK:
                 raise TransportError(f"HTTP status {status}") from None
             raise
@@ -281,7 +285,7 @@ async def _read(content: aiohttp.StreamReader) -> bytes:
     async for chunk in content.iter_any():
         data += chunk
         if len(data) > ANSWER_LIMIT_BYTES:
-            raise TransportError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
+            raise TooLargeError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
     return bytes(data)
 
 

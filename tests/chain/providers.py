@@ -198,6 +198,7 @@ class Provider:
         requests: how many HTTP requests there were.
         refused: how many of the calls were refused, by the text.
         leaves_out: of which blocks it gives no logs to who asks for a range of blocks.
+        lacks: of which blocks it says that it does not know them to who asks for their logs.
     """
 
     def __init__(
@@ -210,6 +211,7 @@ class Provider:
         self.requests = 0
         self.refused: Counter[str] = Counter()
         self.leaves_out: Callable[[int], bool] = lambda _block: False
+        self.lacks: Callable[[int], bool] = lambda _block: False
         self._target = url
         self._random = random.Random(seed)
         self._taken: deque[float] = deque()  # times of the calls in the last second
@@ -297,6 +299,10 @@ class Provider:
         if method == "eth_getLogs" and "fromBlock" in params[0]:
             first, last = (int(params[0][key], 16) for key in ("fromBlock", "toBlock"))
             refusal = await self._range_refusal(first, last)
+        if method == "eth_getLogs" and "blockHash" in params[0]:
+            found = await self._pass_on(_made("eth_getBlockByHash", params[0]["blockHash"], False))
+            if self.lacks(int((found["result"] or {"number": "0x0"})["number"], 16)):
+                return Refusal("unknown block", -32000)
         node = self._random.choice(ways.behind)
         if refusal is None and (node or ways.history < _NONE):
             refusal, call = await self._from_node(node, call)

@@ -147,3 +147,36 @@ async def test_ranges_whose_logs_an_endpoint_cuts_without_a_word_are_read_in_par
             await monitors.caught_up(evm.height, LIMIT_S)
         monitors.assert_complete()
     assert endpoint.calls["eth_getLogs"] < 32 + 20
+
+
+async def test_logs_of_new_blocks_are_told_up_to_one_that_no_node_knows_yet(
+    tmp_path: Path, contracts: list[Contract]
+) -> None:
+    evm = contracts[0].evm
+    with providers(evm, ["drpc"], failures=0.0, seed=1) as endpoints:
+        endpoints[0].change(rate=1_000)
+        async with reading(tmp_path, contracts, endpoints, 3, poll_ms=200) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+            unknown = evm.height + 3
+            endpoints[0].lacks = lambda block: block == unknown
+            await monitors.follow(5, 0.0)
+            await monitors.caught_up(unknown - 1, LIMIT_S)
+            assert monitors.behind(evm.height) == evm.height - unknown + 1
+            endpoints[0].lacks = lambda _block: False
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+
+
+async def test_old_blocks_are_read_from_the_endpoint_that_gives_much_larger_ranges(
+    tmp_path: Path, long: list[Contract]
+) -> None:
+    evm = long[0].evm
+    with providers(evm, ["alchemy", "quicknode"], failures=0.0, seed=1) as endpoints:
+        for endpoint in endpoints:
+            endpoint.change(rate=1_000)
+        async with reading(tmp_path, long, endpoints, 3, poll_ms=500) as monitors:
+            await monitors.caught_up(evm.height, LIMIT_S)
+        monitors.assert_complete()
+    small, large = (endpoint.calls["eth_getLogs"] for endpoint in endpoints)
+    assert small < 100, "of 4,000 that it would take"
+    assert large < 100

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.chain.blocks.follower import Follower, Step
-from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
 from fieldbrook.core.errors import ChainUnavailableError
 
@@ -137,6 +137,43 @@ def test_headers_that_a_failed_poll_has_received_are_not_asked_for_again() -> No
     assert polls > 1
     assert len(follower.blocks) == 31
     assert chain.asked < 60
+
+
+def test_blocks_below_one_that_no_node_gives_yet_are_followed() -> None:
+    class Pool(Chain):
+        lacks = 103
+
+        async def call(self, method: str, params: list[Any], **more: Any) -> Any:
+            if int(params[0], 16) == self.lacks:
+                self.asked += 1
+                return more["read"](None)
+            return await super().call(method, params, **more)
+
+    chain, follower = Pool(100), Follower()
+    look(follower, chain)
+    chain.grow(5)
+    assert [header.number for header in look(follower, chain).added] == [101, 102]
+    before = chain.asked
+    with pytest.raises(IncompleteAnswerError, match="block 103 is missing"):
+        look(follower, chain)
+    chain.lacks = 0
+    assert [header.number for header in look(follower, chain).added] == [103, 104, 105]
+    assert chain.asked - before == 2, "block 103 twice, and 104 never again"
+
+
+def test_blocks_of_another_fork_below_one_that_no_node_gives_are_not_followed() -> None:
+    class Pool(Chain):
+        async def call(self, method: str, params: list[Any], **more: Any) -> Any:
+            if int(params[0], 16) == 102:
+                raise ChainUnavailableError(chain=1, reason="HTTP status 502")
+            return await super().call(method, params, **more)
+
+    chain, follower = Pool(100), Follower()
+    look(follower, chain)
+    chain.fork(1, 4, "b")
+    with pytest.raises(ChainUnavailableError):
+        look(follower, chain)
+    assert follower.newest == 100
 
 
 def test_headers_of_a_failed_poll_that_a_reorganisation_removed_are_asked_for_again() -> None:

@@ -6,6 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from fieldbrook.chain.rpc import transport
 from fieldbrook.chain.rpc.request_queue import RequestQueue
 from fieldbrook.chain.rpc.transport import BatchRefusedError, HttpTransport, TransportError
 
@@ -149,6 +154,31 @@ async def test_what_waits_is_sent_together_in_as_large_batches_as_the_endpoint_t
         await queue.close()
 
 
+async def test_requests_that_come_together_are_sent_together() -> None:
+    endpoint = Batches(100)
+    queue = RequestQueue(endpoint)
+    work = [
+        asyncio.create_task(queue.send(method, params, 9.0))
+        for method, params in (
+            ("eth_getBlockByNumber", ["latest", False]),
+            ("eth_getLogs", [{"blockHash": "0x01"}]),
+            ("eth_getLogs", [{"blockHash": "0x02"}]),
+        )
+    ]
+    await asyncio.gather(*work)
+    assert endpoint.sizes == [3]
+    await queue.close()
+
+
+async def test_logs_of_ranges_are_asked_for_alone() -> None:
+    endpoint = Batches(100)
+    queue = RequestQueue(endpoint)
+    ranges: list[list[Any]] = [[{"fromBlock": hex(n), "toBlock": hex(n + 9)}] for n in range(3)]
+    await asyncio.gather(*(queue.send("eth_getLogs", params, 9.0) for params in ranges))
+    assert endpoint.sizes == [1, 1, 1]
+    await queue.close()
+
+
 async def test_one_failure_of_a_batch_does_not_end_batches() -> None:
     endpoint = Batches(100, fails=True)
     queue = RequestQueue(endpoint)
@@ -169,3 +199,26 @@ async def test_an_answer_in_a_batch_with_an_id_that_is_none_is_left_out() -> Non
     assert first is None
     assert second is not None
     assert second["result"] == 2
+
+
+@pytest.mark.parametrize("answer", ["status", "bytes"])
+async def test_a_batch_whose_answer_is_too_large_is_sent_in_parts(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answered(request: web.Request) -> web.Response:
+        body = await request.json()
+        if not isinstance(body, list):
+            return web.json_response({"id": body["id"], "result": body["method"]})
+        if answer == "status":
+            return web.Response(status=413, text="too large")
+        return web.json_response([{"id": one["id"], "result": 400 * "x"} for one in body])
+
+    monkeypatch.setattr(transport, "ANSWER_LIMIT_BYTES", 500)
+    app = web.Application()
+    app.router.add_post("/", answered)
+    async with TestServer(app) as server:
+        queue = RequestQueue(HttpTransport(str(server.make_url("/"))))
+        work = _waiting(queue, "eth_getBlockByNumber", 9, urgent=False)
+        answers = await asyncio.gather(*work)
+        await queue.close()
+    assert [one["result"] for one in answers] == 9 * ["eth_getBlockByNumber"]

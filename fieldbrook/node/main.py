@@ -1,8 +1,11 @@
-"""The node's main process: it prepares the data folder, starts the actor system and watches it.
+"""The node's main process: prepares the data folder, opens the ports, keeps the core running.
 
-It has no threads, and no sockets except those of the actor system. When the supervisor or
-the admin process of the actor system dies, it kills all other processes and exits, so that its
-own supervisor (supervisord, `fieldbrook up`, a container) starts a complete node again.
+The core is its only child, a fork in which the actor system starts. When the core dies or ends
+because the supervisor or the admin process of the actor system has died, the main process kills
+what is left and forks again: the modules are imported and the ports are open, so that clients wait
+for a moment instead of being refused. The main process has no threads and opens no store. When it
+dies itself, everything dies, and its own supervisor (supervisord, `fieldbrook up`, a container)
+starts a complete node again.
 """
 
 from __future__ import annotations
@@ -16,23 +19,31 @@ from contextlib import suppress
 from pathlib import Path
 
 from fieldbrook import __version__
+from fieldbrook.actors.runtime import describe_exit
+from fieldbrook.actors.supervisor.restarts import Restarts
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, clean_environment
-from fieldbrook.node.first_page import announce, in_child
+from fieldbrook.gateway.listening import sockets
+from fieldbrook.node import core
+from fieldbrook.node.core import CANNOT_START, PART_LOST
+from fieldbrook.node.first_page import in_child
 from fieldbrook.observability import fault_points, logs, node_log
 from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage import data_lock
 from fieldbrook.system import process_tree
 from fieldbrook.system.fsync import make_folder, start_unsynced
-from fieldbrook.system.process import keep_memory_private, name_process, report_fatal_signals
+from fieldbrook.system.process import (
+    adopt_orphans,
+    die_with_parent,
+    keep_memory_private,
+    name_process,
+    report_fatal_signals,
+)
 
 log = logging.getLogger(__name__)
 
-PART_LOST, CANNOT_START = 1, 2  # exit codes
-BOOT_LIMIT_S = 60.0
-DRAIN_LIMIT_S = 2.0
-# Workers write what their stores lack. A kill after it loses nothing: the journal has it.
-_END_LIMIT_S = 10.0
+_FAILURES_IN_A_ROW = 3
+_TICK_S = 0.2
 REFUSED = "refused"  # as `storage.project.refused` names it
 FOLDERS = ("registry", "projects", "chains", "journal", "modules", "uploads", "secrets", "run")
 
@@ -66,47 +77,70 @@ def run(settings: Settings) -> int:
         return CANNOT_START
     if not _upgraded(settings.data):
         return CANNOT_START
-    code = _run_actors(settings, stop)
+    try:
+        _hold_ports(settings)
+    except SettingsError as error:
+        log.critical("the node cannot start: %s", error)
+        return CANNOT_START
+    _preload(settings)
+    code = _keep_running(settings, stop)
     for lock in locks:
         os.close(lock)
     return code
 
 
-def _run_actors(settings: Settings, stop: _StopFlag) -> int:
-    """Start the actor system, watch it until `stop` is set, and drain it."""
-    from fieldbrook.actors import messages as m
-    from fieldbrook.actors import runtime
+def _keep_running(settings: Settings, stop: _StopFlag) -> int:
+    """Start the core, and start it again when it has lost a part, until `stop` is set.
 
-    run_dir = settings.data / "run"
-    runtime.harden(run_dir)
-    _preload(settings)
-    tree = runtime.ActorTree("fieldbrook.actors.supervisor.supervisor.Supervisor")
-    booted = tree.ask(m.Boot(settings, run_dir), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
-    if not isinstance(booted, m.Booted):
-        reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
-        log.critical("the node cannot start: %s", reason)
+    Returns:
+        The exit code of the core, or PART_LOST when the core dies again and again: then something
+        is wrong that a start of everything may mend.
+    """
+    adopt_orphans()
+    restarts, is_first = Restarts(), True
+    while True:
+        started = time.monotonic()
+        code = _run_core(settings, stop, is_first=is_first)
         process_tree.kill_descendants()
-        return CANNOT_START
-    log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
-    announce(settings)
-    watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
-    lost: list[str] = []
-    while not stop.set and not lost:
-        lost = watch.wait(0.2)
-        process_tree.reap()
-    if lost:
-        log.critical("%s died: the node ends, to be restarted as a whole", ", ".join(lost))
-        process_tree.kill_descendants()
-        return PART_LOST
-    started = time.monotonic()
-    tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
-    tree.shutdown()
-    process_tree.await_descendants(_END_LIMIT_S)
-    killed = process_tree.kill_descendants()
-    if killed:
-        log.warning("killed %d processes that did not end by themselves", killed)
-    log.info("stopped in %.1f s", time.monotonic() - started)
-    return 0
+        if stop.set or code == 0 or (code == CANNOT_START and is_first):
+            return code
+        is_first = False
+        restarts = restarts.after_exit(time.monotonic() - started)
+        if restarts.failures > _FAILURES_IN_A_ROW:
+            log.critical("the node ends, to be restarted as a whole")
+            return PART_LOST
+        log.error("all parts of the node start again in %.1f s", restarts.delay_s)
+        time.sleep(restarts.delay_s)
+        try:
+            _prepare_data(settings.data)
+        except SettingsError as error:
+            log.critical("%s", error)
+            return PART_LOST
+
+
+def _run_core(settings: Settings, stop: _StopFlag, *, is_first: bool) -> int:
+    """Run the core in a child until it ends; returns its exit code."""
+    pid = os.fork()
+    if not pid:
+        code = PART_LOST
+        try:
+            die_with_parent()
+            code = core.run(settings, lambda: stop.set, is_first=is_first)
+        except BaseException:
+            log.exception("the node failed")
+        finally:
+            os._exit(code)
+    watch = process_tree.DeathWatch({pid: "the core"})
+    asked = False
+    while not watch.wait(_TICK_S):
+        if stop.set and not asked:
+            os.kill(pid, signal.SIGTERM)
+            asked = True
+    watch.close()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code < 0:
+        log.critical("the core died: %s", describe_exit(code))
+    return code if code >= 0 else PART_LOST
 
 
 class _StopFlag:
@@ -167,6 +201,20 @@ def _upgraded(data: Path) -> bool:
     return in_child(work) == 0
 
 
+def _hold_ports(settings: Settings) -> None:
+    """Bind the ports of all gateways.
+
+    Raises:
+        SettingsError: a port is taken, or an address is not one of this machine.
+    """
+    sockets.hold(settings.bind, settings.http_port, settings.http_processes)
+    if settings.event_port is not None:
+        sockets.hold(settings.bind, settings.event_port, settings.http_processes)
+    sockets.hold(settings.dashboard_bind, settings.dashboard_port)
+    if settings.mqtt_broker is None:
+        sockets.hold(settings.bind, settings.mqtt_port)
+
+
 def _preload(settings: Settings) -> None:
     """Import the actors' modules once: actors are forks and share these memory pages."""
     import fieldbrook.actors.registry
@@ -186,11 +234,3 @@ def _preload(settings: Settings) -> None:
 
     gc.collect()
     gc.freeze()
-
-
-def _vital(supervisor_pid: int) -> dict[int, str]:
-    """Return the names, by pid, of the processes without which the node ends: the supervisor and
-    its parent, the admin of the actor system."""
-    status = Path(f"/proc/{supervisor_pid}/stat").read_text()
-    admin_pid = int(status.rpartition(")")[2].split()[1])
-    return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

@@ -92,3 +92,8 @@ class DeathWatch:
     def wait(self, timeout_s: float) -> list[str]:
         """Names of the dead, waiting up to `timeout_s` for the first."""
         return [self._names[fd] for fd, _ in self._poll.poll(int(timeout_s * 1000))]
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for fd in self._names:
+            os.close(fd)

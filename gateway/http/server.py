@@ -124,8 +124,8 @@ class HttpGateway(GatewayActor):
         self._certificate_watch = (
             None if self._identity is None else tls.CertificateWatch(self._identity)
         )
-        shared = settings.http_processes > 1
-        at = bind(settings.bind, settings.http_port, shared=shared)
+        shared, slot = settings.http_processes > 1, every.index(self.part)
+        at = bind(settings.bind, settings.http_port, shared=shared, slot=slot)
         self._connections = Connections(
             connections_limit(tls=self._tls is not None),
             metrics.HTTP_CONNECTIONS_EVICTED,
@@ -138,7 +138,7 @@ class HttpGateway(GatewayActor):
         self._ports: list[Port] = [ports.open(at, application, self._tls)]
         if settings.event_port is not None:
             alone = self._application(events, context, management=False)
-            at = bind(settings.bind, settings.event_port, shared=shared)
+            at = bind(settings.bind, settings.event_port, shared=shared, slot=slot)
             self._ports.append(ports.open(at, alone, self._tls))
         if self.part == "http:0":
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)

@@ -40,6 +40,7 @@ KILLED = (
     "fb-mqtt:0",
     "fb-registry",
     "fb-scheduler",
+    "fb-core",
     "fb-root",
     "fb-admin",
     "fb-actor",

@@ -30,7 +30,7 @@ from tests.support.tools import LIMIT_S, free_port
 
 SLOW_S = 20.0  # a second or two, on a machine that has nothing else to do
 CHILDREN = ("fb-worker:0", "fb-worker:1", "fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler")
-PARTS = {"fb-root", "fb-admin", "fb-actor", *CHILDREN}
+PARTS = {"fb-core", "fb-root", "fb-admin", "fb-actor", *CHILDREN}
 SIGNALS = {
     signal.SIGSEGV: "Segmentation fault",
     signal.SIGBUS: "Bus error",
@@ -168,10 +168,10 @@ def test_unfinished_frames_at_the_actors_ports_hold_nothing_up_and_are_closed(
 
 
 def actor_ports(node: RunningNode) -> list[int]:
-    """Ports at which somebody waits for messages: the process of the node itself does not."""
-    served = {node.http_port, node.dashboard_port}
-    asleep = {port for _, port in listeners([node.process.pid])}
-    return sorted({port for _, port in listeners(node.processes())} - served - asleep)
+    """Ports at which actors wait for messages; the node's process holds those of the gateways, and
+    nobody reads at that of the core."""
+    others = {port for _, port in listeners([node.process.pid, parts(node)["fb-core"]])}
+    return sorted({port for _, port in listeners(node.processes())} - others)
 
 
 def lasts(connection: socket.socket) -> bool:
@@ -231,14 +231,31 @@ def test_everything_dies_with_the_nodes_process(mortal: RunningNode) -> None:
     mortal.kill()
 
 
-@pytest.mark.parametrize("name", ["fb-root", "fb-admin"])
-def test_the_node_ends_with_an_error_when_the_actor_systems_core_dies(
-    mortal: RunningNode, name: str
+@pytest.mark.parametrize("name", ["fb-core", "fb-root", "fb-admin"])
+def test_all_parts_start_again_when_one_of_the_core_dies_and_clients_wait_meanwhile(
+    node: RunningNode, name: str
 ) -> None:
-    pids = mortal.processes()
-    os.kill(parts(mortal)[name], signal.SIGKILL)
+    pids = parts(node)
+    old = {pid for part, pid in pids.items() if part != "fb-node"}
+    os.kill(pids[name], signal.SIGKILL)
+    until(lambda: not any(alive(pid) for pid in old), "nothing is left of it")
+    assert node.call("GET", "/").status == 204, "no connection is refused"
+    with socket.create_connection(("127.0.0.1", node.mqtt_port), LIMIT_S):
+        pass
+    assert node.process.poll() is None
+    assert not old & set(node.processes())
+
+
+def test_the_node_ends_when_its_core_dies_again_and_again(mortal: RunningNode) -> None:
+    killed: set[int] = set()
+    while mortal.process.poll() is None:
+        core = parts(mortal).get("fb-core", 0)
+        if core and core not in killed:
+            os.kill(core, signal.SIGKILL)
+            killed.add(core)
     assert mortal.process.wait(LIMIT_S) == 1
-    until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
+    assert len(killed) == 4
+    assert "to be restarted as a whole" in mortal.log
 
 
 def test_the_node_survives_the_death_of_the_runtimes_logging_process(mortal: RunningNode) -> None:

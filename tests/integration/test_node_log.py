@@ -69,9 +69,9 @@ def test_each_setting_has_its_value_default_and_source_and_no_secret(
 
 def test_lines_of_all_processes_are_there_and_no_secret(configured: RunningNode) -> None:
     (ready,) = lines(configured, "contains=listen%20on%20:&process=node")
-    assert (ready["level"], ready["logger"]) == ("INFO", "fieldbrook.node.main")
+    assert (ready["level"], ready["logger"]) == ("INFO", "fieldbrook.node.core")
     assert f"listen on :{configured.http_port}" in ready["text"]
-    assert f"{ready['time']} INFO    fieldbrook.node.main: {ready['text']}" in configured.log
+    assert f"{ready['time']} INFO    fieldbrook.node.core: {ready['text']}" in configured.log
     everything = configured.call("GET", "/node_log?after=-1000&limit=1000")
     named = {row["process"] for row in everything.json["data"]}
     assert {"node", "http:0", "mqtt:0", "chain:4690"} <= named
@@ -130,7 +130,7 @@ def test_the_command_line_shows_both(configured: RunningNode, tmp_path: Path) ->
     assert "hunter22" not in table
     said = shell.text("node-log", "--contains", "listen on :", "--process", "node")
     assert said.rstrip().endswith(f"listen on :{configured.http_port}")
-    assert " INFO    node: fieldbrook.node.main: " in said
+    assert " INFO    node: fieldbrook.node.core: " in said
     row = json.loads(shell.text("node-log", "--tail", "1", "--json"))
     assert row["process"]
     assert shell.text("node-log", "--level", "critical") == ""
@@ -171,7 +171,7 @@ def test_lines_of_processes_that_were_killed_stay_also_those_of_a_node_restarted
     until(again, "the node is back")
     after = lines(node, f"after={end}&level=ERROR&limit=1000")
     assert any(row["process"] == "node" and "supervisor died" in row["text"] for row in after)
-    assert any(row["process"] == "up" and "the node ended" in row["text"] for row in after)
+    assert any("all parts of the node start again" in row["text"] for row in after)
     assert died()
 
 

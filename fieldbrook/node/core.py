@@ -1,0 +1,78 @@
+"""The core of the node: starts the actor system, watches it, and drains it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fieldbrook import __version__
+from fieldbrook.actors import messages as m
+from fieldbrook.actors import runtime
+from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.listening import sockets
+from fieldbrook.node.first_page import announce
+from fieldbrook.system import process_tree
+from fieldbrook.system.process import name_process
+
+log = logging.getLogger(__name__)
+
+PART_LOST, CANNOT_START = 1, 2  # exit codes
+BOOT_LIMIT_S = 60.0
+DRAIN_LIMIT_S = 2.0
+# Workers write what their stores lack. A kill after it loses nothing: the journal has it.
+_END_LIMIT_S = 10.0
+
+
+def run(settings: Settings, stops: Callable[[], bool], *, is_first: bool) -> int:
+    """Start the actor system, watch it until `stops` says so, and drain it.
+
+    Args:
+        settings: the node's settings.
+        stops: returns whether the node is to stop.
+        is_first: whether to tell the address of the dashboard.
+
+    Returns:
+        0 after a drain, PART_LOST, or CANNOT_START.
+    """
+    name_process("fb-core")
+    run_dir = settings.data / "run"
+    runtime.harden(run_dir)
+    tree = runtime.ActorTree("fieldbrook.actors.supervisor.supervisor.Supervisor")
+    booted = tree.ask(m.Boot(settings, run_dir), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
+    if not isinstance(booted, m.Booted):
+        reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
+        log.critical("the node cannot start: %s", reason)
+        process_tree.kill_descendants()
+        return CANNOT_START
+    log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
+    if is_first:
+        announce(settings)
+    watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
+    lost: list[str] = []
+    while not stops() and not lost:
+        lost = watch.wait(0.2)
+        process_tree.reap()
+    if lost:
+        log.critical("%s died", ", ".join(lost))
+        process_tree.kill_descendants()
+        return PART_LOST
+    started = time.monotonic()
+    tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
+    sockets.stop_listening()
+    tree.shutdown()
+    process_tree.await_descendants(_END_LIMIT_S)
+    killed = process_tree.kill_descendants()
+    if killed:
+        log.warning("killed %d processes that did not end by themselves", killed)
+    log.info("stopped in %.1f s", time.monotonic() - started)
+    return 0
+
+
+def _vital(supervisor_pid: int) -> dict[int, str]:
+    """Return the names, by pid, of the processes without which the node ends: the supervisor and
+    its parent, the admin of the actor system."""
+    status = Path(f"/proc/{supervisor_pid}/stat").read_text()
+    admin_pid = int(status.rpartition(")")[2].split()[1])
+    return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

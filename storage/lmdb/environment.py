@@ -22,6 +22,9 @@ FEW_READERS = 512  # of a store that one process writes and the gateways read
 DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
 _SIZE_OF_FILE = 0
+# A writer may enlarge the map of a full store, and a reader whose map is smaller than what the store
+# has can read nothing at all until it is opened again. This is address space, and no memory.
+_MORE_FOR_READERS = 1 << 30
 _PROBE = b"\xffprobe"  # a key beside the names of the databases; no database has this name
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -41,7 +44,8 @@ def open_environment(
 
     Args:
         path: the folder; its parents are created too.
-        map_size: bytes the store may grow to. A reader follows the size in the file.
+        map_size: bytes the store may grow to. A reader follows the size in the file, also when a
+            writer enlarges it by up to 1 GiB.
         readonly: no write transaction is possible and nothing is created.
         max_dbs: how many named databases may be opened.
         sync: fsync every commit before it returns. Without it a power cut may destroy the store.
@@ -67,6 +71,8 @@ def open_environment(
             max_readers=max_readers,
             max_spare_txns=_SPARE_READS,
         )
+        if readonly:
+            environment.set_mapsize(environment.info()["map_size"] + _MORE_FOR_READERS)
         if sync and not readonly and environment.info()["last_txnid"] == 0:
             # LMDB syncs the content of its files, but not the folder that lists them. Every
             # writer that opens the store before its first commit does this.

@@ -136,8 +136,11 @@ def test_the_slot_of_a_killed_reader_is_freed(tmp_path: Path) -> None:
         assert reader_check(environment) == 1
 
 
-def test_a_reader_follows_a_store_that_grows_after_it_was_opened(tmp_path: Path) -> None:
-    with open_environment(tmp_path / "store", map_size=64 * MIB) as environment:
+@pytest.mark.parametrize("map_bytes", [64 * MIB, MIB])
+def test_a_reader_follows_a_store_that_grows_after_it_was_opened(
+    tmp_path: Path, map_bytes: int
+) -> None:
+    with open_environment(tmp_path / "store", map_size=map_bytes) as environment:
         program = (
             "import sys; from pathlib import Path;"
             "from fieldbrook.storage.lmdb.environment import open_environment;"
@@ -152,6 +155,7 @@ def test_a_reader_follows_a_store_that_grows_after_it_was_opened(tmp_path: Path)
         )
         assert reader.stdout is not None
         assert reader.stdout.readline() == b"open\n"
+        environment.set_mapsize(64 * MIB)  # as a writer does when the store is full
         with environment.begin(write=True) as txn:
             txn.put(b"large", bytes(32 * MIB))
         answer, _ = reader.communicate(b"\n", timeout=LIMIT_S)

@@ -380,7 +380,7 @@ async def test_a_chain_that_does_not_answer_is_a_condition_of_the_node_until_it_
     proxies[0].fault = "broken"
     async with world.running():
         await eventually(lambda: NO_CHAIN in world.health)
-        assert "HTTP status 500" in world.store.state().error
+        await eventually(lambda: "HTTP status 500" in world.store.state().error)
         proxies[0].fault = ""
         await eventually(lambda: NO_CHAIN not in world.health)
         await eventually(lambda: world.store.state().error == "")

@@ -13,6 +13,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fieldbrook.chain.blocks.bloom import bits_of_filter, holds
@@ -39,6 +40,7 @@ BLOCKS_PER_HEADER = 1_000
 SUSPECT_BLOCKS = 200
 """The largest range that the only endpoint is asked for after it has omitted logs."""
 _SUSPECT_CHECKS = 32  # that must go well until an endpoint is trusted again
+_REQUESTS_OF_OPINION = 4
 _HEADERS = 4  # that are read to find out which of two answers is right
 
 
@@ -49,6 +51,14 @@ class Range(NamedTuple):
     wanted: Sequence[LogFilter]
     first: int
     last: int
+
+
+class _Opinion(NamedTuple):
+    """The logs of a range, up to the block `last`, as another endpoint gives them."""
+
+    logs: set[Log]
+    last: int
+    endpoint: Endpoint
 
 
 MakeRequest = Callable[[Mapping[str, Any], int, int, "Endpoint"], "Request"]
@@ -122,24 +132,33 @@ class RangeChecks:
 
     # ---------------------------------------------------------------- another endpoint
 
-    async def _second_opinion(self, asked: Range, endpoint: Endpoint) -> Answer | None:
-        """Ask another endpoint for a range, or the first part of it; None if none answers."""
+    async def _second_opinion(self, asked: Range, endpoint: Endpoint) -> _Opinion | None:
+        """Ask another endpoint for a range, or the first part of it; None if none answers.
 
-        def make(other: Endpoint) -> Request:
-            return self._make_request(asked.filter_, asked.first, asked.last, other)
+        An endpoint that gives smaller ranges is asked several times.
+        """
+        found: _Opinion | None = None
+        for _ in range(_REQUESTS_OF_OPINION):
+            first = asked.first if found is None else found.last + 1
+            if first > asked.last:
+                break
+            make = partial(self._make_request, asked.filter_, first, asked.last)
+            try:
+                answer = await self._client.answer(make, other_than=endpoint)
+            except CHAIN_FAILURES:
+                break
+            if answer.endpoint is endpoint or (found and answer.endpoint is not found.endpoint):
+                break
+            last = int(answer.request.params[0]["toBlock"], 16)
+            before = found.logs if found else set()
+            found = _Opinion(before | set(answer.result), last, answer.endpoint)
+        return found
 
-        try:
-            answer = await self._client.answer(make, other_than=endpoint)
-        except CHAIN_FAILURES:
-            return None
-        return None if answer.endpoint is endpoint else answer
-
-    async def _united(self, asked: Range, answer: Answer, second: Answer) -> list[Log]:
+    async def _united(self, asked: Range, answer: Answer, second: _Opinion) -> list[Log]:
         """Return the logs of two answers that exist."""
-        last = int(second.request.params[0]["toBlock"], 16)
-        ours, theirs = set(answer.result), set(second.result)
+        ours, theirs = set(answer.result), second.logs
         only_theirs = theirs - ours
-        only_ours = {found for found in ours - theirs if found.block <= last}
+        only_ours = {found for found in ours - theirs if found.block <= second.last}
         if not only_theirs and not only_ours:
             return list(ours)
         theirs_exist = await self._exist(only_theirs)

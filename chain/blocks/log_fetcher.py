@@ -87,8 +87,6 @@ class LogFetcher:
         self._client = client
         self._follower = follower
         self._ranges: dict[Endpoint, BlockRange] = {}
-        # Of the endpoint that answered last.
-        self._range_size, self._is_proven = min(FIRST, chain.log_range), False
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
         self._omissions = OmissionDetector(chain.name)
         self._read: dict[str, _Read] = {}  # recent blocks by their hashes
@@ -128,9 +126,10 @@ class LogFetcher:
             ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
         filter_ = _address_filter(wanted)
-        size = self._range_size
+        range_ = self._next_range(last - first + 1)
+        size = range_.size
         # A size that may be refused is requested once, not several times together.
-        count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if self._is_proven else 1
+        count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if range_.is_proven else 1
         starts = range(first, min(last + 1, first + count * size), size)
         reading = (
             self._span(Range(filter_, wanted, start, min(last, start + size - 1)))
@@ -166,7 +165,6 @@ class LogFetcher:
                 end = int(answer.request.params[0]["toBlock"], 16)
                 range_ = self._range_of(answer.endpoint)
                 range_.record_success(end - first + 1, len(answer.result))
-                self._range_size, self._is_proven = range_.size, range_.is_proven
                 part = asked._replace(first=first, last=end)
                 logs += await self._checks.complete(part, answer)
             except CHAIN_FAILURES as failure:
@@ -193,6 +191,13 @@ class LogFetcher:
             read=_only_whole(_only_requested(read_logs, is_in_range), size),
             shrink=(lambda text: range_.record_refusal(size, text)) if size > 1 else None,
         )
+
+    def _next_range(self, blocks: int) -> BlockRange:
+        """Return the range of the endpoint that will be asked for the next blocks."""
+        ranges = [self._range_of(endpoint) for endpoint in self._client.candidates()]
+        most = min(blocks, max((range_.size for range_ in ranges), default=0))
+        none = BlockRange(FIRST, self._chain.log_range)
+        return next((range_ for range_ in ranges if most <= _MUCH_LARGER * range_.size), none)
 
     def _gives_large_ranges(self, blocks: int, endpoint: Endpoint) -> bool:
         """Return whether no other endpoint would read these blocks with far fewer requests."""

@@ -14,8 +14,9 @@ FIRST = 1_000  # blocks in the first request
 _LEAST = 1
 _FEW_LOGS, _MANY_LOGS = 2_000, 8_000
 _STEPS_UNTIL_TRIED_AGAIN, _STEPS_MOST = 16, 1_024
-# Consecutive queries without an answer that make the range smaller; a small range is seldom why.
-_UNANSWERED, _SMALL_UNANSWERED, _SMALL = 2, 6, 64
+# Consecutive queries without an answer that make the range smaller; a range of a size that was
+# answered before is seldom why, and a small one still less.
+_UNANSWERED, _PROVEN_UNANSWERED, _SMALL_UNANSWERED, _SMALL = 2, 4, 6, 64
 _NAMED = 8  # sizes that are believed even if they are only a little smaller
 _TEXT_CHARACTERS = 4_096
 _BLOCK = r"(0x[0-9a-f]{1,16}|\d{1,16})"
@@ -68,7 +69,7 @@ class BlockRange:
         A range that is not answered may be too large, but is not made smaller for one failure.
         """
         self._unanswered += not text
-        if not text and self._unanswered < (_UNANSWERED if blocks > _SMALL else _SMALL_UNANSWERED):
+        if not text and self._unanswered < self._unanswered_limit(blocks):
             return
         self._went_well = self._unanswered = 0
         self._answered = min(self._answered, blocks - 1)
@@ -79,6 +80,11 @@ class BlockRange:
         else:
             self._ceiling = max(_LEAST, min(self._ceiling, blocks * 3 // 4))
             self.size = max(_LEAST, min(self.size, blocks // 2))
+
+    def _unanswered_limit(self, blocks: int) -> int:
+        if blocks <= _SMALL:
+            return _SMALL_UNANSWERED
+        return _PROVEN_UNANSWERED if blocks <= self._answered else _UNANSWERED
 
     def _may_be_meant(self, named: int, blocks: int) -> bool:
         """Return whether a named size makes the range so much smaller that the search ends soon."""

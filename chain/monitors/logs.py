@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
 _LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 2.0  # of an unknown block
+_COMPANY_S = 0.5
 _NOTED_S = 5.0  # from then on an unknown block is a failure that users see
 
 _Read = Callable[[Sequence[Watch], int, int], Awaitable[None]]
@@ -84,6 +85,7 @@ class LogMonitors:
         self._next_look = next_look
         self._recent: dict[asyncio.Task[None], range] = {}  # the recent blocks that tasks read
         self._unknown: _Unknown | None = None
+        self._waits_until: float | None = None  # for the deliveries of other monitors
         self._unknown_pause_s = _FIRST_PAUSE_S
         self._old_blocks: asyncio.Task[None] | None = None  # that reads a range of old blocks
 
@@ -111,9 +113,34 @@ class LogMonitors:
                 if end > block and not any(block + 1 in read for read in self._recent.values()):
                     task = self._start(self._read_recent, group, block + 1, end)
                     self._recent[task] = range(block + 1, end + 1)
-            elif at == 0 and (self._old_blocks is None or self._old_blocks.done()):
+            elif at == 0 and self._may_read_old(block):
                 end = min(end, self._follower.oldest - 1)
                 self._old_blocks = self._start(self._read_old, group, block + 1, end)
+
+    def _may_read_old(self, block: int) -> bool:
+        """Return whether the group at this block is to read on.
+
+        It waits for monitors whose events of earlier blocks are being delivered: together they need
+        one request, and apart two. A project that takes long is not waited for.
+        """
+        if self._old_blocks is not None and not self._old_blocks.done():
+            return False
+        now = time.monotonic()
+        is_company = any(
+            watch.task is not None and watch.cursor.block < block
+            for watch in self._progress.watches.values()
+            if watch.monitor.kind == CONTRACT_LOG
+        )
+        if not is_company:
+            self._waits_until = None
+            return True
+        if self._waits_until is None:
+            self._waits_until = now + _COMPANY_S
+            asyncio.get_running_loop().call_later(_COMPANY_S, self._wake)
+        if now < self._waits_until:
+            return False
+        self._waits_until = None
+        return True
 
     def retry(self) -> bool:
         """Ask for an unknown block again now; returns whether there is one.

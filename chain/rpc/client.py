@@ -195,6 +195,10 @@ class ChainClient:
                 return header
         raise self._unavailable()
 
+    def candidates(self) -> list[Endpoint]:
+        """Return the endpoints that would be asked now, the first one first."""
+        return self._endpoints.candidates(_PATIENCE_S, (), None)
+
     def has_other_than(self, endpoint: Endpoint) -> bool:
         """Return whether another endpoint is usable now."""
         return any(other is not endpoint for other in self._endpoints.usable())

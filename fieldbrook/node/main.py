@@ -101,8 +101,10 @@ def _keep_running(settings: Settings, stop: _StopFlag) -> int:
     while True:
         started = time.monotonic()
         code = _run_core(settings, stop, is_first=is_first)
-        process_tree.kill_descendants()
-        if stop.set or code == 0 or (code == CANNOT_START and is_first):
+        # Two processes must never write the same journal, and one in a sync ends after it.
+        while process_tree.descendants(os.getpid()):
+            process_tree.kill_descendants()
+        if stop.is_set() or code == 0 or (code == CANNOT_START and is_first):
             return code
         is_first = False
         restarts = restarts.after_exit(time.monotonic() - started)
@@ -111,6 +113,8 @@ def _keep_running(settings: Settings, stop: _StopFlag) -> int:
             return PART_LOST
         log.error("all parts of the node start again in %.1f s", restarts.delay_s)
         time.sleep(restarts.delay_s)
+        if stop.is_set():
+            return 0
         try:
             _prepare_data(settings.data)
         except SettingsError as error:
@@ -120,12 +124,15 @@ def _keep_running(settings: Settings, stop: _StopFlag) -> int:
 
 def _run_core(settings: Settings, stop: _StopFlag, *, is_first: bool) -> int:
     """Run the core in a child until it ends; returns its exit code."""
+    parent = os.getpid()
     pid = os.fork()
     if not pid:
         code = PART_LOST
         try:
             die_with_parent()
-            code = core.run(settings, lambda: stop.set, is_first=is_first)
+            if os.getppid() != parent:
+                os._exit(code)  # it died before `die_with_parent` took effect
+            code = core.run(settings, stop.is_set, is_first=is_first)
         except BaseException:
             log.exception("the node failed")
         finally:
@@ -133,7 +140,7 @@ def _run_core(settings: Settings, stop: _StopFlag, *, is_first: bool) -> int:
     watch = process_tree.DeathWatch({pid: "the core"})
     asked = False
     while not watch.wait(_TICK_S):
-        if stop.set and not asked:
+        if stop.is_set() and not asked:
             os.kill(pid, signal.SIGTERM)
             asked = True
     watch.close()
@@ -147,12 +154,16 @@ class _StopFlag:
     """Set by the first SIGTERM, SIGINT or SIGQUIT."""
 
     def __init__(self) -> None:
-        self.set = False
+        self._set = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        self.set = True
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether the node is to stop."""
+        return self._set
 
 
 def _take_locks(data: Path) -> tuple[int, int]:

@@ -22,8 +22,8 @@ FEW_READERS = 512  # of a store that one process writes and the gateways read
 DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
 _SIZE_OF_FILE = 0
-# A writer may enlarge the map of a full store, and a reader whose map is smaller than what the store
-# has can read nothing at all until it is opened again. This is address space, and no memory.
+# A writer may enlarge the map of a full store, and a reader whose map is smaller than the store can
+# read nothing at all until it is opened again. This is address space, and no memory.
 _MORE_FOR_READERS = 1 << 30
 _PROBE = b"\xffprobe"  # a key beside the names of the databases; no database has this name
 

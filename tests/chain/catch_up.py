@@ -33,7 +33,7 @@ class Plan:
     Attributes:
         failures: the part of all answers that fail at random.
         follow: how many new blocks are followed then, each with a log.
-        block_s: the time between them, and between two polls.
+        block_s: the time between them, and between two polls; that of most presets of networks.
         limit_s: how long the reading may take.
     """
 
@@ -42,7 +42,7 @@ class Plan:
     monitors: int = 20
     failures: float = 0.1
     follow: int = 100
-    block_s: float = 1.0
+    block_s: float = 2.0
     limit_s: float = 3_600.0
     seed: int = 1
 

@@ -51,11 +51,16 @@ def test_refusals_of_ranges_that_were_asked_for_together_count_once() -> None:
 def test_a_range_that_is_not_answered_twice_is_made_smaller_and_a_small_one_later() -> None:
     window = BlockRange(first=1_000)
     window.record_refusal(1_000)
-    window.record_success(1_000, 5_000)
-    window.record_refusal(1_000)
     assert window.size == 1_000, "a single failure is no sign of its size"
     window.record_refusal(1_000)
     assert window.size == 500
+    proven = BlockRange(first=1_000)
+    proven.record_success(1_000, 5_000)
+    for _ in range(3):
+        proven.record_refusal(1_000)
+    assert proven.size == 1_000, "it was answered before"
+    proven.record_refusal(1_000)
+    assert proven.size == 500
     small = BlockRange(first=10)
     for _ in range(5):
         small.record_refusal(10)

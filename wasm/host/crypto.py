@@ -12,17 +12,26 @@ from fieldbrook.wasm import signatures
 from fieldbrook.wasm.host.guest import Functions, Guest
 from fieldbrook.wasm.module import abi
 
+# No digest, signature or key is as long. What is longer has a wrong length also when it is cut, and
+# megabytes are copied with the interpreter's lock, for which other projects wait.
+_LONGEST_BYTES = 256
+
 
 def functions(guest: Guest) -> Functions:
     """Return `verify_*`, `recover_*`, `sha256` and `keccak256` of module `fieldbrook`."""
     read, copy_to_guest = guest.read, guest.copy_to_guest
 
-    def verifier(verify: Callable[[bytes, bytes, bytes], int]) -> Callable[..., int]:
+    def short(pointer: int, size: int) -> bytes:
+        return guest.read_head(pointer, size, _LONGEST_BYTES)
+
+    def verifier(
+        verify: Callable[[bytes, bytes, bytes], int], read_data: Callable[[int, int], bytes]
+    ) -> Callable[..., int]:
         def call(
             data_at: int, data_size: int, sig_at: int, sig_size: int, key_at: int, key_size: int
         ) -> int:
-            key = read(key_at, key_size)
-            return verify(read(data_at, data_size), read(sig_at, sig_size), key)
+            key = short(key_at, key_size)
+            return verify(read_data(data_at, data_size), short(sig_at, sig_size), key)
 
         return call
 
@@ -30,7 +39,7 @@ def functions(guest: Guest) -> Functions:
         def call(
             digest_at: int, digest_size: int, sig_at: int, sig_size: int, ptr_at: int, size_at: int
         ) -> int:
-            code, found = recover(read(digest_at, digest_size), read(sig_at, sig_size))
+            code, found = recover(short(digest_at, digest_size), short(sig_at, sig_size))
             if code == abi.OK:
                 copy_to_guest(found, ptr_at, size_at)
             return code
@@ -45,9 +54,9 @@ def functions(guest: Guest) -> Functions:
         return call
 
     return {
-        abi.VERIFY_SECP256K1: verifier(signatures.verify_secp256k1),
-        abi.VERIFY_P256: verifier(signatures.verify_p256),
-        abi.VERIFY_ED25519: verifier(signatures.verify_ed25519),
+        abi.VERIFY_SECP256K1: verifier(signatures.verify_secp256k1, short),
+        abi.VERIFY_P256: verifier(signatures.verify_p256, short),
+        abi.VERIFY_ED25519: verifier(signatures.verify_ed25519, read),
         abi.RECOVER_SECP256K1: recoverer(signatures.recover_secp256k1),
         abi.RECOVER_ADDRESS: recoverer(signatures.recover_address),
         abi.SHA256: hasher(signatures.sha256),

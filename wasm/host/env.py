@@ -5,11 +5,18 @@ from __future__ import annotations
 from fieldbrook.wasm.host.guest import Functions, Guest
 from fieldbrook.wasm.module import abi
 
+# A longer name is that of no variable. To decode 64 MiB of bytes that are not UTF-8 takes seconds,
+# with the interpreter's lock, for which all projects of the process would wait.
+_NAME_BYTES = 64 << 10
+
 
 def functions(guest: Guest) -> Functions:
     """Return `ws_get_env`."""
 
     def ws_get_env(key_at: int, key_size: int, pointer_at: int, size_at: int) -> int:
+        if key_size > _NAME_BYTES:
+            guest.check_range(key_at, key_size)
+            return abi.ENV_KEY_NOT_FOUND
         # Keys are valid UTF-8, so a name with escaped bytes never matches one.
         key = guest.read(key_at, key_size).decode("utf-8", "surrogateescape")
         value = guest.run.env.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -445,14 +446,57 @@ def test_a_fault_of_a_host_function_is_logged_and_fails_the_run(
 
 HOARDER = """
 (module
-  (import "env" "ws_get_env" (func $env (param i32 i32 i32 i32) (result i32)))
+  (import "fieldbrook" "sha256" (func $sha (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1000)
+  (func (export "alloc") (param i32) (result i32) (i32.const 1000))
   (func (export "start") (param i32) (result i32)
     (loop $again
-      (drop (call $env (i32.const 1000) (i32.const 60000000) (i32.const 0) (i32.const 4)))
+      (drop (call $sha (i32.const 1000) (i32.const 60000000) (i32.const 0) (i32.const 4)))
       (br $again))
     (i32.const 0)))
 """
+NAMES = """
+(module
+  (import "env" "ws_get_env" (func $env (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_get_db" (func $db (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1000)
+  (func $fill (memory.fill (i32.const 1000) (i32.const 255) (i32.const 60000000)))
+  (func (export "variable") (param i32) (result i32)
+    (call $fill)
+    (call $env (i32.const 1000) (i32.const 60000000) (i32.const 0) (i32.const 4)))
+  (func (export "key") (param i32) (result i32)
+    (call $fill)
+    (call $db (i32.const 1000) (i32.const 60000000) (i32.const 0) (i32.const 4)))
+  (func (export "outside") (param i32) (result i32)
+    (call $env (i32.const 1000) (i32.const 0x7fffffff) (i32.const 0) (i32.const 4))))
+"""
+
+
+@pytest.mark.parametrize("kind", ["raw", "reference"])
+def test_a_name_of_megabytes_is_that_of_nothing_and_not_copied(kind: str) -> None:
+    limits, read = Limits(), list[bytes]()
+
+    def note(key: bytes) -> bytes | None:
+        read.append(key)
+        return None
+
+    engine = make_engine(limits)
+    module, _ = compile_module(engine, to_binary(NAMES.encode()), limits)
+    host = h.HOSTS[kind](engine, module, limits)
+    assert host.run("variable", Run(b"", read=note)) == (8, "")
+    assert host.run("key", Run(b"", read=note)) == (2, "")
+    assert read == []
+    outside = Run(b"")
+    assert host.run("outside", outside) == (5, "")
+    assert "is beyond the memory" in outside.logs[0][2]
+    tracemalloc.start()
+    try:
+        host.run("variable", Run(b""))
+        host.run("key", Run(b""))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    host.close()
 
 
 @pytest.mark.parametrize("kind", ["raw", "reference"])

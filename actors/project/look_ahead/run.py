@@ -19,10 +19,14 @@ from fieldbrook.wasm.run import (
     EffectRefusedError,
     Host,
     Message,
+    NotInBatchError,
     Run,
 )
 
 TOPIC, API = "topic", "api"
+RECORDED_BYTES = 16 << 20
+"""How much a run may ask and be told ahead; one that asks for more waits for its turn."""
+_ANSWER_BYTES = 128  # counted for each answer in addition to its content
 
 Query = tuple[str, tuple[str, ...], Any]
 """A question to the capabilities, its arguments, and the answer."""
@@ -47,8 +51,9 @@ class SpeculativeRun(NamedTuple):
         """About how many bytes it holds."""
         effects = self.run.effects
         return (
-            sum(len(value) for value in self.run.writes.values())
-            + sum(len(value) for value in self.reads.values() if value is not None)
+            sum(len(key) + len(value) for key, value in self.run.writes.items())
+            + sum(len(key) + len(value or b"") for key, value in self.reads.items())
+            + sum(_asked_bytes(*query) for query in self.queries)
             + sum(len(effect.payload) for effect in effects if isinstance(effect, Message))
             + sum(len(effect.request) for effect in effects if isinstance(effect, ApiCall))
             + sum(len(text) for _, _, text in self.run.logs)
@@ -58,14 +63,27 @@ class SpeculativeRun(NamedTuple):
 class SpeculativeCapabilities(Capabilities):
     """The capabilities of a run before its turn; they record every answer.
 
-    `void` is set when the run asked for something that can only be done when its turn has come.
-    The result of such a run is dropped.
+    `void` is set when the run asked for something that can only be done when its turn has come,
+    or for more than may be recorded. The result of such a run is dropped.
     """
 
     def __init__(self, project: Capabilities) -> None:
         self._project = project
         self.void = False
         self.queries: list[Query] = []
+        self._left = RECORDED_BYTES
+
+    def count(self, size: int) -> None:
+        """Count an answer that is recorded, with what was asked.
+
+        Raises:
+            NotInBatchError: the run is void and ends, because too much would be recorded: a
+                guest may ask for hundreds of keys of its memory's size.
+        """
+        self._left -= size + _ANSWER_BYTES
+        if self._left < 0:
+            self.void = True
+            raise NotInBatchError
 
     def check_topic(self, topic: str) -> None:
         """See `Capabilities.check_topic`."""
@@ -94,6 +112,7 @@ class SpeculativeCapabilities(Capabilities):
 
     def _query(self, question: str, *arguments: str) -> Any:
         answer = _ask(self._project, question, arguments)
+        self.count(_asked_bytes(question, arguments, answer))
         self.queries.append((question, arguments, answer))
         return answer
 
@@ -116,12 +135,15 @@ def speculate(host: Host, handler: str, run: Run) -> SpeculativeRun | None:
     began = time.thread_time()
     read, reads = run.read, dict[bytes, bytes | None]()
 
+    capabilities = SpeculativeCapabilities(run.capabilities)
+
     def recorded(key: bytes) -> bytes | None:
         if key not in reads:  # a key that is read again has the value that will be validated
-            reads[key] = read(key)
+            value = read(key)
+            capabilities.count(len(key) + len(value or b""))
+            reads[key] = value
         return reads[key]
 
-    capabilities = SpeculativeCapabilities(run.capabilities)
     run.read, run.capabilities = recorded, capabilities
     code, error = host.run(handler, run)
     if capabilities.void:
@@ -148,6 +170,12 @@ def adopt(speculative: SpeculativeRun, run: Run) -> tuple[int, str]:
     run.writes.update(speculative.run.writes)
     run.effects.extend(speculative.run.effects)
     return speculative.code, speculative.error
+
+
+def _asked_bytes(_question: str, arguments: Sequence[str], answer: Any) -> int:
+    """About how many bytes a question and its answer hold."""
+    told = answer if isinstance(answer, str) else "" if answer is None else answer[1]
+    return sum(map(len, arguments)) + len(told)
 
 
 def _ask(

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from fieldbrook.actors.project.look_ahead.run import SpeculativeRun, adopt, is_valid, speculate
+from fieldbrook.actors.project.look_ahead.run import (
+    RECORDED_BYTES,
+    SpeculativeRun,
+    adopt,
+    is_valid,
+    speculate,
+)
 from fieldbrook.core.errors import StoreError
 from fieldbrook.wasm.run import (
     ApiCall,
@@ -15,9 +21,12 @@ from fieldbrook.wasm.run import (
     EffectRefusedError,
     Message,
     Metric,
+    NotInBatchError,
     Run,
 )
 from tests.support.python_host import PythonHost
+
+LONG = "x" * (RECORDED_BYTES // 8)
 
 
 class Around(Capabilities):
@@ -105,6 +114,48 @@ def test_what_asks_a_chain_or_the_node_itself_has_to_wait_for_its_turn(
         return 0
 
     assert early(handler, {}) is None
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run, n: run.read(b"%d" % n + bytes(RECORDED_BYTES // 8)),
+        lambda run, n: run.read(b"long%d" % n),
+        lambda run, n: run.capabilities.check_topic(f"out/{n}" + LONG),
+        lambda run, n: run.capabilities.api_refusal(
+            "GET", f"http://{n}/" + "x" * (RECORDED_BYTES // 8)
+        ),
+    ],
+    ids=["keys", "values", "topics", "urls"],
+)
+def test_a_run_that_asks_for_more_than_may_be_kept_ends_and_waits_for_its_turn(
+    ask: Callable[[Run, int], object],
+) -> None:
+    value = bytes(RECORDED_BYTES // 8)
+    store = {b"long%d" % n: value for n in range(100)}
+    asked = []
+
+    def handler(run: Run) -> int:
+        with pytest.raises(NotInBatchError):
+            for n in range(100):
+                asked.append(n)
+                ask(run, n)
+        return 0
+
+    assert early(handler, store) is None
+    assert len(asked) == 8
+
+
+def test_what_a_run_has_asked_counts_for_its_size() -> None:
+    def handler(run: Run) -> int:
+        run.read(bytes(1_000))
+        run.capabilities.check_topic("out/" + "x" * 1_000)
+        run.writes[bytes(1_000)] = b""
+        return 0
+
+    found = early(handler, {})
+    assert found is not None
+    assert found.size >= 3_000
 
 
 def test_a_store_that_cannot_be_read_ends_the_run() -> None:

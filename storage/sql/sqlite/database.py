@@ -12,7 +12,8 @@ part is valid exactly if the number in this database has reached it.
 
 SQLite rolls back the whole transaction when it interrupts a write, runs out of space, or
 executes `OR ROLLBACK`. The earlier writes of the batch must survive that. They are replayed
-from a journal with the same clock and the same random numbers, so the results are the same.
+from a journal with the same clock and the same random numbers, so the results are the same. That
+takes as long as the writes took, so it has limits of time, too: see `SqliteDatabase._replay`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +57,8 @@ _EVENT = f"{PRIVATE_PREFIX}event"
 _APPLETS = "/*applet*/ "
 
 _PROGRESS_STEPS = 1_000  # instructions of SQLite's virtual machine, about ten microseconds
+# A replay may go on for so long after the run's deadline. The watchdog ends a process after 3 s.
+_REPLAY_S = 1.5
 _DISK_RESERVE_BYTES = 1 << 20  # with less free space, SQLITE_FULL is blamed on the disk
 
 NODE_FAULTS = frozenset(
@@ -113,8 +116,14 @@ class SqliteDatabase(ProjectDatabase):
         self._functions = AppletFunctions()
         self._journal: list[_Write] = []
         self._ends_at = math.inf
+        self._gave_up = False  # the writes of the present event, which is past its deadline
 
     # ------------------------------------------------------------ batches and events
+
+    def keep_event(self) -> None:
+        """Keep the writes of a successful run as part of the batch."""
+        self._lost = self._lost or self._gave_up
+        super().keep_event()
 
     def undo_event(self) -> None:
         """Undo the writes of a failed run."""
@@ -122,6 +131,7 @@ class SqliteDatabase(ProjectDatabase):
             super().undo_event()
         finally:
             del self._journal[self._kept_writes :]
+            self._gave_up = False
 
     def commit(self, number: int) -> None:
         """See `ProjectDatabase.commit`."""
@@ -176,6 +186,7 @@ class SqliteDatabase(ProjectDatabase):
     def _forget_batch(self) -> None:
         super()._forget_batch()
         self._journal = []
+        self._gave_up = False
 
     # ------------------------------------------------------------ statements
 
@@ -197,12 +208,12 @@ class SqliteDatabase(ProjectDatabase):
         except StatementError:
             # The statement has changed rows before it failed, for example by too many results.
             if connection.total_changes != before:
-                self._replay(connection)
+                self._replay(connection, ends_at)
             raise
         except STATEMENT_ERRORS as error:
             failure = self._failure(error)
             if not connection.in_transaction:
-                self._replay(connection)
+                self._replay(connection, ends_at)
             raise failure from error
         finally:
             self._ends_at = math.inf
@@ -294,31 +305,59 @@ class SqliteDatabase(ProjectDatabase):
             self._lost = bool(self._journal)
             raise StoreError(reason=f"{self._path}: {error}") from error
 
-    def _replay(self, connection: sqlite3.Connection) -> None:
+    def _replay(self, connection: sqlite3.Connection, ends_at: float) -> None:
         """Start a new transaction and replay the writes of the batch so far.
 
+        If the deadline of the run passes meanwhile, the writes of its event are given up, because
+        the run ends without them. Those of the events before it have `_REPLAY_S` more.
+
+        Args:
+            connection: the open database.
+            ends_at: the deadline of the run.
+
         Raises:
-            StoreError: a replayed write had another result; the batch cannot be committed.
+            StoreError: a replayed write had another result, or there was too little time; the batch
+                cannot be committed.
         """
         self._lost = True  # until all writes are replayed
-        self._ends_at = math.inf
+        kept, own = self._journal[: self._kept_writes], self._journal[self._kept_writes :]
+        last = max(ends_at, time.monotonic()) + _REPLAY_S
         try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            connection.execute("BEGIN IMMEDIATE")
-            for place, write in enumerate(self._journal):
-                if place == self._kept_writes:
-                    connection.execute(f"SAVEPOINT {_EVENT}")
-                text, values, seed, before = write
+            self._begin_again(connection, kept, last)
+            try:
+                self._repeat(connection, own, ends_at)
+            except sqlite3.Error:
+                if time.monotonic() <= ends_at:
+                    raise
+                self._gave_up = True
+                del self._journal[self._kept_writes :]
+                self._begin_again(connection, kept, last)
+        except sqlite3.Error as error:
+            raise StoreError(reason=f"{self._path}: {error}") from error
+        self._lost = False
+
+    def _begin_again(
+        self, connection: sqlite3.Connection, kept: Sequence[_Write], ends_at: float
+    ) -> None:
+        """Start a new transaction, repeat the writes of earlier events, and set the savepoint."""
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        self._repeat(connection, kept, ends_at)
+        connection.execute(f"SAVEPOINT {_EVENT}")
+
+    def _repeat(
+        self, connection: sqlite3.Connection, writes: Sequence[_Write], ends_at: float
+    ) -> None:
+        self._ends_at = ends_at
+        try:
+            for text, values, seed, before in writes:
                 _, changed = self._run_statement(connection, text, values, seed, wanted=False)
                 if changed != before:
                     reason = f"a replayed write changed {changed} rows instead of {before}"
                     raise StoreError(reason=f"{self._path}: {reason}")
-            if self._kept_writes == len(self._journal):
-                connection.execute(f"SAVEPOINT {_EVENT}")
-        except sqlite3.Error as error:
-            raise StoreError(reason=f"{self._path}: {error}") from error
-        self._lost = False
+        finally:
+            self._ends_at = math.inf
 
     def _is_overdue(self) -> bool:
         return time.monotonic() > self._ends_at

@@ -446,3 +446,45 @@ def test_an_aggregate_ends_at_the_limit_of_memory_and_the_next_statement_works(
     )
     assert "the statement is too large" in done.stdout
     assert "['before', 'after']" in done.stdout
+
+
+_HEAVY = (
+    "UPDATE t_reading SET f_count = (WITH RECURSIVE x(n) AS "
+    "(SELECT 1 UNION ALL SELECT n + 1 FROM x LIMIT 400000) SELECT count(*) FROM x)"
+)
+
+
+def test_writes_are_not_repeated_past_the_deadline_of_their_run(tmp_path: Path) -> None:
+    db = opened(tmp_path, statement_ms=60_000)
+    insert(db, "kept")
+    db.keep_event()
+    db.begin_event()
+    began = time.monotonic()
+    writes = 0
+    while time.monotonic() - began < 1.0:
+        do(db, _HEAVY)
+        writes += 1
+    # The next write is interrupted, which undoes the whole batch. To repeat it takes a second.
+    ends_at = time.monotonic() + 0.1
+    endless = f"INSERT INTO t_reading (f_device, f_count) {ENDLESS} SELECT n, n FROM x"
+    with pytest.raises(StatementError, match="time limit"):
+        db.execute(request(endless), ends_at)
+    assert time.monotonic() - ends_at < 0.7, "the run's own writes are given up"
+    db.undo_event()
+    db.commit(1)
+    assert stored(tmp_path) == ["kept"]
+    db.close()
+
+
+def test_an_event_whose_writes_were_given_up_cannot_be_kept(tmp_path: Path) -> None:
+    db = opened(tmp_path, statement_ms=60_000)
+    do(db, "INSERT INTO t_reading (f_device) VALUES ('a')")
+    do(db, _HEAVY)
+    endless = f"INSERT INTO t_reading (f_device, f_count) {ENDLESS} SELECT n, n FROM x"
+    with pytest.raises(StatementError, match="time limit"):
+        db.execute(request(endless), time.monotonic() + 0.01)
+    db.keep_event()
+    with pytest.raises(StoreError, match="lost"):
+        db.commit(1)
+    assert stored(tmp_path) == []
+    db.close()

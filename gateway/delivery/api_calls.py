@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fieldbrook.core.errors import NodeError, TooManyRequestsError
 from fieldbrook.core.model import NODE_PUBLISHER
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import READ, call_chain
+from fieldbrook.gateway.delivery.slots import Slots
 from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.wasm.host.api import decode, response
 
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S = 30.0
 _PROOF_LIMIT_S = 600.0
 _BODY_LIMIT_BYTES = 1 << 20
-_CONCURRENT_CALLS = 16
+_CONCURRENT_CALLS = 32  # of which an account that calls alone has half
 _RETRY_S = 1.0
 _DROPPED_HEADERS = {"eventtype", "host", "content-length", "connection", "transfer-encoding"}
 
@@ -47,7 +48,10 @@ Submit = Callable[[int, WireEvent, Settle], None]
 
 
 class ApiCaller:
-    """Makes the calls; at most 16 requests to API hosts and 16 to the prover run at a time.
+    """Makes the calls; at most 32 requests to API hosts and 32 to the prover run at a time.
+
+    Accounts share them (`Slots`): a service of one account that answers slowly would otherwise
+    hold up the calls of all others until these end with a timeout.
 
     Args:
         submit: sends an event to a project; raises a `NodeError` when it is not accepted.
@@ -55,6 +59,7 @@ class ApiCaller:
         run_dir: the folder with the sockets of the chains' processes.
         chains: the chains of the settings.
         prover: the URL of the prover in the settings, if there is one.
+        account_of: returns the account of a project; by default each has one of its own.
     """
 
     def __init__(
@@ -64,8 +69,11 @@ class ApiCaller:
         run_dir: Path = Path(),
         chains: Sequence[Chain] = (),
         prover: str | None = None,
+        account_of: Callable[[int], int] = lambda project_id: project_id,
     ) -> None:
         self._submit = submit
+        self._account_of = account_of
+        self._slots, self._prover_slots = Slots(_CONCURRENT_CALLS), Slots(_CONCURRENT_CALLS)
         self._hosts = hosts
         self._run_dir = run_dir
         self._chains = chains
@@ -84,7 +92,7 @@ class ApiCaller:
     async def __call__(self, project_id: int, entry: WireEntry) -> None:
         """Make the call and send the response to the project as an event."""
         sequence, _, event_type, request, event_id = entry
-        body = await self._respond(request)
+        body = await self._respond(request, self._account_of(project_id))
         result_id = f"{event_id}#api{sequence}"
         event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms(), NAMED | BY_API, ""
         while True:
@@ -107,14 +115,26 @@ class ApiCaller:
             log.warning("the result %s of an API call is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
 
-    async def _respond(self, raw: bytes) -> bytes:
-        request = decode(raw)
-        assert request is not None  # the host function decoded it before it accepted the call
+    async def _respond(self, raw: bytes, account_id: int) -> bytes:
+        decoded = _decode(raw)
+        if not is_system(decoded["Url"]):
+            slots = self._slots
+        elif urlsplit(decoded["Url"]).path == PROOF_ROUTE[1]:
+            slots = self._prover_slots
+        else:
+            return await self._answer(decoded, self._call_node_route)
+        del decoded  # hundreds of calls may wait, each with a megabyte
+        call = self._call_api if slots is self._slots else self._prove
+        async with slots.hold(account_id):
+            return await self._answer(_decode(raw), call)
+
+    async def _answer(
+        self, request: dict[str, Any], call: Callable[[dict[str, Any]], Awaitable[bytes]]
+    ) -> bytes:
+        """Make a call; return its response, or one that tells why there is none."""
         header: dict[str, list[str]] = request["Header"]
         try:
-            if is_system(request["Url"]):
-                return await self._call_node_route(request)
-            return await self._call_api(request)
+            return await call(request)
         except TransactionRefusedError as error:
             return _failure(HTTPStatus.BAD_REQUEST, header, str(error))
         except TimeoutError:
@@ -130,8 +150,6 @@ class ApiCaller:
         parts = urlsplit(request["Url"])
         if parts.path == READ_ROUTE[1]:
             return response(HTTPStatus.OK, header, await self._read_transaction(request))
-        if parts.path == PROOF_ROUTE[1]:
-            return await self._prove(request)
         return response(HTTPStatus.OK, header, b'{"message":"hello"}')
 
     async def _read_transaction(self, request: dict[str, Any]) -> bytes:
@@ -191,6 +209,12 @@ class ApiCaller:
         for name, text in answer.headers.get_all():
             headers.setdefault(name, []).append(text)
         return _encode(answer, response(HTTPStatus.OK, {}, answer.body), Header=headers)
+
+
+def _decode(raw: bytes) -> dict[str, Any]:
+    request = decode(raw)
+    assert request is not None  # the host function decoded it before it accepted the call
+    return request
 
 
 async def _fetch(client: SimpleAsyncHTTPClient, request: HTTPRequest) -> HTTPResponse:

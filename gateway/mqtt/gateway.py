@@ -113,6 +113,7 @@ class MqttGateway(GatewayActor):
             self.run_dir,
             settings.chains,
             settings.prover_url,
+            self._account_of,
         )
         # Imported here: a node uses one of the two, and each has libraries of its own.
         if settings.mqtt_broker is None:
@@ -131,6 +132,11 @@ class MqttGateway(GatewayActor):
         self._registry_watch = self.loop.create_task(self._watch_registry())
         answers = {PUBLISHERS: answer_publishers, **self._input.answers()}
         self._peers = await serve_peers(self.run_dir, self.part, answers)
+
+    def _account_of(self, project_id: int) -> int:
+        """The account that a project belongs to; 0 when the project was removed."""
+        project = self._reader.project(project_id)
+        return 0 if project is None else project.account_id
 
     def measure(self) -> None:
         """See `GatewayActor`."""

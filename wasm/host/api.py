@@ -79,7 +79,8 @@ def decode(raw: bytes) -> dict[str, Any] | None:
         urlsplit(url)
         # JSON can contain half of a surrogate pair, which cannot be encoded, stored or sent.
         json.dumps([method, url, header], ensure_ascii=False).encode()
-        good = isinstance(method, str) and all(
+        good = isinstance(method, str) and isinstance(url, str)
+        good = good and all(
             isinstance(texts, list) and all(isinstance(text, str) for text in texts)
             for texts in header.values()
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.actors.wire import WireEvent
+from fieldbrook.actors.wire import WireEntry, WireEvent
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
 from fieldbrook.gateway.links.pending_event import Settle
 
@@ -106,3 +106,63 @@ def test_a_redirection_is_told_and_not_followed(hook: tuple[int, list[str]]) -> 
     told = call(f"http://127.0.0.1:{port}/away", ["127.0.0.1"])
     assert (told["StatusCode"], told["Header"]["Location"]) == (302, ["/inner"])
     assert seen == ["/away"]
+
+
+class Waiting(BaseHTTPRequestHandler):
+    """Answers /slow when it is told to, and others at once."""
+
+    ends: threading.Event
+    slow: threading.Semaphore
+
+    def do_GET(self) -> None:
+        if self.path == "/slow":
+            self.slow.release()
+            self.ends.wait()
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def waiting() -> Iterator[tuple[int, type[Waiting]]]:
+    class Own(Waiting):
+        ends, slow = threading.Event(), threading.Semaphore(0)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port, Own
+    Own.ends.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_account_with_a_slow_service_leaves_calls_to_others(
+    waiting: tuple[int, type[Waiting]],
+) -> None:
+    port, served = waiting
+    answered: list[int] = []
+
+    def submit(project_id: int, _event: WireEvent, settle: Settle) -> None:
+        answered.append(project_id)
+        settle(())
+
+    def entry(number: int, path: str) -> WireEntry:
+        url = f"http://127.0.0.1:{port}{path}"
+        request = {"Method": "GET", "Url": url, "Header": {"Eventtype": ["R"]}, "Body": ""}
+        return number, "api", "R", json.dumps(request).encode(), "e"
+
+    async def run() -> None:
+        caller = ApiCaller(submit, ["127.0.0.1"], account_of=lambda project_id: project_id // 10)
+        # Two projects of one account, each with more calls than go on at the same time.
+        slow = [asyncio.create_task(caller(n % 2, entry(n, "/slow"))) for n in range(100)]
+        await asyncio.to_thread(served.slow.acquire)
+        await asyncio.wait_for(caller(20, entry(0, "/fast")), 10)
+        assert answered == [20]
+        served.ends.set()
+        await asyncio.gather(*slow)
+        assert len(answered) == 101
+
+    asyncio.run(run())

@@ -1,0 +1,79 @@
+"""Slots for calls that go on at the same time, shared so that nobody takes all of them.
+
+The limits are dynamic thresholds, as those of `links.fair_queue`: a holder may have at most as many
+slots as are still free. A single holder gets half of them, each of n busy ones gets 1/(n+1) or
+more, and one that has none finds a free one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Slots:
+    """A number of slots; whoever finds none waits, and holders take turns. For one event loop."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._used: collections.Counter[int] = collections.Counter()
+        # In the order of their turns. A holder is here while it has something that waits.
+        self._waiting: dict[int, collections.deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, holder: int) -> AsyncIterator[None]:
+        """Have a slot in this block; wait for one before it."""
+        await self._take(holder)
+        try:
+            yield
+        finally:
+            self._give_back(holder)
+
+    def _may_take(self, holder: int) -> bool:
+        return self._used[holder] < self._free
+
+    def _grant(self, holder: int) -> None:
+        self._free -= 1
+        self._used[holder] += 1
+
+    async def _take(self, holder: int) -> None:
+        if holder not in self._waiting and self._may_take(holder):
+            self._grant(holder)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(holder, collections.deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it was granted in the same round
+                self._give_back(holder)
+            else:
+                turn.cancel()
+                self._pass_on()
+            raise
+
+    def _give_back(self, holder: int) -> None:
+        self._free += 1
+        self._used[holder] -= 1
+        if not self._used[holder]:
+            del self._used[holder]
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give free slots to those who wait, one to each holder in turn."""
+        granted = True
+        while granted:
+            granted = False
+            for holder in list(self._waiting):
+                turns = self._waiting[holder]
+                while turns and turns[0].done():
+                    turns.popleft()  # cancelled
+                if turns and self._may_take(holder):
+                    self._grant(holder)
+                    turns.popleft().set_result(None)
+                    granted = True
+                    self._waiting[holder] = self._waiting.pop(holder)  # behind the others
+                if not turns:
+                    del self._waiting[holder]

@@ -943,7 +943,7 @@ export interface Routes {
     body: undefined;
     answer: LogPart | Blob;
   };
-  /** A part of the metrics that applets submitted, with the paging of the applet log. */
+  /** A part of the metrics that applets submitted, with the paging of the applet log: at most 4 MiB or one row. */
   "GET /applet_metrics/{projectName}": {
     query: { after?: number; limit?: number };
     body: undefined;

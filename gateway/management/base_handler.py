@@ -5,6 +5,7 @@ Source: interface document, section 1.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -82,6 +83,8 @@ class BaseHandler(web.RequestHandler):
 
     methods: tuple[str, ...] = ("GET",)
     """The methods that an answer to a wrong method names."""
+    sent: asyncio.Future[None]
+    """Done when the socket has taken the whole answer, from `answer` on."""
 
     def initialize(self, services: Services) -> None:
         """Tornado's constructor hook."""
@@ -159,7 +162,7 @@ class BaseHandler(web.RequestHandler):
         """Send a whole answer."""
         self.set_status(status)
         self.set_header("Content-Type", content_type)
-        self.finish(body)
+        self.sent = self.finish(body)
 
     def compute_etag(self) -> str | None:
         """None: answers are not cached."""

@@ -137,6 +137,11 @@ class ManagementHandler(BaseHandler):
             require_admin(caller.account)
         return caller
 
+    @property
+    def account_id(self) -> int:
+        """The account of the caller; 0 for a route that is open to anybody."""
+        return self._caller.account.account_id if self._caller else 0
+
     def data_received(self, chunk: bytes) -> None:
         """Collect the body. Bytes above the limit, and bodies of refused requests, are dropped."""
         self._received += len(chunk)
@@ -192,9 +197,8 @@ class ManagementHandler(BaseHandler):
 
     async def _parse_form(self, body: bytes) -> Form:
         content_type = self.request.headers.get("Content-Type", "")
-        owner = self._caller.account.account_id if self._caller else 0
         run = self._services.workers.uploads.run
-        return await run(owner, lambda: parse_form(content_type, body))
+        return await run(self.account_id, lambda: parse_form(content_type, body))
 
     def refuse(self, error: NodeError) -> None:
         """Answer with an error, and keep its key for the audit log."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_COUNTED_BYTES = 64 << 10  # longer answers are counted until they are read
 _DOWNLOAD_PIECE_BYTES = 64 << 10
 _DOWNLOAD_PIECE_LIMIT_S = 30.0
 _DOWNLOAD_UNSENT_BYTES = 128 << 10
@@ -44,7 +46,7 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
 
     Raises:
         ResourceNotFoundError: the file of a download does not exist.
-        TooManyRequestsError: too many streams or downloads are open.
+        TooManyRequestsError: too many streams or downloads are open, or too many long answers wait.
     """
     if result is None or isinstance(result, NoContent):
         for value in warnings.header_values(result.warnings) if result else ():
@@ -64,8 +66,29 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
     elif isinstance(result, PlainText):
         handler.answer(200, replies.TEXT_TYPE, result.text.encode())
     else:
-        status = 201 if handler.request.method == "POST" else 200
-        handler.answer(status, replies.JSON_TYPE, await replies.to_long_json(result))
+        sending = _send_json(handler, result, workers)
+        del result  # a client may take a minute to read the answer
+        await sending
+
+
+async def _send_json(handler: ManagementHandler, result: object, workers: Workers) -> None:
+    """Send a JSON answer; one that is long counts for the account until its client has read it.
+
+    A value of 8 MiB may have 48 MiB in an answer, and a client with hundreds of connections may
+    leave all of them unread.
+    """
+    status = 201 if handler.request.method == "POST" else 200
+    run = partial(workers.searches.run, handler.account_id)
+    body = await replies.to_long_json(result, run)
+    if len(body) <= _COUNTED_BYTES:
+        handler.answer(status, replies.JSON_TYPE, body)
+        return
+    del result
+    with workers.answers.hold(handler.account_id, len(body)):
+        handler.answer(status, replies.JSON_TYPE, body)
+        del body  # the connection has a copy of its own
+        with suppress(iostream.StreamClosedError):  # the client has gone away
+            await handler.sent
 
 
 async def _send_file(handler: ManagementHandler, download: Download) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Database = lmdb._Database
 
 _NO_ROW = b""  # replaces the value of the last row when it is deleted, to keep its number
+_NO_LIMIT = 1 << 40
 _SLACK = 1_000  # rows over the limit are dropped a thousand at a time
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -39,7 +40,7 @@ class RowTable(Generic[R]):
         limit: int,
         *,
         create: bool,
-        limit_bytes: int = 1 << 40,
+        limit_bytes: int = _NO_LIMIT,
     ) -> None:
         self._database: Database = environment.open_db(name, create=create)
         self._decode = msgspec.msgpack.Decoder(kind).decode
@@ -89,24 +90,38 @@ class RowTable(Generic[R]):
         cursor = txn.cursor(db=self._database)
         return int.from_bytes(cursor.key(), "big") if cursor.first() else None
 
-    def after(self, txn: Transaction, after: int, limit: int) -> list[Numbered[R]]:
+    def after(
+        self, txn: Transaction, after: int, limit: int, limit_bytes: int = _NO_LIMIT
+    ) -> list[Numbered[R]]:
         """Return rows with a number above `after`, oldest first.
 
-        A negative `after` counts from the end: -20 gives the last 20.
+        A negative `after` counts from the end: -20 gives the last 20. There are fewer rows than
+        `limit` if they would have more than `limit_bytes` bytes, but at least one.
         """
-        items = self.items_after(txn, after, limit)
+        items = self.items_after(txn, after, limit, limit_bytes)
         return [Numbered(number, self._decode(value)) for number, value in items]
 
-    def items_after(self, txn: Transaction, after: int, limit: int) -> list[tuple[int, bytes]]:
+    def items_after(
+        self, txn: Transaction, after: int, limit: int, limit_bytes: int = _NO_LIMIT
+    ) -> list[tuple[int, bytes]]:
         """Return numbers and encoded rows, selected as in `after`."""
         cursor = txn.cursor(db=self._database)
         if after < 0:
             newest = cursor.iterprev() if cursor.last() else ()
-            last = list(islice(filter(_is_row, newest), -after))
-            return [_with_number(item) for item in last[::-1][:limit]]
-        found = cursor.set_range((after + 1).to_bytes(8, "big"))
+            first = b""
+            for key, _ in islice(filter(_is_row, newest), -after):
+                first = key
+            found = bool(first) and cursor.set_range(first)
+        else:
+            found = cursor.set_range((after + 1).to_bytes(8, "big"))
         items: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
-        return [_with_number(item) for item in islice(filter(_is_row, items), limit)]
+        selected: list[tuple[int, bytes]] = []
+        for item in islice(filter(_is_row, items), limit):
+            limit_bytes -= len(item[1])
+            if limit_bytes < 0 and selected:
+                break
+            selected.append(_with_number(item))
+        return selected
 
     def items_forwards(self, txn: Transaction, after: int) -> Iterator[tuple[int, bytes]]:
         """Iterate over numbers and encoded rows, oldest first, from above the number `after`."""

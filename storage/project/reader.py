@@ -54,6 +54,9 @@ from fieldbrook.storage.project.rows import (
     MetricRow,
 )
 
+METRICS_BYTES = 4 << 20
+"""The size of the metrics that are read at once; each may have 64 KiB."""
+
 if TYPE_CHECKING:
     Database = lmdb._Database
     Transaction = lmdb.Transaction[bytes]
@@ -87,7 +90,10 @@ class ProjectStoreReader:
             return self._logs.after(txn, after, limit)
 
     def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
-        """See `RowTable.after`; an old store without the metrics table has no rows."""
+        """See `RowTable.after`: rows of at most `METRICS_BYTES`, or one.
+
+        An old store without the metrics table has no rows.
+        """
         with store_errors():
             try:
                 table = RowTable(
@@ -96,7 +102,7 @@ class ProjectStoreReader:
             except lmdb.NotFoundError:
                 return []
             with self._environment.begin() as txn:
-                return table.after(txn, after, limit)
+                return table.after(txn, after, limit, METRICS_BYTES)
 
     def find_logs_after(self, wanted: LogFilter, after: int, limit: int) -> LogPage:
         """Return matching log rows, oldest first; see `log_search.search_forwards`."""

@@ -1,4 +1,4 @@
-"""Downloads that their clients do not read."""
+"""Downloads and long answers that their clients do not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.gateway.management import responses
-from fieldbrook.gateway.management.framework.workers import DOWNLOADS_OF_ONE
+from fieldbrook.gateway.management.framework.workers import ANSWERS_BYTES, DOWNLOADS_OF_ONE
 from tests.support.applets import TALLY
 from tests.support.management import V0, Server, User
 from tests.support.nodes import PREFIX, RunningNode, StartNode, parts, until
@@ -77,6 +77,41 @@ def test_unread_downloads_of_an_account_are_limited_and_take_little_memory(
     node.token = administrator
     assert node.call("GET", path).body == module
     assert node.call("GET", "/liveness").status == 200
+
+
+def test_unread_answers_of_an_account_are_limited_and_free_their_memory(
+    start_module_node: StartNode, opened: ExitStack
+) -> None:
+    node: RunningNode = start_module_node()
+    administrator = node.token
+    node.call("POST", "/register/admin", {"username": "eve", "password": "eve-password-1"})
+    login = {"username": "eve", "password": "eve-password-1"}
+    node.token = node.call("PUT", "/login", login, token="").json["token"]
+    node.create_project("long")
+    applet_id = node.deploy("long", TALLY)["appletID"]
+    path = f"/kv/long?appletID={applet_id}&key=a"
+    # In an answer each of these characters has six.
+    assert node.call("PUT", path, {"value": "<" * 1_000_000}).status == 200
+    size = len(node.call("GET", path).body)
+    assert size > 6_000_000
+    gateway = parts(node)["fb-http:0"]
+    before = own_memory(gateway)
+    most = ANSWERS_BYTES // 2 // size
+    answers: Counter[int] = Counter()
+    for _ in range(2 * most):
+        connection = ask(node.http_port, f"GET {PREFIX}{path}", node.token)
+        opened.callback(connection.close)
+        answers[status(connection)] += 1
+    assert answers[200] <= most + 1
+    assert answers[429] >= most - 1
+    assert own_memory(gateway) - before < ANSWERS_BYTES
+    refused = node.call("GET", path)
+    assert refused.status == 429
+    assert "long answers wait for their readers" in refused.json["desc"]
+    assert node.call("GET", path, token=administrator).status == 200
+    assert node.call("GET", "/project").status == 200, "short answers are not limited"
+    opened.close()
+    until(lambda: node.call("GET", path).status == 200, "the clients are gone")
 
 
 def test_a_download_that_is_not_read_ends_and_frees_its_place_and_its_file(

@@ -26,6 +26,7 @@ from fieldbrook.security.tokens import Login
 
 B = TypeVar("B")
 Q = TypeVar("Q")
+_T = TypeVar("_T")
 
 
 class Auth(enum.Enum):
@@ -135,6 +136,14 @@ class Call(Generic[B, Q]):
             BadRequestError: the segment is not an id.
         """
         return path_id(name, self.path[name])
+
+    async def search(self, work: Callable[[], _T]) -> _T:
+        """Search in a thread, beside the searches of other accounts, and return the result.
+
+        Raises:
+            TooManyRequestsError: too many searches wait, or too many of this account.
+        """
+        return await self.workers.searches.run(self.account.account_id, work)
 
     async def command(self, project_id: int, command: str, payload: list[Any]) -> Any:
         """Send a command to a project and return its results; see `ManagementContext.command`.

@@ -27,7 +27,7 @@ _UPLOADS_LIMIT, _UPLOADS_OF_ONE = 16, 8  # each holds its file in memory
 
 _QUERIES_LIMIT, _QUERIES_OF_ONE = 16, 4  # each may hold its result and its file
 _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE = 8, 2  # each is a process
-_SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
+_SEARCHES_LIMIT, _SEARCHES_OF_ONE = 34, 16  # each reads a history from its end
 
 # Ordinary accounts cannot take the reserve: administrators need logs most when many follow them.
 FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
@@ -37,6 +37,9 @@ PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
 LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE = 32, 8, 8
 # Each has a file open, and an exported project takes space on the disk until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
+
+# Of long answers that wait for their clients to read them. One account alone may have half.
+ANSWERS_BYTES = 256 << 20
 
 _REST = 3  # how many times longer than a piece of work the loop is left to others
 
@@ -68,7 +71,7 @@ class BoundedPool:
 
 
 class SharedPool:
-    """A small thread pool for work that may take minutes.
+    """A small thread pool for work that may take long or that an account may ask for often.
 
     One owner may use all threads but one, and a share of the places in the queue, so that the
     work of others continues. The share is as many places as it leaves free: a few owners together
@@ -165,6 +168,37 @@ class ConcurrencyLimit:
         return self.hold(account.account_id, administrator=account.role == ADMIN)
 
 
+class MemoryShares:
+    """A bound on what answers hold in memory, in total and per owner.
+
+    An owner gets more only while it holds less than is left then, as with `leaves_free`.
+    """
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        self._name = name
+        self._limit = limit_bytes
+        self._held: Counter[int] = Counter()
+
+    @contextmanager
+    def hold(self, owner: int, size: int) -> Iterator[None]:
+        """Hold `size` bytes for the duration of the `with` block.
+
+        Raises:
+            TooManyRequestsError: too little is left, or the owner holds its share already.
+        """
+        held, total = self._held[owner], self._held.total()
+        if held + size > self._limit - total:
+            what = f"{total} bytes of {self._name} wait for their readers, {held} of the account"
+            raise TooManyRequestsError(what=what)
+        self._held[owner] += size
+        try:
+            yield
+        finally:
+            self._held[owner] -= size
+            if not self._held[owner]:
+                del self._held[owner]
+
+
 class LoopShare:
     """A share of the event loop for work that must run in it: one piece at a time, and then a rest.
 
@@ -198,7 +232,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
-        self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
+        self.searches = SharedPool("searches", _SEARCHES_LIMIT, _SEARCHES_OF_ONE)
         self.followers = ConcurrencyLimit(
             "followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE
         )
@@ -208,6 +242,7 @@ class Workers:
         self.downloads = ConcurrencyLimit(
             "downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE
         )
+        self.answers = MemoryShares("long answers", ANSWERS_BYTES)
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
         self.queries = SharedPool("queries", _QUERIES_LIMIT, _QUERIES_OF_ONE)
         self.dry_runs = SharedPool("dry runs", _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE)

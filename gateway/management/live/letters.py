@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
-from fieldbrook.gateway.management.framework.workers import BoundedPool
+from fieldbrook.gateway.management.framework.workers import SharedPool
 from fieldbrook.gateway.management.live.events import read_place
 from fieldbrook.gateway.management.live.messages import ROWS_LIMIT, Rows
 from fieldbrook.gateway.management.routes.events.dead_letters import letter_row
@@ -16,12 +16,20 @@ class LettersReader:
     """Reads the dead letters of a project. Places are their numbers.
 
     The first message, and one after each change, has the number of all letters in `stored`.
+
+    Args:
+        store: returns the project's store, None without one.
+        searches: the threads that read it.
+        account_id: the project's account, of whose searches these are.
     """
 
     def __init__(
-        self, store: Callable[[], ProjectStoreReader | None], searches: BoundedPool
+        self,
+        store: Callable[[], ProjectStoreReader | None],
+        searches: SharedPool,
+        account_id: int,
     ) -> None:
-        self._store, self._searches = store, searches
+        self._store, self._searches, self._account_id = store, searches, account_id
         self._newest = self._stored = 0
 
     async def begin(self) -> None:
@@ -52,7 +60,7 @@ class LettersReader:
         if store is not None and self._newest > after:
             # Letters have their payloads with them, which may be large.
             found, _ = await self._searches.run(
-                lambda: store.dead_letters(self._newest + 1, ROWS_LIMIT)
+                self._account_id, lambda: store.dead_letters(self._newest + 1, ROWS_LIMIT)
             )
             letters = [letter for letter in found if letter.number > after]
         # Numbers have no gaps when they are given, so this counts removed letters as well.

@@ -112,7 +112,7 @@ def source_of(
         key, make = (*key, lines), partial(LogsReader, store, lines, workers.streams)
     else:
         _bound(follow, NoFilter)
-        make = partial(LettersReader, store, workers.searches)
+        make = partial(LettersReader, store, workers.searches, project.account_id)
     flush = partial(context.flush_if_running, project.project_id)
     return Source(key, lambda: FlushedReader(make(), flush), project.project_id)
 

@@ -162,10 +162,14 @@ async def _value(call: Call[None, ReadPairs], applet: Applet, given: str) -> Sto
     wanted = call.query.encoding
     key = decode(given, wanted, "key")
     store = await call.context.flushed_store(applet.project_id)
-    value = store.kv_get(kv.owner(applet), key) if store else None
-    if value is None:
-        raise _no_key(applet, given)
-    text, encoding = encode(value, wanted)
+
+    def read() -> tuple[str, Encoding]:
+        value = store.kv_get(kv.owner(applet), key) if store else None
+        if value is None:
+            raise _no_key(applet, given)
+        return encode(value, wanted)
+
+    text, encoding = await call.search(read)  # it may have megabytes
     if encoding != wanted:
         reason = "the stored data is not UTF-8 text: use encoding=base64"
         raise BadRequestError(FieldError("encoding", reason, "query"))
@@ -197,13 +201,17 @@ async def _pairs(call: Call[None, ReadPairs], applet: Applet) -> PairPage:
     query = call.query
     prefix, after = decode(query.prefix, query.encoding, "prefix"), _after(query)
     store, owner = await call.context.flushed_store(applet.project_id), kv.owner(applet)
-    found = store.kv_pairs(owner, prefix, query.limit, after, _PAGE_BYTES) if store else []
-    more = bool(store and found and store.kv_keys(owner, prefix, 1, found[-1][0]))
-    return PairPage(
-        applet_id=str(applet.applet_id),
-        data=[_pair(key, value, query.encoding) for key, value in found],
-        next=_next([key for key, _ in found]) if more else "",
-    )
+
+    def read() -> PairPage:
+        found = store.kv_pairs(owner, prefix, query.limit, after, _PAGE_BYTES) if store else []
+        more = bool(store and found and store.kv_keys(owner, prefix, 1, found[-1][0]))
+        return PairPage(
+            applet_id=str(applet.applet_id),
+            data=[_pair(key, value, query.encoding) for key, value in found],
+            next=_next([key for key, _ in found]) if more else "",
+        )
+
+    return await call.search(read)  # one pair may have megabytes
 
 
 def _pair(key: bytes, value: bytes, wanted: Encoding) -> StoredPair:

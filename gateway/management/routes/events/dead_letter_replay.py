@@ -160,9 +160,7 @@ async def _choose(
     after, _, until = chosen.after.partition("-")
     limit = _EVERYTHING if chosen.dry_run else chosen.limit
     selected = LetterRange(int(after or 0), int(until or 0))
-    found, last = await call.workers.searches.run(
-        lambda: store.select_dead_letters(wanted, selected, limit)
-    )
+    found, last = await call.search(lambda: store.select_dead_letters(wanted, selected, limit))
     return found, f"{found[-1]}-{last}" if len(found) == limit else ""
 
 

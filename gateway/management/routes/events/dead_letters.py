@@ -116,14 +116,13 @@ async def read_letters(call: Call[None, ReadLetters]) -> DeadLetterList | DeadLe
     are of each reason, applet and handler."""
     query, wanted = call.query, call.query.filter
     store = await call.context.flushed_store(own_project(call).project_id)
-    run = call.workers.searches.run
     if query.group_by is not None:
-        groups = await run(lambda: store.dead_letter_groups(wanted)) if store else []
+        groups = await call.search(lambda: store.dead_letter_groups(wanted)) if store else []
         shown = [_group(group) for group in groups[: query.limit]]
         return DeadLetterGroups(groups=shown, total=len(groups))
     if store is None:
         return DeadLetterList(data=[], total=0, following="")
-    letters, total = await run(
+    letters, total = await call.search(
         lambda: store.dead_letters(query.before or None, query.limit, wanted)
     )
     return DeadLetterList(

@@ -97,10 +97,10 @@ async def read_flow(call: Call[None, ReadFlow]) -> FlowReply:
     store = await call.context.flushed_store(project.project_id)
     flow, sends = Flow(begin_ms, end_ms), dict[str, DeliveryCounts]()
     if store is not None:
-        flow, sends = await call.workers.searches.run(
+        flow, sends = await call.search(
             lambda: (store.flow(begin_ms, end_ms), store.deliveries(begin_ms))
         )
-    applets = await call.workers.searches.run(lambda: _applets(call, project))
+    applets = await call.search(lambda: _applets(call, project))
     return FlowReply(
         begin=rfc3339(begin_ms),
         end=rfc3339(end_ms),

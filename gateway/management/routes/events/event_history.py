@@ -119,9 +119,7 @@ async def read_events(call: Call[None, ReadEvents]) -> EventList:
     store = await call.context.flushed_store(project.project_id)
     page = EventPage([])
     if store is not None:
-        page = await call.workers.searches.run(
-            lambda: store.find_events(wanted, query.before or 0, query.limit)
-        )
+        page = await call.search(lambda: store.find_events(wanted, query.before or 0, query.limit))
     rows = EventRows(call.context.reader)
     answer = EventList(
         data=[rows.row(event) for event in page.rows],
@@ -146,7 +144,7 @@ async def read_event(call: Call[None, None]) -> EventDetails:
     project = own_project(call)
     place = call.id("place")
     store = await call.context.flushed_store(project.project_id)
-    found = await call.workers.searches.run(lambda: store.event_at(place)) if store else None
+    found = await call.search(lambda: store.event_at(place)) if store else None
     if store is None or found is None:
         raise EventNotFoundError(place=place)
     record, payload = found
@@ -197,16 +195,15 @@ async def _find_details(
     if store is None:
         return [], []
     spans = spans_of(event.record for event in events)
-    run = call.workers.searches.run
-    logs = await run(lambda: store.logs_of(event_id, _DETAIL_ROWS, spans))
-    effects = await run(lambda: store.effects_of(event_id, _DETAIL_ROWS, spans))
+    logs = await call.search(lambda: store.logs_of(event_id, _DETAIL_ROWS, spans))
+    effects = await call.search(lambda: store.effects_of(event_id, _DETAIL_ROWS, spans))
     return [log_line(row) for row in logs], effects
 
 
 async def _find_refusals(
     call: Call[Any, Any], project: Project, event_id: str, limit: int
 ) -> list[RefusedEvent]:
-    refused, _ = await call.workers.searches.run(
+    refused, _ = await call.search(
         lambda: call.context.refused(limit, event_id=event_id, project=project.name)
     )
     return [refused_row(refusal) for refusal in refused]
@@ -217,7 +214,7 @@ async def _find_trace(
 ) -> EventCalls | msgspec.UnsetType:
     if not event.record.is_traced or not may_read_calls(call):
         return msgspec.UNSET
-    trace = await call.workers.searches.run(lambda: store.trace_at(event.place))
+    trace = await call.search(lambda: store.trace_at(event.place))
     return msgspec.UNSET if trace is None else event_calls(trace)
 
 

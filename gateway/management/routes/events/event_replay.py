@@ -67,7 +67,7 @@ async def replay_events(call: Call[ReplayEvents, None]) -> ReplayedEvents:
         return _replayed(0, 0, 0, 0, "")
     after = int(body.after or "0")
     limit = _EVERYTHING if body.dry_run else body.limit
-    found, more = await call.workers.searches.run(lambda: store.replayable(wanted, after, limit))
+    found, more = await call.search(lambda: store.replayable(wanted, after, limit))
     kept = [event for event in found if event.kept]
     not_replayable, failed = len(found) - len(kept), 0
     if body.dry_run:

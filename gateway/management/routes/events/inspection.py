@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -93,10 +94,10 @@ async def read_log(call: Call[None, SearchLog]) -> LogPart | Stream:
     if store is None:
         page = LogPage([], max(query.after, 0) if query.before is None else 0)
     elif query.before is None and wanted == _ANY_ROW:
-        rows = store.logs(query.after, query.limit)
+        rows = await call.search(partial(store.logs, query.after, query.limit))
         page = LogPage([*rows], rows[-1].sequence if rows else max(query.after, 0))
     else:
-        page = await call.workers.searches.run(lambda: _search(store, query, wanted))
+        page = await call.search(lambda: _search(store, query, wanted))
     following = "" if query.before is not None and not page.following else str(page.following)
     return LogPart(
         data=[log_line(row.row, row.sequence) for row in page.rows],
@@ -154,11 +155,16 @@ class MetricPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_metrics(call: Call[None, ReadLog]) -> MetricPart:
-    """A part of the metrics that applets submitted, with the paging of the applet log."""
-    store = await call.context.flushed_store(own_project(call).project_id)
-    rows = store.metrics(call.query.after, call.query.limit) if store else ()
-    following = rows[-1].sequence if rows else max(call.query.after, 0)
-    return MetricPart(data=[_metric(row) for row in rows], following=str(following))
+    """A part of the metrics that applets submitted, with the paging of the applet log: at most
+    4 MiB or one row."""
+    store, query = await call.context.flushed_store(own_project(call).project_id), call.query
+
+    def read() -> MetricPart:
+        rows = store.metrics(query.after, query.limit) if store else ()
+        following = rows[-1].sequence if rows else max(query.after, 0)
+        return MetricPart(data=[_metric(row) for row in rows], following=str(following))
+
+    return await call.search(read)  # a row may have 64 KiB
 
 
 def _start_sequence(call: Call[None, SearchLog]) -> int:

@@ -49,7 +49,7 @@ async def read_refused(call: Call[None, ReadRefused]) -> RefusedEvents:
     """Refused events, which reached no project, with the reasons. `more` is the number of
     further ones that were only counted."""
     query = call.query
-    refused, more = await call.workers.searches.run(
+    refused, more = await call.search(
         lambda: call.context.refused(
             query.limit, event_id=query.event_id or None, project=query.project or None
         )

@@ -129,7 +129,7 @@ async def stop_trace(call: Call[None, None]) -> None:
 async def _state(call: Call[StartTrace, None] | Call[None, None], project: Project) -> TraceState:
     state = await call.context.trace_state(project.project_id)
     store = call.context.store_reader(project.project_id)  # the traces are written by then
-    kept = await call.workers.searches.run(store.trace_count) if store else 0
+    kept = await call.search(store.trace_count) if store else 0
     if state is None:
         return TraceState(remaining=0, filter=TraceFilter(), kept=kept)
     remaining, until_ms, event_type, publisher, source = state

@@ -66,7 +66,7 @@ async def read_node_log(call: Call[None, ReadNodeLog]) -> NodeLogPart:
     node_log = here.node_log
     if node_log is None:
         raise UnavailableError(what="the log in memory")
-    page = await call.workers.searches.run(lambda: _search(node_log, call.query))
+    page = await call.search(lambda: _search(node_log, call.query))
     following = "" if call.query.before is not None and not page.following else str(page.following)
     return NodeLogPart(data=[_line(placed) for placed in page.lines], following=following)
 

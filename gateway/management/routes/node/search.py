@@ -97,7 +97,7 @@ async def search(call: Call[None, SearchText]) -> SearchReply:
     (transactions too), Monitor.
     """
     text, kinds = call.query.q.strip(), _allowed(call.key)
-    account, run = call.account, call.workers.searches.run
+    account = call.account
     with call.workers.lookups.hold_for(account):
         reader = call.context.reader
         owner = None if account.role == ADMIN else account.account_id
@@ -110,7 +110,7 @@ async def search(call: Call[None, SearchText]) -> SearchReply:
                 )
             return projects, found
 
-        projects, found = await run(look)
+        projects, found = await call.search(look)
         if EVENT in kinds and len(text) >= _EVENT_ID_LEAST:
             found += await _find_events(call, projects, text)
         if TRANSACTION in kinds and _begins_a_hash(text):
@@ -149,7 +149,7 @@ async def _find_events(call: Call[Any, Any], projects: list[Project], text: str)
     for project in order:
         store = call.context.store_reader(project.project_id)
         if store is not None:
-            page = await call.workers.searches.run(partial(store.find_events, wanted, 0, 1))
+            page = await call.search(partial(store.find_events, wanted, 0, 1))
             found += [Match(0, EVENT, text, project.name, text) for _ in page.rows]
         if len(found) >= OF_A_KIND or time.monotonic() >= until:
             break
@@ -167,7 +167,7 @@ async def _find_transactions(
         store = call.context.chain_reader(chain.id)
         if store is None or len(found) >= OF_A_KIND or time.monotonic() >= until:
             continue
-        rows = await call.workers.searches.run(
+        rows = await call.search(
             partial(store.transactions.with_hash, start, names, _TRANSACTIONS_LIMIT, until)
         )
         for row, tx_hash in rows:

@@ -66,3 +66,20 @@ def test_rows_are_those_not_removed_under_numbers_never_given_again(
                     value for _, value in reversed(expected)
                 ]
                 assert len(table.after(txn, -3, 1)) == min(1, len(expected))
+
+
+@given(st.integers(-8, 8), st.integers(1, 8), st.integers(0, 40))
+def test_a_part_of_rows_has_so_many_bytes_or_one_row(after: int, limit: int, size: int) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_environment(Path(folder), map_size=1 << 20) as environment,
+    ):
+        table = RowTable(environment, b"rows", Row, 1_000, create=True)
+        with environment.begin(write=True) as txn:
+            table.append(txn, [Row(1 << 40)] * 6)  # 10 bytes each
+        table.committed(6)
+        with environment.begin() as txn:
+            wanted = [*range(1, 7)][after:] if after < 0 else [*range(after + 1, 7)]
+            found = [row.sequence for row in table.after(txn, after, limit, size)]
+            assert found == wanted[: min(limit, max(1, size // 10))]
+            assert len(table.after(txn, after, limit)) == len(wanted[:limit])

@@ -21,6 +21,7 @@ from fieldbrook.gateway.management.framework.workers import (
     FOLLOWERS_RESERVE,
     ConcurrencyLimit,
     LoopShare,
+    MemoryShares,
     SharedPool,
     Workers,
 )
@@ -149,6 +150,37 @@ def test_an_upload_that_fails_gives_its_place_back() -> None:
                 await pool.run(1, lambda: 1 // 0)
 
     asyncio.run(upload())
+
+
+def test_an_account_whose_answers_wait_leaves_memory_for_those_of_others() -> None:
+    answers = MemoryShares("answers", 100)
+    with ExitStack() as held:
+        for _ in range(5):
+            held.enter_context(answers.hold(1, 10))
+        with pytest.raises(TooManyRequestsError, match="50 of the account"), answers.hold(1, 10):
+            pytest.fail("it has what is left")
+        held.enter_context(answers.hold(2, 25))
+        with pytest.raises(TooManyRequestsError), answers.hold(2, 1):
+            pytest.fail("it has what is left, too")
+        with answers.hold(3, 12):
+            assert True
+    with answers.hold(1, 100):
+        assert True
+
+
+def test_an_account_with_many_searches_leaves_a_thread_for_those_of_others() -> None:
+    async def search() -> None:
+        workers, ends = Workers(), threading.Event()
+        slow = [asyncio.create_task(workers.searches.run(1, ends.wait)) for _ in range(40)]
+        try:
+            await asyncio.sleep(0)  # each of them begins, or is refused
+            assert await asyncio.wait_for(workers.searches.run(2, lambda: "found"), 10) == "found"
+        finally:
+            ends.set()
+        done = await asyncio.gather(*slow, return_exceptions=True)
+        assert any(isinstance(each, TooManyRequestsError) for each in done)
+
+    asyncio.run(search())
 
 
 def hold_the_loop(seconds: float) -> None:

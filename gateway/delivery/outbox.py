@@ -14,6 +14,7 @@ from typing import Protocol
 
 from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, WireEntry
 from fieldbrook.gateway.links.project_requests import ask_project
+from fieldbrook.gateway.memory_budget import MemoryBudget
 from fieldbrook.observability import metrics
 from fieldbrook.storage.project.outbox import API, MQTT
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 _ENTRIES_PER_REQUEST = 256
 _IN_FLIGHT_LIMIT = 1_024  # entries of one project in flight; the rest waits in its outbox
 _IN_FLIGHT_BYTES = 16 << 20
+ALL_IN_FLIGHT_BYTES = 64 << 20  # entries of all projects; a project may have as much as is left
 _POLL_S = 0.02
 _RETRY_S = 1.0
 _IDLE_POLLS = 50  # the connection is closed after this many empty answers in a row
@@ -63,17 +65,24 @@ class OutboxConsumer:
     Args:
         deliver: the delivery function of each kind of entry.
         consumer: the name under which entries are fetched (`storage.project.outbox.consumer_of`).
+        limit_bytes: the entries that may be in flight. A project without any gets one in any case.
     """
 
-    def __init__(self, deliver: dict[str, Deliver], consumer: str = "") -> None:
+    def __init__(
+        self,
+        deliver: dict[str, Deliver],
+        consumer: str = "",
+        limit_bytes: int = ALL_IN_FLIGHT_BYTES,
+    ) -> None:
         self._deliver = deliver
         self._consumer = consumer
+        self._budget = MemoryBudget(limit_bytes)
         self._projects: dict[int, _ProjectOutbox] = {}
 
     def consume(self, project_id: int, path: str) -> None:
         """Start to fetch a project's entries from the worker at this socket."""
         outbox = self._projects.setdefault(
-            project_id, _ProjectOutbox(project_id, self._deliver, self._consumer)
+            project_id, _ProjectOutbox(project_id, self._deliver, self._consumer, self._budget)
         )
         outbox.wake(path, lambda: self._projects.pop(project_id, None))
 
@@ -90,8 +99,11 @@ class _ProjectOutbox:
     the next one.
     """
 
-    def __init__(self, project_id: int, deliver: dict[str, Deliver], consumer: str) -> None:
+    def __init__(
+        self, project_id: int, deliver: dict[str, Deliver], consumer: str, budget: MemoryBudget
+    ) -> None:
         self._project_id = project_id
+        self._budget = budget
         self._deliver = deliver
         self._consumer = consumer
         self._path: str | None = None
@@ -137,11 +149,8 @@ class _ProjectOutbox:
                     self._path = None
                 done, self._done = self._done, []
                 refused, self._refused = self._refused, {}
-                limit = min(_ENTRIES_PER_REQUEST, _IN_FLIGHT_LIMIT - len(self._in_flight))
-                if self._bytes >= _IN_FLIGHT_BYTES:
-                    limit = 0
                 try:
-                    request = self._request(limit, after, done, refused)
+                    request = self._request(self._most(), after, done, refused)
                     entries: tuple[WireEntry, ...] = await ask_project(
                         reader, writer, self._project_id, request
                     )
@@ -163,6 +172,13 @@ class _ProjectOutbox:
         finally:
             writer.close()
 
+    def _most(self) -> int:
+        """How many entries to fetch now."""
+        left = self._budget.limit - self._budget.used
+        if self._bytes >= min(_IN_FLIGHT_BYTES, left):
+            return 0 if self._in_flight else 1
+        return min(_ENTRIES_PER_REQUEST, _IN_FLIGHT_LIMIT - len(self._in_flight))
+
     def _request(
         self, limit: int, after: int, done: list[int], refused: dict[int, str]
     ) -> dict[str, object]:
@@ -170,6 +186,7 @@ class _ProjectOutbox:
 
     def _start_delivery(self, entry: WireEntry) -> None:
         self._bytes += len(entry[3])
+        self._budget.reserve(len(entry[3]))
         task = asyncio.get_running_loop().create_task(self._finish(entry))
         self._in_flight[entry[0]] = task
 
@@ -186,6 +203,7 @@ class _ProjectOutbox:
         finally:
             self._in_flight.pop(sequence, None)
             self._bytes -= len(entry[3])
+            self._budget.release(len(entry[3]))
 
     async def _delivered(self, kind: str, entry: WireEntry) -> bool:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from pathlib import Path
 
 from fieldbrook.actors.frame_server import FrameServer, Request
@@ -81,6 +82,45 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
                 await asyncio.sleep(0.01)
         consumer.stop()
         await asyncio.to_thread(project.stop)
+
+    asyncio.run(scenario())
+
+
+def test_projects_whose_messages_wait_leave_memory_for_those_of_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        slow = []
+        for number in range(4):
+            (tmp_path / f"{number}").mkdir()
+            slow.append(Project(tmp_path / f"{number}"))
+        (tmp_path / "other").mkdir()
+        other = Project(tmp_path / "other")
+        waiting: Counter[int] = Counter()
+        broker_takes = asyncio.Event()
+
+        async def publish(topic: str, payload: bytes, project_id: int) -> None:
+            if project_id < len(slow):
+                waiting[project_id] += 1
+                await broker_takes.wait()
+
+        limit = 8 << 20
+        consumer = OutboxConsumer(deliveries(publish, _call_nothing), limit_bytes=limit)
+        for number, project in enumerate(slow):
+            consumer.consume(number, str(project.server._path))
+        async with asyncio.timeout(LIMIT_S):
+            while any(project.asked < 20 for project in slow):
+                await asyncio.sleep(0.01)
+            assert len(waiting) == len(slow), "each has something"
+            # A project that asks while others do may get one answer beyond the limit.
+            assert waiting.total() * len(BODY) <= limit + len(slow) * (FIRST_BYTES + len(BODY))
+            consumer.consume(len(slow), str(other.server._path))
+            while other.left:
+                await asyncio.sleep(0.01)
+            broker_takes.set()
+            while any(project.left for project in slow):
+                await asyncio.sleep(0.01)
+        consumer.stop()
+        for project in (*slow, other):
+            await asyncio.to_thread(project.stop)
 
     asyncio.run(scenario())
 

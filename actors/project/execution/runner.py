@@ -32,7 +32,16 @@ from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.wasm.limits import DEADLINE
 from fieldbrook.wasm.module.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_HOST, SOURCE_TASK
-from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
+from fieldbrook.wasm.run import (
+    ApiCall,
+    Effect,
+    Host,
+    Message,
+    Metric,
+    Run,
+    SqlSession,
+    Transaction,
+)
 
 FAILED = -1
 NOT_RUNNING = "instance not running"
@@ -98,6 +107,7 @@ class HandlerRunner:
         self._unreadable: set[int] = set()  # applets whose module could not be loaded
         self._database_config: bytes | None = None
         self.database: ProjectDatabase | None = None
+        self._session: SqlSession | None = None  # the database, as runs use it
         self.speculation: Speculation | None = None  # of the current requests, if it pays off
         self.written_bytes = 0  # since the last commit
         self.tracing: Tracing | None = None
@@ -115,6 +125,7 @@ class HandlerRunner:
             self._database_config = configuration.database
             if configuration.database is not None:
                 self.database = self._open_database(msgspec.json.decode(configuration.database))
+                self._session = _NotedSession(self.database, self._activity)
         self._capabilities.forget()
         self._pool.keep_only(applets.values())
 
@@ -127,7 +138,7 @@ class HandlerRunner:
         """Close the project's database; uncommitted writes are dropped."""
         if self.database is not None:
             self.database.close()
-            self.database = None
+            self.database = self._session = None
 
     def reader(self, scope: bytes) -> Callable[[bytes], bytes | None]:
         """Return a function that reads keys of a scope as the current batch sees them."""
@@ -157,7 +168,7 @@ class HandlerRunner:
             origin=(event, target.strategy_id),
         )
         tracing, speculation = self.tracing, self.speculation
-        if tracing is not None and tracing.begin(event, target.strategy_id, run, self.database):
+        if tracing is not None and tracing.begin(event, target.strategy_id, run, self._session):
             # A speculative run has no host calls to record.
             code, error = self._execute(target, run)
             tracing.end(event, run)
@@ -277,7 +288,7 @@ class HandlerRunner:
         self, database: ProjectDatabase, host: Host, handler: str, run: Run
     ) -> tuple[int, str]:
         """Run a handler with SQL; its statements are kept if it succeeds and undone if not."""
-        run.sql = run.sql or database  # that of a traced run is there already
+        run.sql = run.sql or self._session  # that of a traced run is there already
         error: str | None = None
         before = database.written_bytes
         database.begin_event()
@@ -394,6 +405,30 @@ class HandlerRunner:
                 version=target.version,
             )
         )
+
+
+class _NotedSession:
+    """The project's database, which notes when a run waits for a statement."""
+
+    def __init__(self, database: ProjectDatabase, activity: Activity) -> None:
+        self._database = database
+        self._activity = activity
+
+    def query(self, request: bytes, ends_at: float) -> bytes:
+        """See `SqlSession.query`."""
+        self._activity.begin_statement()
+        try:
+            return self._database.query(request, ends_at)
+        finally:
+            self._activity.end_statement()
+
+    def execute(self, request: bytes, ends_at: float) -> None:
+        """See `SqlSession.execute`."""
+        self._activity.begin_statement()
+        try:
+            self._database.execute(request, ends_at)
+        finally:
+            self._activity.end_statement()
 
 
 def _failure_class(reason: str) -> str:

@@ -14,9 +14,8 @@ from fieldbrook.actors.wire import SOURCE_BITS, WireEvent
 from fieldbrook.core import clock
 from fieldbrook.storage.project.history.records import SOURCES
 from fieldbrook.storage.project.history.traces import EventTrace
-from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.wasm.recording import Recorder, RecordLimits
-from fieldbrook.wasm.run import Run
+from fieldbrook.wasm.run import Run, SqlSession
 
 LIMITS = RecordLimits(calls=200, total_bytes=64 << 10, value_bytes=1 << 10)
 """How much of one event is kept."""
@@ -84,7 +83,7 @@ class Tracing:
         return next((at for at in range(start, end) if self.wants(events[at])), end)
 
     def begin(
-        self, event: WireEvent, strategy_id: int, run: Run, database: ProjectDatabase | None
+        self, event: WireEvent, strategy_id: int, run: Run, session: SqlSession | None
     ) -> bool:
         """Record the host calls of a run if its event is traced; tell whether it is."""
         if not self.wants(event):
@@ -98,8 +97,8 @@ class Tracing:
             self._last = known[1]
         recorder = known[1]
         recorder.begin(run, strategy_id)
-        if database is not None:
-            run.sql = recorder.session(database)
+        if session is not None:
+            run.sql = recorder.session(session)
         return True
 
     def end(self, event: WireEvent, run: Run) -> None:

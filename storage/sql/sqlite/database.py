@@ -61,6 +61,8 @@ _PROGRESS_STEPS = 1_000  # instructions of SQLite's virtual machine, about ten m
 _REPLAY_S = 1.5
 _DISK_RESERVE_BYTES = 1 << 20  # with less free space, SQLITE_FULL is blamed on the disk
 
+# The statements of other projects share the memory that is left for one of the node's own.
+_ERRORS = (sqlite3.Error, MemoryError)
 NODE_FAULTS = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -148,7 +150,7 @@ class SqliteDatabase(ProjectDatabase):
             if changed != 1:
                 raise StoreError(reason=f"{self._path}: batch {number} has been committed already")
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             self.close()
             raise StoreError(reason=f"{self._path}: {error}") from error
         except StoreError:
@@ -163,7 +165,7 @@ class SqliteDatabase(ProjectDatabase):
         if connection is not None and connection.in_transaction:
             try:
                 connection.execute("ROLLBACK")
-            except sqlite3.Error:
+            except _ERRORS:
                 self.close()  # closing rolls back as well
 
     def number(self) -> int:
@@ -172,7 +174,7 @@ class SqliteDatabase(ProjectDatabase):
             return committed_number(self._path)
         try:
             return read_number(self._connection)
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise StoreError(reason=f"{self._path}: {error}") from error
 
     def close(self) -> None:
@@ -301,7 +303,7 @@ class SqliteDatabase(ProjectDatabase):
         assert self._connection is not None
         try:
             self._connection.execute(statement)
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             self._lost = bool(self._journal)
             raise StoreError(reason=f"{self._path}: {error}") from error
 
@@ -326,13 +328,13 @@ class SqliteDatabase(ProjectDatabase):
             self._begin_again(connection, kept, last)
             try:
                 self._repeat(connection, own, ends_at)
-            except sqlite3.Error:
+            except _ERRORS:
                 if time.monotonic() <= ends_at:
                     raise
                 self._gave_up = True
                 del self._journal[self._kept_writes :]
                 self._begin_again(connection, kept, last)
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise StoreError(reason=f"{self._path}: {error}") from error
         self._lost = False
 
@@ -438,7 +440,7 @@ class SqliteDatabase(ProjectDatabase):
             for what, statement in plan(self._schema, existing_columns(connection), indexes):
                 try:
                     connection.execute(statement)
-                except sqlite3.Error as error:
+                except _ERRORS as error:
                     if isinstance(self._failure(error), StoreError):
                         raise
                     raise DatabaseConfigError(reason=f"{what}: {error}") from error

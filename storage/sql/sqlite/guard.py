@@ -63,7 +63,12 @@ _COSTS = {"like": 50, "glob": 50, "json_patch": 1_000, "jsonb_patch": 1_000}
 
 
 def bound_memory(connection: sqlite3.Connection) -> None:
-    """Bound the memory that SQLite takes in this process; a statement beyond fails."""
+    """Bound the memory that SQLite takes in this process; a statement beyond fails.
+
+    What a statement sorts or collects is in this memory, too. SQLite would write it to files in
+    `/var/tmp`, without a limit and outside the data folder.
+    """
+    connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute(f"PRAGMA soft_heap_limit = {_CACHE_BYTES}")
     connection.execute(f"PRAGMA hard_heap_limit = {_MEMORY_BYTES}")
 

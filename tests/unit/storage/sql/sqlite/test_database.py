@@ -7,6 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -488,3 +489,52 @@ def test_an_event_whose_writes_were_given_up_cannot_be_kept(tmp_path: Path) -> N
         db.commit(1)
     assert stored(tmp_path) == []
     db.close()
+
+
+@pytest.mark.parametrize("function", ["json_patch", "jsonb_patch"])
+def test_documents_that_take_seconds_to_merge_are_refused(
+    db: SqliteDatabase, function: str
+) -> None:
+    numbers = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x LIMIT 60000)"
+    for sign in ("", "-"):
+        do(
+            db,
+            f"INSERT INTO t_reading (f_device) {numbers} "
+            f"SELECT json_group_object({sign}n, 1) FROM x",
+        )
+    began = time.monotonic()
+    with pytest.raises(StatementError):
+        db.query(
+            request(
+                f"SELECT {function}(a.f_device, b.f_device) AS v FROM t_reading AS a, "
+                "t_reading AS b WHERE a.f_id = 1 AND b.f_id = 2"
+            )
+        )
+    assert time.monotonic() - began < 2
+
+
+def test_a_statement_that_sorts_much_writes_no_file_outside_the_data_folder(
+    tmp_path: Path,
+) -> None:
+    db = opened(tmp_path, statement_ms=60_000)
+    do(db, "DELETE FROM t_reading")
+    seen: set[str] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for each in Path("/proc/self/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    seen.add(str(each.readlink()))
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    try:
+        numbers = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x LIMIT 60)"
+        sort = "(SELECT zeroblob(900000) AS b, n FROM x ORDER BY b, n DESC LIMIT 100 OFFSET 1)"
+        assert ask(db, f"{numbers} SELECT count(*) AS n FROM {sort}") == {"n": 59}
+    finally:
+        over.set()
+        watch.join()
+        db.close()
+    assert [path for path in seen if "etilqs" in path] == []  # as SQLite names such files

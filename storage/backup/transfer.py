@@ -215,7 +215,9 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
     try:
         exported = read_records(folder)
     except OSError as error:
-        raise StoreError(reason=f"{archive}: {error.filename}: {error.strerror}") from error
+        # The client sees the reason, and must not learn the path of the data folder.
+        name = Path(error.filename or folder).name
+        raise StoreError(reason=f"{archive}: {name}: {error.strerror}") from error
     if reason := _excess(exported) or _mismatch(exported, manifest, limits.module_bytes):
         raise StoreError(reason=f"{archive}: {reason}")
     return exported

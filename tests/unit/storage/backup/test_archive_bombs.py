@@ -107,3 +107,16 @@ def test_a_tar_of_another_program_is_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(gzip.compress(content.getvalue()))
     with pytest.raises(StoreError, match="not an archive of fieldbrook"):
         archive.unpack(tmp_path / "a", tmp_path, "backup")
+
+
+def test_a_project_file_without_records_is_refused_without_a_path_of_the_node(
+    tmp_path: Path,
+) -> None:
+    given, inside = tmp_path / "given", tmp_path / "inside"
+    given.mkdir()
+    inside.mkdir()
+    (given / "other.bin").write_bytes(b"x")
+    archive.pack(given, tmp_path / "file", transfer.KIND, {})
+    with pytest.raises(StoreError, match=r"project\.bin: No such file") as refused:
+        transfer.read(tmp_path / "file", inside, ReadLimits(1 << 20, 1 << 20))
+    assert str(inside) not in str(refused.value)

@@ -7,51 +7,30 @@ upgrade is unfinished, and the next start continues it with the same backup.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import lmdb
+from typing import NamedTuple
 
 from fieldbrook import __version__
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup import backup
+from fieldbrook.storage.backup.journals import count_waiting
+from fieldbrook.storage.backup.space import bytes_to_copy
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
-from fieldbrook.storage.lmdb.schema import META, VERSION_CELL, put_mark, require_schema, schema_in
-from fieldbrook.storage.mqtt import store as mqtt_store
-from fieldbrook.storage.project import tables as project_tables
-from fieldbrook.storage.registry import tables as registry_tables
+from fieldbrook.storage.lmdb.schema import META, put_mark, schema_in
+from fieldbrook.storage.project.stored import stored_number
+from fieldbrook.storage.stores import FORMS, Form, Forms, Store, find_stores
+from fieldbrook.system.fsync import sync_folder
 
-if TYPE_CHECKING:
-    Transaction = lmdb.Transaction[bytes]
-
-ROLLBACK = "rollback"
+ROLLBACK = "rollback"  # folder in a data folder, or a link to one on another disk
 COPIES_KEPT = 2
 _UNFINISHED = "unfinished"  # a file that contains the copy's name until the upgrade has ended
+_COPIES = "before-*.tar.gz"
+_LEFTOVERS = (f"{backup.SCRATCH}*", f".{_COPIES}.*")
 _ROOM = 3  # map size per size of the store: a migration may write a second version beside it
-
-Migration = Callable[[lmdb.Environment, "Transaction"], None]
-"""Migrates a store from one schema to the next, inside the given transaction."""
-
-
-class Form(NamedTuple):
-    """A kind of store: its name in messages, its current schema, and its migrations.
-
-    `migrations` maps a schema to the migration that leads to the next one; `unmarked` is the
-    schema of a store that does not record one.
-    """
-
-    what: str
-    schema: int
-    migrations: Mapping[int, Migration]
-    unmarked: int
-
-
-REGISTRY = Form(registry_tables.WHAT, registry_tables.SCHEMA, {}, 0)
-PROJECT = Form(project_tables.WHAT, project_tables.SCHEMA, {}, project_tables.UNMARKED)
-MQTT = Form(mqtt_store.WHAT, mqtt_store.SCHEMA, {}, 0)
 
 
 class Upgraded(NamedTuple):
@@ -61,106 +40,153 @@ class Upgraded(NamedTuple):
     copy: Path
 
 
-def upgrade(
-    data: Path, registry: Form = REGISTRY, project: Form = PROJECT, mqtt: Form = MQTT
-) -> Upgraded | None:
+def upgrade(data: Path, forms: Forms = FORMS) -> Upgraded | None:
     """Migrate a data folder to this version's schemas; no node may be running on it.
 
     Returns:
         None when there was nothing to do.
 
     Raises:
-        StoreError: a store is newer or has no migration (the reason names both versions), the
-            copy cannot be made, or a store cannot be read or written. In the first two cases
-            nothing was changed.
+        StoreError: a store is newer or has no migration (the reason names both versions), batches
+            of a store that is migrated are only in the journals, the copy cannot be made, or a
+            store cannot be read or written. In the first three cases nothing was changed.
     """
-    stores = _stores(data, registry, project, mqtt)
-    behind = [(path, form) for path, form in stores if _is_behind(path, form)]
+    stores = _known_stores(data, forms)
+    behind = [store for store in stores if store.is_behind]
     if not behind:
         return None
-    copy = _copy_first(data)
-    for path, form in reversed(behind):  # the registry last
-        _migrate(path, form)
+    if stores[0].problem:  # the registry: no node could start on the result
+        raise StoreError(reason=stores[0].problem)
+    _require_written(data, stores, forms)
+    copy = _copy_first(data, [store.path for store in stores if store.problem])
+    for store in reversed(behind):  # the registry last
+        _migrate(store.path, store.form)
     _finish(data)
     return Upgraded(len(behind), copy)
 
 
-def pending(data: Path) -> tuple[int, int]:
+def pending(data: Path, forms: Forms = FORMS) -> tuple[int, int]:
     """Return how many stores of a data folder the next start converts, and how many there are.
 
     Raises:
-        StoreError: as `upgrade`, before it changes anything.
+        StoreError: a store is newer or has no migration.
     """
-    stores = _stores(data, REGISTRY, PROJECT, MQTT)
-    return sum(_is_behind(path, form) for path, form in stores), len(stores)
+    stores = _known_stores(data, forms)
+    return sum(store.is_behind for store in stores), len(stores)
 
 
-def _stores(data: Path, registry: Form, project: Form, mqtt: Form) -> list[tuple[Path, Form]]:
-    """Return the stores of a data folder, the registry first; none without a registry."""
-    if not (data / backup.REGISTRY / "data.mdb").is_file():
-        return []
-    stores = [(data / backup.REGISTRY, registry)]
-    if (data / mqtt_store.FOLDER / "data.mdb").is_file():
-        stores.append((data / mqtt_store.FOLDER, mqtt))
-    projects = data / backup.PROJECTS
-    for folder in sorted(projects.iterdir()) if projects.is_dir() else ():
-        if folder.name.isdecimal() and (folder / "data.mdb").is_file():
-            stores.append((folder, project))
+def waiting_batches(data: Path, stores: Sequence[Store], forms: Forms = FORMS) -> int:
+    """Count the batches that are only in journals, without those of stores that cannot be read.
+
+    Raises:
+        StoreError: a store cannot be read.
+    """
+    projects = [store for store in stores if store.form is forms.project]
+    numbers = {
+        int(store.path.name): stored_number(store.path) for store in projects if store.schema
+    }
+    return count_waiting(data, numbers, {int(each.path.name) for each in projects if each.problem})
+
+
+def is_batch_form_older(stores: Sequence[Store], forms: Forms = FORMS) -> bool:
+    """Whether the journals hold batches in the form of an older schema, if they hold any.
+
+    A project that has no store yet tells nothing of it; without any store the other kinds do.
+    """
+    projects = [store for store in stores if store.form is forms.project and store.schema]
+    return any(store.is_behind for store in projects or stores)
+
+
+def _require_written(data: Path, stores: Sequence[Store], forms: Forms) -> None:
+    """Refuse to migrate stores that lack batches, which would be written in their old form.
+
+    A node that was stopped leaves none. Only a version that reads the old schema can write them.
+
+    Raises:
+        StoreError: there are such batches, or a store cannot be read.
+    """
+    waiting = waiting_batches(data, stores, forms) if is_batch_form_older(stores, forms) else 0
+    if waiting:
+        raise waiting_error(data, stores, waiting)
+
+
+def waiting_error(data: Path, stores: Sequence[Store], waiting: int) -> StoreError:
+    """Make the error for batches that an older version has to write first."""
+    versions = sorted({store.version or "(unknown)" for store in stores if store.is_behind})
+    return StoreError(
+        reason=f"{data}: {waiting} batches are only in the journals, in the form of the older "
+        f"version: start fieldbrook {' or '.join(versions)} on the folder once more and stop it"
+    )
+
+
+def interrupted(data: Path) -> Path | None:
+    """Return the copy of an upgrade that did not end and goes on at the next start.
+
+    Raises:
+        OSError: the folder of the copies cannot be read.
+    """
+    unfinished = data / ROLLBACK / _UNFINISHED
+    if unfinished.is_file():
+        copy = unfinished.parent / unfinished.read_text()
+        if copy.is_file():
+            return copy
+    return None
+
+
+def _known_stores(data: Path, forms: Forms) -> list[Store]:
+    with store_errors(data):
+        stores = find_stores(data, forms)
+    for store in stores:
+        store.require_known()
     return stores
 
 
-def _is_behind(path: Path, form: Form) -> bool:
-    found, version = _marks(path, form)
-    if not found:
-        return False
-    known = all(schema in form.migrations for schema in range(found, form.schema))
-    if found > form.schema or not known:
-        require_schema(str(path), form.what, found, version, form.schema)
-    return found < form.schema
-
-
-def _marks(path: Path, form: Form) -> tuple[int, str]:
-    """Return the schema of a store and the version that wrote it.
-
-    Schema 0 means that the store is still being made or cannot be read. The upgrade skips such
-    a store: one damaged project must not keep the node from starting with all the others, and
-    whoever opens the store reports the damage.
-    """
-    try:
-        environment = open_environment(path, map_size=0, readonly=True)
-    except StoreError:
-        return 0, ""
-    try:
-        with store_errors(path), environment.begin() as txn:
-            empty = txn.stat()["entries"] == 0
-        try:
-            meta = environment.open_db(META, create=False)
-        except lmdb.NotFoundError:
-            return (0 if empty else form.unmarked), ""
-        with store_errors(path), environment.begin() as txn:
-            version = txn.get(VERSION_CELL, b"", db=meta).decode("utf-8", "replace")
-            return schema_in(txn, meta) or form.unmarked, version
-    finally:
-        environment.close()
-
-
-def _copy_first(data: Path) -> Path:
+def _copy_first(data: Path, unreadable: Collection[Path]) -> Path:
     """Return the copy for a rollback: that of an unfinished upgrade, otherwise a new one."""
     folder = data / ROLLBACK
-    unfinished = folder / _UNFINISHED
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        if unfinished.is_file():
-            begun = folder / unfinished.read_text()
-            if begun.is_file():
-                return begun
+        begun = interrupted(data)
+        if begun is not None:
+            return begun
+        _remove_leftovers(folder)
+        _require_room(folder, bytes_to_copy(data))
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         copy = folder / f"before-{__version__}-{moment}.tar.gz"
-        backup.back_up_stopped(data, copy)
-        unfinished.write_text(copy.name)
+        backup.back_up_stopped(data, copy, unreadable)
+        _write_synced(folder / _UNFINISHED, copy.name)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or folder}: {error.strerror}") from error
     return copy
+
+
+def _write_synced(path: Path, text: str) -> None:
+    """Write a small file that is there after a power cut, before the first store is changed."""
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove half copies: a node that is killed while it copies, and restarted, leaves one each."""
+    for pattern in _LEFTOVERS:
+        for path in folder.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _require_room(folder: Path, size: int) -> None:
+    """Refuse to begin a copy that would fill the disk."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise StoreError(
+            reason=f"{folder}: the copy before the upgrade needs {size} bytes of disk, {free} are "
+            "free; make room, or make the folder a link to one on another disk"
+        )
 
 
 def _finish(data: Path) -> None:
@@ -168,7 +194,7 @@ def _finish(data: Path) -> None:
     folder = data / ROLLBACK
     with store_errors(folder):
         (folder / _UNFINISHED).unlink(missing_ok=True)
-        copies = sorted(folder.glob("before-*.tar.gz"), key=lambda path: path.stat().st_mtime)
+        copies = sorted(folder.glob(_COPIES), key=lambda path: path.stat().st_mtime)
         for path in copies[:-COPIES_KEPT]:
             path.unlink()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +47,7 @@ from fieldbrook.system.fsync import (
 )
 
 KIND = "backup"
+SCRATCH = ".fieldbrook-backup-"  # how a folder beside a backup begins, while that is made
 RESTORING = ".restoring"  # folder in a data folder until a restore has finished
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
 CHAINS, _EARLIER = "chains", ".chains"
@@ -98,10 +99,15 @@ def back_up(data: Path, target: Path) -> BackupResult:
         return BackupResult(manifest, projects, missing, damaged)
 
 
-def back_up_stopped(data: Path, target: Path) -> None:
+def back_up_stopped(data: Path, target: Path, unreadable: Collection[Path] = ()) -> None:
     """Back up a data folder of any version on which no node runs.
 
     Unlike `back_up` it does not read the records of the registry.
+
+    Args:
+        data: the data folder.
+        target: as for `back_up`, but it may lie in the data folder's `rollback`.
+        unreadable: folders of damaged stores. Their files are copied as they are.
 
     Raises:
         StoreError: as `back_up`.
@@ -109,8 +115,8 @@ def back_up_stopped(data: Path, target: Path) -> None:
     require_data(data)
     with _scratch(target) as folder:
         try:
-            stored, _ = _copy_projects(data, folder)
-            _copy_others(data, folder)
+            stored, _ = _copy_projects(data, folder, unreadable)
+            _copy_others(data, folder, unreadable)
             copy_store(data / REGISTRY, folder / REGISTRY)
             (folder / MODULES).mkdir(mode=0o700)
             for path in (data / MODULES).glob("*.wasm"):
@@ -220,7 +226,7 @@ def _move_up(unfinished: Path) -> None:
 @contextmanager
 def _scratch(target: Path) -> Iterator[Path]:
     try:
-        folder = Path(tempfile.mkdtemp(prefix=".fieldbrook-backup-", dir=target.parent))
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=target.parent))
     except OSError as error:
         raise StoreError(reason=f"{target.parent}: {error.strerror}") from error
     try:
@@ -232,7 +238,9 @@ def _scratch(target: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------- stores
 
 
-def _copy_projects(data: Path, folder: Path) -> tuple[set[int], list[str]]:
+def _copy_projects(
+    data: Path, folder: Path, unreadable: Collection[Path] = ()
+) -> tuple[set[int], list[str]]:
     """Copy all project stores, and what only the journals have.
 
     Returns:
@@ -240,11 +248,15 @@ def _copy_projects(data: Path, folder: Path) -> tuple[set[int], list[str]]:
     """
     source, target = data / PROJECTS, folder / PROJECTS
     copy_journals(data, folder / _JOURNALS)
-    stored = set()
+    stored, damaged_stores = set(), set()
     for path in sorted(source.iterdir()) if source.is_dir() else ():
-        if path.name.isdecimal() and copy_project(path, target / path.name):
+        if path in unreadable:
+            _copy_files(path, target / path.name)
+            damaged_stores.add(int(path.name))
+        elif path.name.isdecimal() and copy_project(path, target / path.name):
             stored.add(int(path.name))
-    added, damaged = add_batches(folder / _JOURNALS, target)
+    added, damaged = add_batches(folder / _JOURNALS, target, damaged_stores)
+    stored |= damaged_stores
     return stored | added, damaged
 
 
@@ -367,11 +379,11 @@ def _copy_module(data: Path, folder: Path, sha256: str) -> bool:
     return True
 
 
-def _copy_others(data: Path, folder: Path) -> None:
+def _copy_others(data: Path, folder: Path, unreadable: Collection[Path] = ()) -> None:
     for path in sorted(data.iterdir()):
         if path.name in _EXCLUDED or (path.name == REFUSED and not is_of_this_boot(path)):
             continue
-        _copy_tree(path, folder / path.name)
+        _copy_tree(path, folder / path.name, unreadable)
 
 
 def _replace_monitors(chains: Path, earlier: Path) -> None:
@@ -382,18 +394,28 @@ def _replace_monitors(chains: Path, earlier: Path) -> None:
     shutil.rmtree(earlier, ignore_errors=True)
 
 
-def _copy_tree(source: Path, target: Path) -> None:
+def _copy_files(source: Path, target: Path) -> None:
+    """Copy the files of a damaged store as they are, for whoever repairs it."""
+    target.mkdir(mode=0o700, parents=True)
+    for path in source.iterdir():
+        if path.is_file() and path.name != "lock.mdb":
+            shutil.copyfile(path, target / path.name)
+
+
+def _copy_tree(source: Path, target: Path, unreadable: Collection[Path] = ()) -> None:
     """Copy a file or folder: LMDB stores as snapshots, other files as they are."""
     if source.name.startswith(_TEMPORARY) or source.is_symlink():
         return
     if source.is_file():
         shutil.copyfile(source, target)
+    elif source in unreadable:
+        _copy_files(source, target)
     elif _has_store(source):
         copy_store(source, target)
     elif source.is_dir():
         target.mkdir(mode=0o700)
         for path in sorted(source.iterdir()):
-            _copy_tree(path, target / path.name)
+            _copy_tree(path, target / path.name, unreadable)
 
 
 def copy_store(source: Path, target: Path) -> None:

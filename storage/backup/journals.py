@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from fieldbrook.core.errors import JournalDamagedError, StoreError
@@ -58,12 +58,15 @@ def _copied(folder: Path, target: Path) -> bool:
     return before == find(folder, folder.name)
 
 
-def add_batches(copied: Path, projects: Path) -> tuple[set[int], list[str]]:
+def add_batches(
+    copied: Path, projects: Path, unreadable: Collection[int] = ()
+) -> tuple[set[int], list[str]]:
     """Put what copied stores lack beside them.
 
     Args:
         copied: the copied journals; removed at the end.
         projects: the copied stores.
+        unreadable: projects whose stores cannot be read; they get all batches.
 
     Returns:
         The projects that got batches, and what is damaged in the journals.
@@ -77,7 +80,7 @@ def add_batches(copied: Path, projects: Path) -> tuple[set[int], list[str]]:
         for part in in_parts(read_segments(found, lambda error: damaged.append(_plain(error)))):
             for project_id, records in part.items():
                 target = projects / str(project_id)
-                number = stored_number(target)
+                number = 0 if project_id in unreadable else stored_number(target)
                 (target / "lock.mdb").unlink(missing_ok=True)
                 missing = [record for record in records if record.number > number]
                 if missing:
@@ -103,6 +106,22 @@ def entries_only_in_journals(data: Path) -> dict[int, int]:
         number = stored_number(store_path(data / "projects", project_id))
         found[project_id] = sum(counts[each] for each in counts if each > number)
     return found
+
+
+def count_waiting(data: Path, numbers: Mapping[int, int], ignored: Collection[int] = ()) -> int:
+    """Count the batches that the stores lack, in journals that no running worker has open.
+
+    Args:
+        data: the data folder.
+        numbers: the number of the last batch in each store. Other projects have no store yet.
+        ignored: projects whose batches are not counted.
+    """
+    batches = {(record.project_id, record.number) for record, _ in _all_records(data, [])}
+    return sum(
+        number > numbers.get(project_id, 0)
+        for project_id, number in batches
+        if project_id not in ignored
+    )
 
 
 # ---------------------------------------------------------------- verification

@@ -31,6 +31,7 @@ _CURSORS, _BLOCKS, _ANNOUNCED, _STATE = "cursors", "blocks", "told", "state"
 _STATE_CELL = b"state"
 _MONITORS = (_CURSORS, _BLOCKS, _ANNOUNCED, _STATE)
 SCHEMA = 1
+WHAT = "a chain's store"
 OK = "OK"
 """The state of a subscription that announces blocks."""
 
@@ -116,7 +117,7 @@ def chain_path(chains_dir: Path, chain_id: int) -> Path:
 class _Tables:
     def __init__(self, environment: lmdb.Environment, *, create: bool) -> None:
         with store_errors(environment.path()):
-            open_meta(environment, "a chain's store", SCHEMA, create=create, unmarked=0)
+            open_meta(environment, WHAT, SCHEMA, create=create, unmarked=0)
             self.cursors = open_database(environment, _CURSORS, create)
             self.blocks = open_database(environment, _BLOCKS, create)
             self.announced = open_database(environment, _ANNOUNCED, create)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fieldbrook.security.node_secrets import KEY_BYTES
-from fieldbrook.storage.upgrade import PROJECT
+from fieldbrook.storage.stores import FORMS
 from tests.support.disks import MIB, small_disk
 from tests.support.nodes import StartNode
 from tests.support.tools import LIMIT_S, free_port
@@ -106,7 +106,7 @@ def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
 def test_stores_of_a_newer_version_are_told(tmp_path: Path) -> None:
     write(tmp_path)
     assert examine(tmp_path)["stores"][0] == "ok"
-    mark(project_folder(tmp_path), PROJECT.schema + 1, "9.1.0")
+    mark(project_folder(tmp_path), FORMS.project.schema + 1, "9.1.0")
     state, text = examine(tmp_path, code=1)["stores"]
     assert state == "failed"
     assert "9.1.0" in text

@@ -64,6 +64,30 @@ def acquire_node_lock(data: Path) -> int:
     return _acquire(data, NODE)
 
 
+def is_held(data: Path) -> bool:
+    """Whether a node runs on the folder; False where its lock cannot be opened."""
+    try:
+        descriptor = os.open(data / RUN / OWNER, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def holder(data: Path) -> str:
+    """Return the id of the process that took the folder's lock last; "" when it is not known."""
+    try:
+        text = (data / RUN / OWNER).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if text.isdecimal() else ""
+
+
 def _refuse_unfinished(data: Path) -> None:
     if (data / RESTORING).exists():
         raise SettingsError(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_ALLOWED = 1, 2, 3, 4
+EXIT_CONVERTS, EXIT_RUNNING = 5, 6  # of `upgrade --check` alone
 _ALLOWANCE_KEYS = frozenset(
     {
         "AccessKeyExpired",

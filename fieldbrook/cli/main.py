@@ -34,6 +34,7 @@ from fieldbrook.cli.console import Console, current
 from fieldbrook.cli.errors import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.cli.local.backup import backup, outbox, restore, verify
 from fieldbrook.cli.local.certificate import cert
+from fieldbrook.cli.local.upgrade import upgrade
 from fieldbrook.cli.options import CommandGroup, SharedCommand, shared_options
 from fieldbrook.cli.output import note, show_json
 from fieldbrook.cli.remote.accounts.access_keys import key
@@ -240,7 +241,7 @@ def completion(shell: str) -> None:
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run a node": (up, node, doctor, status, health, settings, node_log, mqtt, cert),
-    "Keep its data": (backup, restore, verify, outbox),
+    "Keep its data": (backup, restore, verify, outbox, upgrade),
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),
     ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fieldbrook.core.findings import Finding
 from fieldbrook.core.settings import Settings
 from fieldbrook.node.doctor import folder, machine, ports
+from fieldbrook.storage import data_lock
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -23,7 +24,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield machine.open_files()
     yield machine.backlog()
     yield machine.time_source()
-    running = folder.is_in_use(settings.data)
+    running = data_lock.is_held(settings.data)
     yield folder.data_folder(settings.data, running=running)
     yield folder.file_system(settings.data)
     yield folder.space(settings.data, settings.disk_reserve_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import statistics
@@ -22,21 +21,6 @@ _SLOW_SYNC_MS = 20.0
 _BLOCK = b"\0" * 4096
 _VOLATILE = {"tmpfs", "ramfs", "overlay"}
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "fuse.sshfs", "fuse.glusterfs"}
-
-
-def is_in_use(data: Path) -> bool:
-    """Whether a node runs on the folder, by its lock."""
-    try:
-        descriptor = os.open(data / data_lock.RUN / data_lock.OWNER, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def data_folder(data: Path, *, running: bool) -> Finding:

@@ -1,0 +1,77 @@
+"""Installation with pipx, as the guide describes it, and the node that runs then."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fieldbrook
+from tests.support.nodes import RunningNode, message
+from tests.unit.repository.test_packaging import ROOT, built
+
+__all__ = ["built"]
+
+# All dependencies are installed into a new environment: a minute, with a fifth of a core.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which pipx has its environments and programs."""
+    return tmp_path_factory.mktemp("home")
+
+
+def pipx(home: Path, *arguments: str) -> str:
+    places = {"HOME": home, "PIPX_HOME": home / "pipx", "PIPX_BIN_DIR": home / "bin"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pipx", *arguments],
+        env={**os.environ, **{name: str(place) for name, place in places.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def program(home: Path, built: tuple[Path, Path]) -> Path:
+    """`fieldbrook` as pipx installs it, with what the guide names beside it."""
+    guide = (ROOT / "docs" / "how-to" / "deploy.md").read_text("utf-8")
+    assert "\npipx install '.[postgres]'\n" in guide
+    pipx(home, "install", f"{built[1]}[postgres]")
+    return home / "bin" / "fieldbrook"
+
+
+def test_pipx_installs_the_one_program_of_this_version(home: Path, program: Path) -> None:
+    environments = json.loads(pipx(home, "list", "--json"))["venvs"]
+    package = environments["fieldbrook"]["metadata"]["main_package"]
+    assert (package["package_version"], package["apps"]) == (fieldbrook.__version__, ["fieldbrook"])
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"fieldbrook {fieldbrook.__version__}\n"
+
+
+def test_the_installed_program_runs_a_node(program: Path, tmp_path: Path) -> None:
+    class Installed(RunningNode):
+        folder = tmp_path
+
+    Installed.program = (str(program),)
+    node = Installed(tmp_path / "n")
+    try:
+        node.log_in()
+        node.create_project("room")
+        node.deploy("room", (ROOT / "examples" / "counter" / "counter.wat").read_bytes())
+        publisher = node.add_publisher("room", "d")
+        assert node.send("room", message(publisher, b"1")).status == 201
+        done = subprocess.run(
+            [program, "--data", node.data, "verify"], capture_output=True, text=True, check=True
+        )
+        assert done.stderr.startswith("no defects")
+    finally:
+        node.stop()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgpack
 
@@ -41,7 +41,8 @@ LIMIT, AFTER, DONE, CONSUMER, REFUSED = "limit", "after", "done", "consumer", "r
 `LIMIT` is the largest number of entries to return, all with numbers above `AFTER`. `CONSUMER` is
 the part that asks (`storage.project.outbox.consumer_of`). `DONE` has the numbers of delivered
 entries, `REFUSED` the numbers and reasons of entries that cannot be delivered. The answer is a
-list of `(number, kind, target, body, event id)`, oldest first. It is `NOT_HERE` also while the
+list of `(number, kind, target, body, event id)`, oldest first; an entry of a traced event has its
+context (`spans.Context`) as a sixth item. It is `NOT_HERE` also while the
 store fails: the project announces its entries again when that is over."""
 
 WRITE_LOG = "write_log"
@@ -93,6 +94,23 @@ and the event's name where that is not its id (`name_of`).
 
 Users look events up by the id, which a sender may use for many events. The name identifies the
 event among all events of its publisher and is the key of deduplication."""
+
+
+def with_context(event: WireEvent, context: bytes) -> WireEvent:
+    """An event that is traced: an eighth item has the context of its span (`spans.Context`)."""
+    return cast(WireEvent, (*event[:7], context))
+
+
+def with_flags(event: WireEvent, flags: int) -> WireEvent:
+    """The same event with other flags."""
+    return (*event[:5], flags, *event[6:])
+
+
+def context_of(event: WireEvent) -> bytes:
+    """The context of an event that is traced, b"" for others."""
+    items: Any = event
+    return items[7] if len(items) > 7 else b""
+
 
 NAMED = 1
 """The sender named the event: an event with the same name, type and payload is a duplicate."""
@@ -154,6 +172,12 @@ def key_of(event: WireEvent) -> tuple[str, str]:
 def name_of(event: WireEvent) -> str:
     """The name that identifies an event among all events of its publisher."""
     return event[6] or event[2]
+
+
+def entry_context(entry: WireEntry) -> bytes:
+    """The context of an outbox entry of a traced event, b"" for others."""
+    items: Any = entry
+    return items[5] if len(items) > 5 else b""
 
 
 pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack

@@ -30,7 +30,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.links.project_clients import ProjectClients
-from fieldbrook.observability import metrics, metrics_table, node_log, publisher_counts
+from fieldbrook.observability import metrics, metrics_table, node_log, publisher_counts, spans
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
@@ -155,6 +155,7 @@ class GatewayActor(NodeActor, abc.ABC):
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
         self._generation = start.generation
+        spans.start(start.settings, start.part)
         self._quotas = start.settings.quotas
         self.health = ProcessHealth(
             lambda now: self.post(m.HealthReported(self.part, self._generation, now))
@@ -207,6 +208,7 @@ class GatewayActor(NodeActor, abc.ABC):
         while not self.projects.idle and self.loop.time() < limit:
             await asyncio.sleep(0.01)
         await self.close()
+        await asyncio.to_thread(spans.stop)
         await asyncio.sleep(0.02)  # let the last answers leave the process
         log.debug(
             "%s: drained, %s unsettled", self.part, "nothing" if self.projects.idle else "events"

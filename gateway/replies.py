@@ -22,7 +22,7 @@ _CORS_METHODS = "GET, HEAD, POST, CONNECT, PUT, PATCH, DELETE, OPTIONS"
 _CORS_HEADERS = (
     "Accept, Accept-Language, Content-Language, Origin, Access-Control-Request-Method, "
     "Access-Control-Request-Headers, Content-Type, Authorization, X-Request-Id, User-Agent, "
-    "Idempotency-Key"
+    "Idempotency-Key, traceparent"
 )
 _CORS_EXPOSED = (
     "X-Meta, X-Event-Id, Idempotency-Replayed, Warning, X-RateLimit-Limit, "

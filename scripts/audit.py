@@ -2,7 +2,8 @@
 """Check what the node and its tools depend on: scripts/audit.py
 
 * every requirement of setup.cfg is bounded above and names no pre-release;
-* what is installed fits together (`pip check`) and contains no pre-release;
+* what is installed fits together (`pip check`) and contains no pre-release but
+  parts of OpenTelemetry, which have no other releases;
 * every installed dependency, theirs included, and every library of the dashboard has a licence of
   the list below;
 * no dependency has a known vulnerability, as pip-audit says, if it is installed and reaches
@@ -52,6 +53,14 @@ _NAMES = {
     "The Unlicense (Unlicense)": "Unlicense",
     "Zope Public License": "ZPL-2.1",
 }
+# Parts of OpenTelemetry that have no other releases; the extra `otel` needs them.
+_ONLY_PRE_RELEASES = frozenset(
+    {
+        "opentelemetry-exporter-http-transport",
+        "opentelemetry-exporter-otlp-common",
+        "opentelemetry-semantic-conventions",
+    }
+)
 # Packages whose metadata name no licence; read from their licence files.
 _READ = {"quickjs-ng": "MIT"}
 _NOT_LICENCES = ("DFSG approved", "OSI Approved", "Public Domain", "Repoze Public License")
@@ -147,7 +156,8 @@ def installation_conflicts() -> Iterator[str]:
 def distribution_problems(distribution: metadata.Distribution) -> Iterator[str]:
     """Yield the problems of an installed distribution: a pre-release, a licence."""
     name = f"{distribution.name} {distribution.version}"
-    if Version(distribution.version).is_prerelease:
+    unfinished = Version(distribution.version).is_prerelease
+    if unfinished and canonicalize_name(distribution.name) not in _ONLY_PRE_RELEASES:
         yield f"{name} is a pre-release"
     stated = licence(distribution)
     if not is_allowed(stated):

@@ -22,7 +22,7 @@ from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.actors.worker.journal import open_journal, recover_other
 from fieldbrook.actors.worker.runners import Runners
 from fieldbrook.core.errors import JournalDamagedError, NodeError
-from fieldbrook.observability import metrics_table, node_log
+from fieldbrook.observability import metrics_table, node_log, spans
 from fieldbrook.observability.health import UNREADABLE, ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import map_large_blocks, name_process
@@ -83,6 +83,7 @@ class WorkerActor(NodeActor):
             if self._runners.stop(STOP_LIMIT_S):
                 self._journal.close()  # it is empty then, if all stores could be written
             self._surroundings.look_ahead_threads.close()
+        spans.stop()
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name = start.part.removeprefix("worker:")
@@ -90,6 +91,7 @@ class WorkerActor(NodeActor):
         map_large_blocks()
         node_log.name(start.part)
         metrics_table.attach(start.slot)
+        spans.start(start.settings, start.part)
         self._part, self._supervisor = start.part, sender
         self.accept_posts()
         path = worker_socket(start.run_dir, name, start.generation)

@@ -508,6 +508,15 @@ PROCESS_RESTARTS = _add(
     COUNTER,
     PART,
 )
+SPANS = _add_labelled(
+    "fieldbrook_spans",
+    "Spans of traced events by outcome. full: dropped, because too many waited. failed: dropped, "
+    "because the collector did not take them.",
+    COUNTER,
+    WHOLE,
+    "outcome",
+    ("exported", "full", "failed"),
+)
 PROJECT_STATES = _add_labelled(
     "fieldbrook_projects",
     "Projects by state; only those that were needed since the node's start.",

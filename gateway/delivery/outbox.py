@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, WireEntry
+from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, REFUSED, WireEntry, entry_context
 from fieldbrook.gateway.links.project_requests import ask_project
 from fieldbrook.gateway.memory_budget import MemoryBudget
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, spans
 from fieldbrook.storage.project.outbox import API, MQTT
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,21 @@ ALL_IN_FLIGHT_BYTES = 64 << 20  # entries of all projects; a project may have as
 _POLL_S = 0.02
 _RETRY_S = 1.0
 _IDLE_POLLS = 50  # the connection is closed after this many empty answers in a row
+
+
+class _SpanOf(NamedTuple):
+    """The span of a delivery, and the attribute that has the entry's target."""
+
+    name: str
+    kind: str
+    target: str
+
+
+# A transaction's span ends later, when an endpoint has taken it: `chain.transactions`.
+_SPANS = {
+    MQTT: _SpanOf(spans.PUBLISH, spans.PRODUCER, "messaging.destination.name"),
+    API: _SpanOf(spans.CALL, spans.CLIENT, "fieldbrook.event.type"),
+}
 
 
 class MessageRefusedError(Exception):
@@ -191,19 +207,25 @@ class _ProjectOutbox:
         self._in_flight[entry[0]] = task
 
     async def _finish(self, entry: WireEntry) -> None:
-        sequence, kind = entry[0], entry[1]
+        sequence, kind, refusal = entry[0], entry[1], ""
+        context = b"" if spans.here is None else entry_context(entry)
+        began_ns = time.time_ns() if context else 0
         try:
             while not await self._delivered(kind, entry):
                 await asyncio.sleep(_RETRY_S)
             self._done.append(sequence)
             metrics.add(metrics.OUTBOX_DELIVERED[metrics.effect_kind(kind)])
         except MessageRefusedError as error:
-            self._refused[sequence] = str(error)
+            self._refused[sequence] = refusal = str(error)
             metrics.add(metrics.OUTBOX_REFUSED[metrics.effect_kind(kind)])
         finally:
             self._in_flight.pop(sequence, None)
             self._bytes -= len(entry[3])
             self._budget.release(len(entry[3]))
+        if context and kind in _SPANS:
+            name, span_kind, target = _SPANS[kind]
+            attributes = {"fieldbrook.event.id": entry[4], target: entry[2]}
+            spans.end(name, span_kind, context, began_ns, attributes, refusal)
 
     async def _delivered(self, kind: str, entry: WireEntry) -> bool:
         try:

@@ -41,7 +41,8 @@ NO_NAME: DeliveryName = ("", 0)
 
 
 class Meta(NamedTuple):
-    """The metadata in the query and in the headers `Authorization` and `Idempotency-Key`.
+    """The metadata in the query and in the headers `Authorization`, `Idempotency-Key` and
+    `traceparent`.
 
     `event_type` is None when the query has none; the body may then be a data message.
     """
@@ -51,6 +52,7 @@ class Meta(NamedTuple):
     timestamp: str = ""
     token: str = ""
     key: str | None = None
+    traceparent: str = ""
 
     @property
     def matched_type(self) -> str:
@@ -61,18 +63,22 @@ class Meta(NamedTuple):
 NO_META = Meta()
 
 
-def read_meta(query: str, authorization: str | None, key: str | None = None) -> Meta:
+def read_meta(
+    query: str, authorization: str | None, key: str | None = None, traceparent: str = ""
+) -> Meta:
     """Read the metadata of a request; the first value of a repeated parameter counts.
 
     Args:
         query: the query of the URL without `?`, still percent-encoded.
         authorization: the header's value, if there is one.
         key: the value of `Idempotency-Key`, if there is one.
+        traceparent: the value of `traceparent`, "" without one or if events are not traced.
     """
     if not query:
-        if not authorization and key is None:
+        if not authorization and key is None and not traceparent:
             return NO_META
-        return Meta(token=request_token(None, authorization), key=key)
+        token = request_token(None, authorization)
+        return Meta(token=token, key=key, traceparent=traceparent)
     found: dict[str, str] = {}
     for part in query.split("&"):
         name, _, value = part.partition("=")
@@ -85,6 +91,7 @@ def read_meta(query: str, authorization: str | None, key: str | None = None) -> 
         timestamp=found.get("timestamp", ""),
         token=request_token(found.get("authorization"), authorization),
         key=key,
+        traceparent=traceparent,
     )
 
 

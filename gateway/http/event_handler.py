@@ -17,6 +17,7 @@ from fieldbrook.gateway.events.request import KEY_HEADER, Meta, parse_content_le
 from fieldbrook.gateway.http.fast_path import header_value
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MemoryBudget
 from fieldbrook.gateway.replies import EventReply
+from fieldbrook.observability import spans
 
 _DRAIN_FACTOR = 4
 
@@ -123,4 +124,6 @@ def meta_of(request: httputil.HTTPServerRequest) -> Meta:
     keys = request.headers.get_list(KEY_HEADER)
     # Two keys are refused like a malformed one, because it is unclear which of them is meant.
     key = "\n".join(keys) if keys else None
-    return read_meta(request.query, request.headers.get("Authorization"), key)
+    # One that comes twice is joined, and then invalid.
+    traceparent = "" if spans.here is None else request.headers.get("traceparent", "")
+    return read_meta(request.query, request.headers.get("Authorization"), key, traceparent)

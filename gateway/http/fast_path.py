@@ -146,8 +146,9 @@ class FastPath:
         found = self._fields.get(fields)
         if found is None:
             found = read_fields(fields)
-            # An idempotency key is new in each request: such fields would only fill the cache.
-            common = found is not None and found.idempotency_key is None
+            # An idempotency key or a trace is new in each request: such fields would only fill the
+            # cache.
+            common = found is not None and found.idempotency_key is None and not found.traceparent
             if found is not None and common and len(fields) <= _CACHED_HEAD_LIMIT:
                 if len(self._fields) >= _FIELDS_CACHED:
                     self._fields.clear()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fieldbrook.gateway.events.request import Meta, read_meta
+from fieldbrook.observability import spans
 
 _LINE = re.compile(
     rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
@@ -20,7 +21,7 @@ _LINE = re.compile(
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
 _RELEVANT = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
-    rb"|trailer|te|authorization|idempotency-key):([^\r\n]*+)\r$",
+    rb"|trailer|te|authorization|idempotency-key|traceparent):([^\r\n]*+)\r$",
     re.IGNORECASE | re.MULTILINE,
 )
 # The form of host that devices send. Tornado decides about others (RFC 3986 allows `a=b`, `%41`).
@@ -36,6 +37,7 @@ class Fields(NamedTuple):
     body_length: int
     authorization: str | None
     idempotency_key: str | None
+    traceparent: str = ""
 
 
 class Head:
@@ -59,7 +61,7 @@ def read_fields(fields: bytes) -> Fields | None:
     if _FIELDS.fullmatch(fields) is None:
         return None
     length = hosts = -1
-    authorization = idempotency_key = None
+    authorization = idempotency_key = traceparent = None
     for name, padded in _RELEVANT.findall(fields):
         lowered, value = name.lower(), padded.strip(b" \t")
         if lowered == b"host" and hosts < 0 and _HOST.fullmatch(value):
@@ -70,13 +72,18 @@ def read_fields(fields: bytes) -> Fields | None:
             authorization = value.decode("latin-1")
         elif lowered == b"idempotency-key" and idempotency_key is None:
             idempotency_key = value.decode("latin-1")
+        elif lowered == b"traceparent":
+            # One that comes twice counts as none, and without a collector nobody reads it.
+            traceparent = "" if traceparent is not None else value.decode("latin-1")
         elif lowered == b"connection" and value.lower() == b"keep-alive":
             continue
         else:
             return None
     if length < 0 or hosts < 0:
         return None
-    return Fields(length, authorization, idempotency_key)
+    if spans.here is None:
+        traceparent = None
+    return Fields(length, authorization, idempotency_key, traceparent or "")
 
 
 def read_head(
@@ -97,6 +104,10 @@ def read_head(
     query = match[2] or b""
     if query.count(b"&") >= _PARAMETERS_LIMIT:
         return None
-    meta = read_meta(query.decode("ascii"), fields.authorization, fields.idempotency_key)
-    changing = meta.key is not None or any(name in query for name in _CHANGING)
+    meta = read_meta(
+        query.decode("ascii"), fields.authorization, fields.idempotency_key, fields.traceparent
+    )
+    changing = (
+        meta.key is not None or meta.traceparent != "" or any(name in query for name in _CHANGING)
+    )
     return Head(match[1].decode("ascii"), meta, fields.body_length, changing)

@@ -24,6 +24,7 @@ from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.refusals import Refusals
+from fieldbrook.gateway.events.traced import TracedEventService
 from fieldbrook.gateway.http.dashboard import (
     DASHBOARD_PATHS,
     Dashboard,
@@ -67,7 +68,7 @@ from fieldbrook.gateway.peers import Answer, serve_peers
 from fieldbrook.gateway.pending_rows import PendingRows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.request_target import TargetApplication
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, spans
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security import node_secrets as keys
 from fieldbrook.security import tls
@@ -100,7 +101,7 @@ class HttpGateway(GatewayActor):
         self._stores = OpenStores(settings.data / "projects", open_limit())
         registry = SocketRegistryClient(self.run_dir / "registry")
         self._refusals = Refusals(settings.data, self.part, "http")
-        events = EventService(
+        events = (EventService if spans.here is None else TracedEventService)(
             self._reader,
             registry,
             token_key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fieldbrook.actors.wire import DELIVERY, RESENT
+from fieldbrook.actors.wire import DELIVERY, RESENT, with_flags
 from fieldbrook.core.errors import EventOutcomeUnknownError, StoreError, UnavailableError
 from fieldbrook.gateway.links.fair_queue import FairQueue
 from fieldbrook.gateway.links.pending_event import PendingEvent, Settled, is_resume
@@ -116,7 +116,7 @@ class FailedBodies:
             elif not self._refused(pending, settled):
                 kind = pending.event[5]
                 if kind & DELIVERY:
-                    pending.event = (*pending.event[:5], kind | RESENT, pending.event[6])
+                    pending.event = with_flags(pending.event, kind | RESENT)
                 again.append(pending)
         return again
 

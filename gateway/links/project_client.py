@@ -33,8 +33,10 @@ from fieldbrook.gateway.links.pending_event import (
 )
 from fieldbrook.gateway.links.route import ProjectActivator, Route
 from fieldbrook.gateway.links.suspects import Suspects
+from fieldbrook.gateway.links.traced_event import traced
 from fieldbrook.gateway.links.worker_link import SMALL_BYTES, Body, WorkerLink, WorkerLinks
 from fieldbrook.gateway.memory_budget import MemoryBudget
+from fieldbrook.observability import spans
 
 # Events in a body no longer take turns with those of other publishers. A body for a slow project
 # therefore has only as many events as the project handles in this time.
@@ -126,6 +128,8 @@ class ProjectClient:
         queue_id = _PUSH_QUEUE if pushed else event[1]
         if not self._queue.has_space(queue_id, len(event[3])):
             raise self._queue_full()
+        if spans.here is not None:
+            event, settle = traced(spans.here, self.project_id, event, settle)
         deadline = self._loop.time() + ANSWER_LIMIT_S
         self._queue.append(PendingEvent(event, settle, deadline, resend, queue_id, blocked))
         if not self.in_turn and len(self._sent) < CREDIT:

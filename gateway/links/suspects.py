@@ -6,7 +6,7 @@ import collections
 import logging
 from collections.abc import Container, Sequence
 
-from fieldbrook.actors.wire import POISON
+from fieldbrook.actors.wire import POISON, with_flags
 from fieldbrook.gateway.links.pending_event import PendingEvent
 
 log = logging.getLogger(__name__)
@@ -63,4 +63,4 @@ def blame(pending: PendingEvent) -> None:
             pending.event[2],
         )
         event = pending.event
-        pending.event = (*event[:5], event[5] | POISON, event[6])
+        pending.event = with_flags(event, event[5] | POISON)

@@ -11,6 +11,7 @@ from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectCon
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
 from fieldbrook.actors.project.execution.runner import HandlerRunner
+from fieldbrook.actors.project.execution.spans import CommitSpans
 from fieldbrook.actors.project.routing import Target
 from fieldbrook.actors.project.traffic import TrafficGate
 from fieldbrook.actors.store_watch import StoreWatch
@@ -71,6 +72,7 @@ class BatchCommitter:
         watch: where failures of the store are reported.
         chains: the connection to the chains; None when the node has none.
         activity: where the committer says what it does.
+        spans: the spans of commits; None when no event is traced.
     """
 
     def __init__(
@@ -82,7 +84,9 @@ class BatchCommitter:
         watch: StoreWatch,
         chains: ProjectChains | None,
         activity: Activity,
+        spans: CommitSpans | None = None,
     ) -> None:
+        self._spans = spans
         self._store = store
         self._runner = runner
         self._traffic = traffic
@@ -110,6 +114,8 @@ class BatchCommitter:
         runner = self._runner
         self._activity.enter("commit")
         self._written, runner.written_bytes = runner.written_bytes, 0
+        if self._spans is not None:
+            self._spans.begin(batch)
         for key, value in self._traffic.pop_changes().items():
             self._store.overlay[kv.stored_key(NODE_SCOPE, key)] = value
         events = self._record(batch)
@@ -152,6 +158,8 @@ class BatchCommitter:
             metrics.COMMIT_SECONDS.observe(time.monotonic() - self._began)
         for column, number in counts:
             metrics.here.row[column] += number
+        if self._spans is not None:
+            self._spans.end()
         self._activity.enter("answer")
         batch, self.batch = self.batch, []
         if batch:
@@ -168,6 +176,8 @@ class BatchCommitter:
         metrics.add(metrics.COMMITS_FAILED)
         self._counts, self._leases = [], None
         self._traffic.roll_back()
+        if self._spans is not None:
+            self._spans.error = str(error)
         batch = self.batch
         refused = self._refusal(error, batch, self._written)
         if isinstance(refused, StoreError):

@@ -74,7 +74,7 @@ def _was_delivered(store: ProjectStore, event: WireEvent) -> bool:
 
 
 def _result_by_name(store: ProjectStore, event: WireEvent) -> Outcome | None:
-    event_type, publisher_id, event_id, payload, _, kind, name = event
+    event_type, publisher_id, event_id, payload, _, kind, name = event[:7]
     now = clock.now_ms()
     name = key_of(event)[1] if kind & KEYED else name or event_id
     result = store.outcome_of(digest_of(publisher_id, event_type, name, payload), now)
@@ -84,7 +84,7 @@ def _result_by_name(store: ProjectStore, event: WireEvent) -> Outcome | None:
 
 
 def _result_by_key(store: ProjectStore, event: WireEvent) -> Outcome | None:
-    event_type, publisher_id, _, payload, _, _, _ = event
+    event_type, publisher_id, _, payload = event[:4]
     key, now = key_of(event)[0], clock.now_ms()
     with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
     result = store.outcome_of(with_event, now)
@@ -99,7 +99,7 @@ def remember(store: ProjectStore, event: WireEvent, outcome: Outcome) -> None:
     An event without a matching strategy is not stored, unless it is a delivery: it has done
     nothing, and a strategy may match when it is sent again.
     """
-    event_type, publisher_id, event_id, payload, _, kind, name = event
+    event_type, publisher_id, event_id, payload, _, kind, name = event[:7]
     finished = store.outcomes
     if kind & DELIVERY:
         for part in delivery_of(event):

@@ -31,6 +31,7 @@ from fieldbrook.actors.project.execution.deduplication import (
 from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
 from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
 from fieldbrook.actors.project.execution.runner import HandlerRunner, OpenDatabase
+from fieldbrook.actors.project.execution.spans import CommitSpans, HandlerSpans
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target, count_dead, match
@@ -52,7 +53,7 @@ from fieldbrook.core.errors import (
     StoreError,
     to_wire,
 )
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, spans
 from fieldbrook.observability.health import HUNG_GUEST, ProcessHealth
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project.deduplication import Outcome
@@ -123,9 +124,14 @@ class ProjectExecutor:
             self.health,
             self.activity,
         )
+        self._run_handler, self._run_shared = self._runner.run, self._runner.run_shared
+        if spans.here is not None:
+            traced = HandlerSpans(spans.here, project_id, self._runner)
+            self._run_handler, self._run_shared = traced.run, traced.run_shared
         self._traffic = TrafficGate(self._runner.reader(NODE_SCOPE))
         self._committer = BatchCommitter(
-            *(store, self._runner, self._traffic, self._order, self._watch, chains, self.activity)
+            *(store, self._runner, self._traffic, self._order, self._watch, chains, self.activity),
+            None if spans.here is None else CommitSpans(spans.here, project_id),
         )
         self._commands = NodeCommands(store, self._runner, self.activity)
         self.outbox = OutboxRequests(project_id, store.outbox, self._watch, chains, notify)
@@ -371,7 +377,7 @@ class ProjectExecutor:
                 if refusal is not None:
                     return to_wire(refusal)
             if len(targets) == 1:
-                result = (self._runner.run(targets[0], event),)
+                result = (self._run_handler(targets[0], event),)
             else:
                 result = self._run_all(targets, event)
             if event[5]:
@@ -404,7 +410,7 @@ class ProjectExecutor:
             for target in targets:
                 # Each handler has a deadline of its own.
                 self.activity.busy_since = time.monotonic()
-                results.append(runner.run(target, event))
+                results.append(self._run_handler(target, event))
         except ChainUnavailableError:
             if chains is not None and mark is not None:
                 for part, keys in leases_of(runner.undo(mark)).items():
@@ -461,7 +467,7 @@ class ProjectExecutor:
         if not is_certainly_new(store, events[at]):
             return ()
         shared = events[at:end]
-        results: Sequence[Outcome] = self._runner.run_shared(target, shared)
+        results: Sequence[Outcome] = self._run_shared(target, shared)
         for event, result in zip(shared, results, strict=False):
             if event[5]:
                 remember(store, event, result)

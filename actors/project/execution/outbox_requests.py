@@ -11,7 +11,7 @@ from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, NOT_HERE, REFUSED, Requester
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import fault_points
-from fieldbrook.storage.project.outbox import Outbox
+from fieldbrook.storage.project.outbox import Outbox, OutboxEntry
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +94,7 @@ class OutboxRequests:
             self._announced[consumer] = connection
         if entries:
             fault_points.hit("project.before_outbox_send")
-        connection.answer(
-            [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
-        )
+        connection.answer([_on_the_wire(number, entry) for number, entry in entries])
 
     def _answer_hello(self, connection: Requester, part: str) -> None:
         """Answer a chain's question which nonce leases are in use."""
@@ -105,3 +103,9 @@ class OutboxRequests:
         except StoreError as error:
             log.error("project %d: outbox: %s", self._project_id, error)
             connection.answer(None)
+
+
+def _on_the_wire(number: int, entry: OutboxEntry) -> tuple[Any, ...]:
+    """An entry as it is sent; see `wire.LIMIT`."""
+    items = number, entry.kind, entry.target, entry.body, entry.event_id
+    return (*items, entry.context) if entry.context else items

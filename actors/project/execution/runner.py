@@ -111,6 +111,7 @@ class HandlerRunner:
         self.speculation: Speculation | None = None  # of the current requests, if it pays off
         self.written_bytes = 0  # since the last commit
         self.tracing: Tracing | None = None
+        self.contexts: dict[int, bytes] = {}  # of the spans of running handlers, by `id(event)`
         self.overrun = ""  # the last handler that was ended at its deadline, and the reason
 
     def configure(self, configuration: ProjectConfiguration) -> None:
@@ -357,13 +358,13 @@ class HandlerRunner:
                     overlay[kv.stored_key(scope, key)] = value
                     self.written_bytes += len(value)
             for effect in run.effects:
-                self._add_effect(effect, target, event[2])
+                self._add_effect(effect, target, event)
         if run.logs:
             self._log(target, event[2], run.logs)
         return target.instance_id, code, error
 
-    def _add_effect(self, effect: Effect, target: Target, event_id: str) -> None:
-        now, store = clock.now_ms(), self._store
+    def _add_effect(self, effect: Effect, target: Target, event: WireEvent) -> None:
+        now, store, event_id = clock.now_ms(), self._store, event[2]
         applet, instance_id = target.applet_name, target.instance_id
         match effect:
             case Metric(value=value):
@@ -376,7 +377,8 @@ class HandlerRunner:
             case Transaction(chain=kind, key=key, body=body):
                 to = key.hex()
         self.written_bytes += len(body)
-        store.sent.append(OutboxEntry(kind, to, body, event_id, applet, instance_id, now))
+        context = self.contexts.get(id(event), b"")
+        store.sent.append(OutboxEntry(kind, to, body, event_id, applet, instance_id, now, context))
 
     def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
         now = clock.now_ms()
@@ -386,7 +388,7 @@ class HandlerRunner:
             )
 
     def _add_dead_letter(self, target: Target, event: WireEvent, reason: str) -> None:
-        event_type, publisher_id, event_id, payload, received_at, _, _ = event
+        event_type, publisher_id, event_id, payload, received_at = event[:5]
         self.written_bytes += len(payload)
         self._store.dead_letters.append(
             DeadLetter(

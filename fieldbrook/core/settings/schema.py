@@ -28,10 +28,10 @@ from fieldbrook.core.settings.values import (
 )
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
-SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
+SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn", "otlp_headers"})
 """Settings that are never shown, and that have no flag, because all users see command lines."""
 
-URLS = frozenset({"prover_url"})
+URLS = frozenset({"prover_url", "otlp_endpoint"})
 """Settings with a URL whose user, path or query may hold a key; only its host is ever shown."""
 
 Source = Literal["default", "file", "environment", "option"]
@@ -509,6 +509,31 @@ class Settings(BaseSettings):
         description="Number of projects with metrics of their own in /metrics, 4 KiB of memory "
         "each. The others share one set of metrics.",
     )
+    otlp_endpoint: Text = Field(
+        None,
+        description="URL of an OpenTelemetry collector for the traces of events, by OTLP over "
+        "HTTP, e.g. http://127.0.0.1:4318/v1/traces. Empty: no event is traced.",
+    )
+    otlp_headers: Text = Field(
+        None,
+        repr=False,
+        description="Header fields of requests to `otlp_endpoint`, as NAME=VALUE, separated by "
+        "commas. Empty: none.",
+    )
+    otlp_queue_spans: int = Field(
+        2_048,
+        ge=64,
+        le=65_536,
+        description="Number of spans that wait for the collector in each process. Further ones are "
+        "dropped and counted.",
+    )
+    trace_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the events that are traced if they have no `traceparent`: 0.01 is "
+        "one of a hundred. An event with a `traceparent` is traced if that says so.",
+    )
     log_level: LogLevel = Field("INFO", description="Lowest level of the log records to write.")
     log_format: Literal["text", "json"] = Field("text", description="Format of the node's log.")
 
@@ -553,6 +578,12 @@ class Settings(BaseSettings):
     def api_host_list(self) -> tuple[str, ...]:
         """The entries of `api_hosts`, in lower case."""
         return listed(self.api_hosts)
+
+    @property
+    def otlp_header_fields(self) -> dict[str, str]:
+        """The fields of `otlp_headers` by their names."""
+        pairs = (word.partition("=") for word in listed_as_is(self.otlp_headers))
+        return {name.strip().lower(): content.strip() for name, _, content in pairs}
 
     @property
     def http_processes(self) -> int:
@@ -644,6 +675,26 @@ class Settings(BaseSettings):
             raise ValueError("needs a library: pip install 'fieldbrook[postgres]'")
         return value
 
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_collector(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must be like http://127.0.0.1:4318/v1/traces")
+        if importlib.util.find_spec("opentelemetry") is None:
+            raise ValueError("needs a library: pip install 'fieldbrook[otel]'")
+        return value
+
+    @field_validator("otlp_headers")
+    @classmethod
+    def _are_header_fields(cls, value: str | None) -> str | None:
+        for word in listed_as_is(value):
+            name, is_pair, content = word.partition("=")
+            if not (name.strip().isascii() and is_pair and content.isprintable()):
+                raise ValueError("must be NAME=VALUE, separated by commas")
+        return value
+
     @field_validator("cron_timezone")
     @classmethod
     def _is_zone(cls, value: str) -> str:
@@ -678,6 +729,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Use no sources of pydantic: `load` merges them itself, so that errors name the source."""
         return (init_settings,)
+
+
+def listed_as_is(value: str | None) -> list[str]:
+    """The words of a list that is separated by commas, in their own case."""
+    return [word.strip() for word in (value or "").split(",") if word.strip()]
 
 
 def _cores() -> int:

@@ -104,7 +104,7 @@ def event_record(
         flags: a key of `SOURCES`, plus `DUPLICATE` for a duplicate and `TRACED` with a trace.
         targets: one for each result, with the fields of `RecordedTarget`.
     """
-    event_type, publisher_id, event_id, payload, received_at, _, _ = event
+    event_type, publisher_id, event_id, payload, received_at = event[:5]
     size = len(payload)
     refusal = ""
     if result and isinstance(result[0], str):

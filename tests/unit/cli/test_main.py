@@ -156,7 +156,7 @@ def test_logging_out_twice_is_no_failure(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_commands_that_run_a_node_have_an_option_for_every_setting_but_secrets() -> None:
-    secrets = {"mqtt_password", "chains", "postgres_dsn"}
+    secrets = {"mqtt_password", "chains", "postgres_dsn", "otlp_headers"}
     for command in (main.cli.commands["up"], main.cli.commands["node"]):
         command.get_params(click.Context(command))
         names = {option.name for option in command.params}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fieldbrook.gateway.events.request import NO_META
 from fieldbrook.gateway.http.request_head import read_head
+from fieldbrook.observability import spans
 
 PATH = "/srv-applet-mgr/v0/event/NftMinter"
 
@@ -104,3 +106,31 @@ def test_two_tokens_or_a_fragment_are_tornados() -> None:
     assert read_head(f"{two}Content-Length: 1\r\n\r\n".encode()) is None
     line = f"POST {PATH}?eventType=a#b HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
     assert read_head(line.encode()) is None
+
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def with_parents(*parents: str) -> bytes:
+    fields = "".join(f"traceparent: {parent}\r\n" for parent in parents)
+    return f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n{fields}\r\n".encode()
+
+
+def test_a_traceparent_is_not_read_where_no_event_is_traced() -> None:
+    head = read_head(with_parents(PARENT))
+    assert head is not None
+    assert head.meta is NO_META
+    assert not head.changing
+
+
+def test_a_traceparent_belongs_to_one_request_and_two_count_as_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spans, "here", spans.Spans(1.0, 64))
+    head = read_head(with_parents(PARENT))
+    assert head is not None
+    assert head.meta.traceparent == PARENT
+    assert head.changing
+    twice = read_head(with_parents(PARENT, PARENT))
+    assert twice is not None
+    assert twice.meta is NO_META

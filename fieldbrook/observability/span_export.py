@@ -1,0 +1,88 @@
+"""The exporter of spans: OpenTelemetry's OTLP over HTTP. No other module imports OpenTelemetry."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+
+from fieldbrook import __version__
+from fieldbrook.core.settings import Settings
+from fieldbrook.observability.spans import TRACE_BYTES, Span
+
+log = logging.getLogger(__name__)
+
+_LIMIT_S = 10.0
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_SCOPE = InstrumentationScope("fieldbrook", __version__)
+
+
+class Exporter:
+    """Sends spans to the collector; blocks its thread meanwhile, up to `_LIMIT_S`."""
+
+    def __init__(self, settings: Settings, part: str) -> None:
+        """Create the exporter of one process; `part` is its name."""
+        # It logs each failed attempt with a traceback; the node logs one line for all.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._exporter = OTLPSpanExporter(
+            endpoint=settings.otlp_endpoint,
+            headers=settings.otlp_header_fields,
+            timeout=_LIMIT_S,
+        )
+        self._resource = Resource(
+            {
+                "service.name": "fieldbrook",
+                "service.version": __version__,
+                "service.instance.id": f"{socket.gethostname()}/{part}",
+                "process.pid": os.getpid(),
+            }
+        )
+        self._failing = False
+
+    def export(self, spans: Sequence[Span]) -> bool:
+        """Send spans; returns whether the collector has taken them."""
+        try:
+            result = self._exporter.export([self._readable(span) for span in spans])
+            reason = "" if result is SpanExportResult.SUCCESS else "it did not take them"
+        except Exception as error:  # noqa: BLE001 - of any library below it; the thread must go on
+            reason = str(error) or type(error).__name__
+        if bool(reason) is not self._failing:
+            self._failing = bool(reason)
+            if reason:
+                log.warning("spans do not reach the collector and are dropped: %s", reason)
+            else:
+                log.info("spans reach the collector again")
+        return not reason
+
+    def _readable(self, span: Span) -> ReadableSpan:
+        own = _context(span.context[:TRACE_BYTES], span.context[TRACE_BYTES:])
+        return ReadableSpan(
+            name=span.name,
+            context=own,
+            parent=_context(span.context[:TRACE_BYTES], span.parent) if span.parent else None,
+            resource=self._resource,
+            attributes=span.attributes,
+            kind=SpanKind[span.kind],
+            instrumentation_scope=_SCOPE,
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+            start_time=span.began_ns,
+            end_time=span.ended_ns,
+        )
+
+
+def _context(trace: bytes, span: bytes) -> SpanContext:
+    return SpanContext(
+        int.from_bytes(trace, "big"),
+        int.from_bytes(span, "big"),
+        is_remote=False,
+        trace_flags=_SAMPLED,
+    )

@@ -29,7 +29,7 @@ from fieldbrook.actors.project.chains import (
     WITHIN_S,
     chain_socket,
 )
-from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, frame, pack
+from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, entry_context, frame, pack
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
@@ -61,7 +61,7 @@ from fieldbrook.gateway.chain_client import (
 from fieldbrook.gateway.delivery.outbox import OutboxConsumer
 from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.gateway.links.project_requests import ask_project
-from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability import fault_points, metrics, spans
 from fieldbrook.observability.health import STUCK_LEASES, ProcessHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionWriter
@@ -381,6 +381,8 @@ class Transactions:
         if row.project_id != project_id:
             raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
         fault_points.hit("chain.outbox_entry_received")
+        if spans.here is not None and (context := entry_context(entry)):
+            self.broadcaster.spans.place(row.transaction_id, context)
         await self.leases.accept(row)
         fault_points.hit("chain.outbox_entry_stored")
         self.broadcaster.wake()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.settings import Chain
 from fieldbrook.core.settings.chain import LATEST
-from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability import fault_points, metrics, spans
 from fieldbrook.observability.health import NONCES_DIFFER, STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     FAILED,
@@ -96,6 +97,8 @@ class Broadcaster:
         self._pool = Pool(rpc, clock)
         self._gaps = Gaps(self._rows, self._outcomes, clock)
         self._blocks = Blocks(rpc, clock)
+        # Of transactions, by their ids. One may be sent before its outbox entry tells its trace.
+        self.spans = spans.Joined()
         self._leases = leases
         self._restored = restored
         self._health = health or ProcessHealth()
@@ -368,6 +371,7 @@ class Broadcaster:
 
         Returns False if none does.
         """
+        began_ns = time.time_ns()
         fault_points.hit("chain.before_send")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
@@ -388,6 +392,9 @@ class Broadcaster:
                 case _:
                     return await self._refused_by_all(row, head, error.text)
         fault_points.hit("chain.sent")
+        if spans.here is not None:
+            about = _about(row, self._chain)
+            self.spans.done(row.transaction_id, spans.SUBMIT, spans.CLIENT, began_ns, about)
         self._pool.sent(row, head)
         self._refusals.clear(row.sender)
         fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
@@ -486,3 +493,12 @@ class Broadcaster:
 def _turn(row: Transaction) -> tuple[int, bool, int]:
     """Sort key for the transactions of an account: nonce, then those already sent, then id."""
     return row.nonce, not row.sent_at, row.transaction_id
+
+
+def _about(row: Transaction, chain: Chain) -> spans.Attributes:
+    """The attributes of the span of a transaction."""
+    return {
+        "fieldbrook.chain.id": str(chain.id),
+        "fieldbrook.event.id": row.event_id,
+        "fieldbrook.transaction.hash": row.last.hash,
+    }

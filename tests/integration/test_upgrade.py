@@ -188,6 +188,27 @@ def test_a_damaged_project_is_named_and_hinders_no_other(data: Path) -> None:
     assert "projects/77: the store is truncated" in found["text"]
 
 
+def test_a_truncated_project_keeps_neither_the_upgrade_nor_the_node_from_starting(
+    data: Path,
+) -> None:
+    store = project_folder(data) / "data.mdb"
+    whole = store.read_bytes()
+    store.write_bytes(whole[:8192])
+    done = json.loads(run(NEXT, data, "--json", "upgrade").out)
+    assert done["stores"] == 1, "the registry"
+    assert store.read_bytes() == whole[:8192]
+    back = data.parent / "back"
+    restored = run(THIS, back, "restore", done["copy"])
+    assert restored.code == 1, "the copy has the damage, too"
+    assert "the store is truncated or damaged" in restored.complaint
+    assert (project_folder(back) / "data.mdb").read_bytes() == whole[:8192]
+    node = RunningNode(back)
+    try:
+        assert node.call("GET", "/readiness").status == 200
+    finally:
+        node.stop()
+
+
 @pytest.mark.parametrize("place", ["registry", "project"])
 def test_a_store_of_a_later_version_is_refused_with_its_name(data: Path, place: str) -> None:
     folder = data / "registry" if place == "registry" else project_folder(data)

@@ -20,6 +20,7 @@ from fieldbrook.core.errors import (
     SOURCE,
     BadRequestError,
     FieldError,
+    NoAdminPermissionError,
     NodeError,
     NotFoundError,
     PayloadTooLargeError,
@@ -27,6 +28,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.gateway.auth import Caller, request_token, require_admin, require_setup_code
 from fieldbrook.gateway.events.request import parse_content_length
+from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.base_handler import BaseHandler, Services
 from fieldbrook.gateway.management.framework.audit_trail import AuditedRegistry, AuditTrail
 from fieldbrook.gateway.management.framework.binding import MISSING, bind_body, bind_query
@@ -70,6 +72,7 @@ class ManagementHandler(BaseHandler):
         self._trail: AuditTrail | None = None
         self._caller: Caller | None = None
         self._registry_version = self._authenticated_ms = 0
+        self._has_ended_itself = False
         self._error_key = ""
 
     def set_default_headers(self) -> None:
@@ -173,11 +176,19 @@ class ManagementHandler(BaseHandler):
         late = self.context.clock() - self._authenticated_ms >= _TRUSTED_MS
         if late or self.context.reader.version() != self._registry_version:
             # The account, the login or the key may have ended while the body arrived.
+            self._registry_version = self.context.reader.version()
             self._caller = self._authenticate(match.route, trail)
-        registry = AuditedRegistry(self.context.registry, trail)
+        registry = AuditedRegistry(
+            self.context.registry, trail, self.require_caller, self._note_own_change
+        )
         query = urllib.parse.parse_qs(self.request.query, keep_blank_values=True, errors="replace")
         call: Call[Any, Any] = Call(
-            context=dataclasses.replace(self.context, registry=registry),
+            context=dataclasses.replace(
+                self.context,
+                registry=registry,
+                command=self._command,
+                chain_command=self._chain_command,
+            ),
             workers=self._services.workers,
             path=match.parameters,
             body=_bind_body(match.route, form, body),
@@ -194,6 +205,41 @@ class ManagementHandler(BaseHandler):
         await respond(self, await match.route.handler(call), call.workers)
 
     get = post = put = delete = patch = head = _serve
+
+    def require_caller(self) -> None:
+        """Refuse to go on for a caller whose rights have ended since the request began.
+
+        A request may wait for minutes, for a compiler or for handlers: what it changes then is
+        checked again. What its own commands have ended does not stop it half-way.
+
+        Raises:
+            NodeError: the account, the login or the access key has ended, or may do less now.
+        """
+        version = self.context.reader.version()
+        if version == self._registry_version or self._has_ended_itself:
+            return
+        match, trail, known = self._match, self._trail, self._caller
+        assert match is not None
+        assert trail is not None
+        if known is not None:
+            self._caller = self._authenticate(match.route, trail)
+            if self._caller is not None and self._caller.account.role != known.account.role:
+                raise NoAdminPermissionError(reason="the role of the account has changed meanwhile")
+        self._registry_version = version
+
+    def _note_own_change(self) -> None:
+        try:
+            self.require_caller()
+        except NodeError:
+            self._has_ended_itself = True
+
+    async def _command(self, project_id: int, command: str, payload: list[Any]) -> Outcome:
+        self.require_caller()
+        return await self.context.command(project_id, command, payload)
+
+    async def _chain_command(self, chain_id: int, command: str, target: int) -> None:
+        self.require_caller()
+        await self.context.chain_command(chain_id, command, target)
 
     async def _parse_form(self, body: bytes) -> Form:
         content_type = self.request.headers.get("Content-Type", "")

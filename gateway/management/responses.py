@@ -94,7 +94,8 @@ async def _send_json(handler: ManagementHandler, result: object, workers: Worker
 async def _send_file(handler: ManagementHandler, download: Download) -> None:
     """Send a file in pieces of 64 KiB, each after the socket has taken the last one.
 
-    A download ends when its client has not taken a piece within 30 s.
+    A download ends when its client has not taken a piece within 30 s, and when the rights of its
+    caller end.
     """
     run = partial(asyncio.get_running_loop().run_in_executor, None)
     try:
@@ -115,6 +116,7 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
         left = os.fstat(file.fileno()).st_size
         handler.set_header("Content-Length", str(left))
         while left > 0 and (piece := await run(file.read, _DOWNLOAD_PIECE_BYTES)):
+            handler.require_caller()
             left -= len(piece)
             handler.write(piece)
             if left > 0:
@@ -124,8 +126,9 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
         await _taken(handler.finish())
     except iostream.StreamClosedError:
         return  # the client has gone away
-    except TimeoutError:
-        log.debug("%s: the client does not read", handler.request.path)
+    except (TimeoutError, NodeError) as error:
+        reason = error if isinstance(error, NodeError) else "the client does not read"
+        log.debug("%s: %s", handler.request.path, reason)
         if isinstance(stream, _ClientStream):
             stream.evict()
         else:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -134,6 +134,25 @@ def test_a_download_that_is_not_read_ends_and_frees_its_place_and_its_file(
         return ada("POST", "/project/x/NftMinter/export", {"data": False}).status == 200
 
     until(has_place, "a place is free")
+
+
+def test_a_download_ends_when_the_login_of_its_caller_does(
+    ada: User, server: Server, opened: ExitStack
+) -> None:
+    ada.project()
+    ada.applet()
+    (module,) = (server.folder / "modules").glob("*.wasm")
+    module.write_bytes(os.urandom(_SIZE))
+    path = f"{V0}/project/x/NftMinter/export"
+    connection = ask(server.port, f"POST {path}", ada.token, b'{"data":false}')
+    opened.callback(connection.close)
+    assert status(connection) == 200
+    server.writer.end_logins(ada.account.account_id)
+    received = 0
+    with suppress(ConnectionResetError):
+        while data := connection.recv(1 << 16):
+            received += len(data)
+    assert received < _SIZE
 
 
 def open_files(folder: str) -> list[str]:

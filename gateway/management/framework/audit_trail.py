@@ -12,6 +12,7 @@ import asyncio
 import collections
 import logging
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -84,19 +85,35 @@ class AuditTrail:
 
 
 class AuditedRegistry:
-    """The registry client of one request: the first command that succeeds carries the row."""
+    """The registry client of one request: the first command that succeeds carries the row.
 
-    def __init__(self, registry: RegistryClient, trail: AuditTrail) -> None:
+    Args:
+        registry: sends the commands.
+        trail: makes the row.
+        before: is called before each command, and may refuse it.
+        after: is called after each command that succeeds.
+    """
+
+    def __init__(
+        self,
+        registry: RegistryClient,
+        trail: AuditTrail,
+        before: Callable[[], None],
+        after: Callable[[], None],
+    ) -> None:
         self._registry = registry
         self._trail = trail
+        self._before, self._after = before, after
 
     async def call(self, op: str, **args: Any) -> Any:
         """Send a command; see `RegistryClient.call`."""
-        if self._trail.written:
-            return await self._registry.call(op, **args)
-        row = self._trail.row(201 if self._trail.method == "POST" else 200)
-        result = await self._registry.call(op, audit=msgspec.to_builtins(row), **args)
+        self._before()
+        if not self._trail.written:
+            row = self._trail.row(201 if self._trail.method == "POST" else 200)
+            args["audit"] = msgspec.to_builtins(row)
+        result = await self._registry.call(op, **args)
         self._trail.written = True
+        self._after()
         return result
 
 

@@ -17,7 +17,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
 from fieldbrook.security import access_keys
-from fieldbrook.security.access_keys import Permission
+from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.security.tokens import Login, last_expiry_s, read_account_token
 from fieldbrook.storage.registry.service import RegistryReader
 
@@ -90,6 +90,19 @@ def valid_access_key(reader: RegistryReader, text: str, now_ms: int) -> AccessKe
     """
     parsed = access_keys.parse(text)
     return access_keys.require_valid(reader.access_key_with_digest(parsed.digest), parsed, now_ms)
+
+
+def require_sending(reader: RegistryReader, token: str, operation: str) -> None:
+    """Check that the current token of a publisher may send events.
+
+    Raises:
+        AccessKeyPermissionDeniedError: it is an access key that has lost this permission.
+    """
+    if not access_keys.is_access_key(token):
+        return
+    key = reader.access_key_with_digest(access_keys.parse(token).digest)
+    if key is not None:
+        access_keys.require_permission(key, Group.EVENT, Permission.READ_WRITE, operation)
 
 
 def account_from_access_key(

@@ -30,7 +30,12 @@ from fieldbrook.core.model import (
     Project,
     Publisher,
 )
-from fieldbrook.gateway.auth import account_from_access_key, strip_scheme, valid_access_key
+from fieldbrook.gateway.auth import (
+    account_from_access_key,
+    require_sending,
+    strip_scheme,
+    valid_access_key,
+)
 from fieldbrook.gateway.channel import project_name as name_of_channel
 from fieldbrook.gateway.events.request import DATA_PUSH
 from fieldbrook.security import access_keys, tokens
@@ -79,6 +84,7 @@ class Admission:
             PublisherNotFoundError: no such publisher in this project.
             PublisherTokenError: the token is not the publisher's current one; the
                 description says why (expired, another key, another publisher's, replaced).
+            AccessKeyPermissionDeniedError: the token is an access key that may not send events.
             DisabledAccountError: the project's account is disabled.
             StorageQuotaError: it has more bytes stored than it may.
         """
@@ -127,6 +133,7 @@ class Admission:
             PublisherNotFoundError: the token's publisher is gone, or it is an account's login.
             PublisherTokenError: the token was replaced.
             InvalidEventChannelError: the channel is not that of the publisher's project.
+            AccessKeyPermissionDeniedError: the token is an access key that may not send events.
             DisabledAccountError: the project's account is disabled.
             StorageQuotaError: it has more bytes stored than it may.
         """
@@ -150,6 +157,8 @@ class Admission:
         publisher = self._reader.publisher_with_token(token)
         if publisher is None:
             publisher, expires = self._resolve_other_token(token)
+        else:
+            require_sending(self._reader, token, OPERATION)
         project = self._reader.project(publisher.project_id)
         if project is None:
             raise PublisherNotFoundError(pub_id=publisher.publisher_id)
@@ -306,6 +315,7 @@ class Admission:
                 project=project_name,
                 reason=self._token_problem(publisher, token),
             )
+        require_sending(self._reader, token, OPERATION)
         self._remember_restrictions(publisher)
 
     def _remember_restrictions(self, publisher: Publisher) -> None:

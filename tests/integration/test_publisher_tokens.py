@@ -8,6 +8,7 @@ import pytest
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from tests.support.applets import TALLY
+from tests.support.mqtt_client import MqttClient
 from tests.support.nodes import StartNode, message, strategies, until
 
 
@@ -73,6 +74,32 @@ def test_a_token_works_until_its_time_is_over(world: World) -> None:
     refused = world.send(short)
     assert refused.json["key"] == "InvalidEventToken"
     assert refused.json["desc"].endswith("token is expired")
+
+
+def test_a_token_whose_access_key_has_lost_its_permission_sends_nothing(world: World) -> None:
+    node, publisher = world.node, world.publisher()
+    key = f"/account_access_key/pub_{publisher['publisherID']}"
+    raw = "/event/p?eventType=DEFAULT&timestamp=1&eventID=e"
+
+    def answers() -> list[int]:
+        """Those to an event with a header, to one without, and to CONNECT."""
+        with MqttClient(node.mqtt_port) as client:
+            code = client.connect(username=publisher["key"], password=publisher["token"]).code
+        token = publisher["token"]
+        return [
+            world.send(publisher).status,
+            node.call("POST", raw, b"x", token=token).status,
+            code,
+        ]
+
+    assert answers() == [201, 201, 0]
+    before = world.count()
+    node.call("PUT", key, {"privileges": [{"name": "Event", "perm": "READONLY"}]})
+    assert answers()[:2] == [403, 403]
+    assert world.send(publisher).json["key"] == "AccessKeyPermissionDenied"
+    assert world.count() == before
+    node.call("PUT", key, {"privileges": [{"name": "Event", "perm": "READ_WRITE"}]})
+    assert answers() == [201, 201, 0]
 
 
 def test_an_event_of_a_type_its_publisher_may_not_send_is_403_and_runs_nothing(

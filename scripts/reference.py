@@ -68,7 +68,7 @@ _HOST_FUNCTIONS: dict[abi.Signature, tuple[str, str]] = {  # parameters, effect
         "topic, topic len, ptr, len",
         (
             "publishes a message with QoS 1 after the commit; topics on which projects receive "
-            "events are refused"
+            "events, and those below another account's project, are refused"
         ),
     ),
     abi.WS_SEND_MQTT: ("topic, topic len, ptr, len", "older name of `ws_send_mqtt_msg`"),

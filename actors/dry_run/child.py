@@ -35,6 +35,7 @@ from fieldbrook.actors.project.capabilities import (
     sent_by_name,
 )
 from fieldbrook.actors.project.chains import ChainName, chain_named, unknown_chain
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.chain.transaction import TransactionRefusedError, parse_call
 from fieldbrook.core import host_calls
 from fieldbrook.core.errors import NodeError
@@ -75,8 +76,8 @@ class DryCapabilities(ProjectCapabilities):
     """The capabilities of a project, of which nothing takes effect. Transactions are checked but
     not signed, and get a made-up hash; contracts are not called."""
 
-    def __init__(self, reader: RegistryReader, node: NodeParts) -> None:
-        super().__init__(reader, _NeverFull(), node.api_hosts)
+    def __init__(self, topics: HandlerTopics, node: NodeParts) -> None:
+        super().__init__(topics, _NeverFull(), node.api_hosts)
         self._names = [ChainName(*chain) for chain in node.chains]
         self._default = node.default_chain
         self.sent = 0
@@ -137,7 +138,9 @@ class DryRun:
         trial, node = self._trial, self._node
         host = _load(trial, node)
         read = self._reader()
-        capabilities = DryCapabilities(RegistryReader(Path(node.registry)), node)
+        registry = RegistryReader(Path(node.registry))
+        topics = HandlerTopics(registry, trial.project_id, node.open_topics)
+        capabilities = DryCapabilities(topics, node)
         run = Run(trial.payload, trial.event_type, trial.env, read, capabilities)
         session = self._session(host)
         run.memory_bytes = 0

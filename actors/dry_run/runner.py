@@ -32,6 +32,7 @@ def node_parts(settings: Settings) -> NodeParts:
         sql_limits=sql_limits(settings),
         tables=settings.postgres_dsn is None,
         api_hosts=settings.api_host_list,
+        open_topics=settings.mqtt_device_topic_list,
         chains=tuple((chain.id, chain.name) for chain in settings.chains),
         default_chain=settings.default_chain,
     )

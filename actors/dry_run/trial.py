@@ -37,8 +37,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the node that a run needs: folders, limits and settings.
 
-    `tables` says whether the projects' SQL tables are files that can be copied. `chains` has the
-    ids and names of the chains.
+    `tables` says whether the projects' SQL tables are files that can be copied. `open_topics` are
+    the filters of `mqtt_device_topics`. `chains` has the ids and names of the chains.
     """
 
     projects: str
@@ -48,6 +48,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     sql_limits: SqlLimits
     tables: bool
     api_hosts: tuple[str, ...]
+    open_topics: tuple[str, ...]
     chains: tuple[tuple[int, str], ...]
     default_chain: int | None
 

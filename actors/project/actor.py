@@ -24,6 +24,7 @@ from fieldbrook.actors.project.link import Answer, ProjectLink
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.actors.wire import LOST, NOT_HERE
 from fieldbrook.core.settings import Settings
@@ -274,6 +275,9 @@ class ProjectActor:
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         pool = InstancePool(settings.data / "modules", limits, surroundings.engine)
+        topics = HandlerTopics(
+            surroundings.reader, self.project_id, settings.mqtt_device_topic_list
+        )
         post, part, generation = surroundings.post, self.part, self.generation
         executor = ProjectExecutor(
             self.project_id,
@@ -295,7 +299,8 @@ class ProjectActor:
             ProcessHealth(lambda now: post(m.HealthReported(part, generation, now))),
             self._activity,
             prover=settings.prover_url is not None,
-            look_ahead=self._look_ahead(pool, store),
+            topics=topics,
+            look_ahead=self._look_ahead(pool, store, topics),
         )
         executor.refresh()
         with self._lock:
@@ -306,12 +311,13 @@ class ProjectActor:
         post(m.Ready(part, generation, 0))
         executor.outbox.announce()
 
-    def _look_ahead(self, pool: InstancePool, store: ProjectStore) -> LookAhead | None:
+    def _look_ahead(
+        self, pool: InstancePool, store: ProjectStore, topics: HandlerTopics
+    ) -> LookAhead | None:
         threads, settings = self._surroundings.look_ahead_threads, self._surroundings.settings
         if not threads.count:
             return None
-        reader, hosts = self._surroundings.reader, settings.api_host_list
-        return LookAhead(threads, pool, store, reader, hosts, row=self.row)
+        return LookAhead(threads, pool, store, topics, settings.api_host_list, row=self.row)
 
     def _close(self) -> None:
         """Write what waits, close the store, and report that."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from fieldbrook.actors.project.chains import ProjectChains
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.core.api_hosts import is_allowed
 from fieldbrook.core.bounded_json import from_json
-from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.wasm.host.api import decode
 from fieldbrook.wasm.run import Capabilities, EffectRefusedError, Run, Transaction
 
@@ -37,20 +37,21 @@ class OutboxState(Protocol):
 class ProjectCapabilities(Capabilities):
     """The capabilities of a project's applets: MQTT topics, API hosts, chains and the prover.
 
-    A topic is allowed unless a project receives events on it or it is the broker's own (`$...`).
+    A topic is allowed unless a project receives events on it, it belongs to another account's
+    project, or it is the broker's own (`$...`).
     A host is allowed when the setting `api_hosts` names it.
     """
 
     def __init__(
         self,
-        reader: RegistryReader,
+        topics: HandlerTopics,
         outbox: OutboxState,
         api_hosts: Sequence[str],
         chains: ProjectChains | None = None,
         *,
         prover: bool = False,
     ) -> None:
-        self._reader = reader
+        self._handler_topics = topics
         self._outbox = outbox
         self._api_hosts = api_hosts
         self._chains = chains
@@ -66,11 +67,9 @@ class ProjectCapabilities(Capabilities):
         self._check_outbox()
         if topic in self._topics:
             return
-        name, slash, rest = topic.partition("/")
-        if (not slash or rest.startswith("push/")) and self._reader.project_named(name):
-            raise EffectRefusedError(f"topic {topic[:128]!r} is where project {name} takes events")
-        if topic.startswith("$"):
-            raise EffectRefusedError(f"topic {topic[:128]!r} is the broker's own")
+        why_not = self._handler_topics.why_not(topic)
+        if why_not is not None:
+            raise EffectRefusedError(why_not)
         if len(self._topics) >= _TOPICS_KEPT:
             self._topics.clear()
         self._topics.add(topic)

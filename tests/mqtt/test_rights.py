@@ -1,17 +1,21 @@
-"""Who gets what waits in queues, is retained, or is published below `ack/`."""
+"""Who gets what waits in queues, is retained, is published by handlers, or below `ack/`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt.protocol.packets import PingReq, PingResp, PubAck, Publish
+from fieldbrook.gateway.mqtt.protocol.packets import PingReq, PingResp, PubAck, Publish, Will
+from fieldbrook.gateway.mqtt.protocol.properties import Properties
 from tests.mqtt.conftest import PROJECT, Site
 from tests.support.applets import SENDER
 from tests.support.mqtt_client import MqttClient, new_id
-from tests.support.nodes import message, strategies
+from tests.support.nodes import RunningNode, message, parts, strategies, until
 
 OTHER = "moor"
 
@@ -144,3 +148,183 @@ def test_a_key_that_is_the_id_of_another_publisher_gives_no_right_to_its_topics(
         assert client.subscribe(f"{PROJECT}/{imitator['publisherID']}/#") == 1
         other.connect(username="valve", password=site.other["token"])
         assert other.subscribe(f"{PROJECT}/{number}/#") == 1
+
+
+class _Owner:
+    """An account that is no administrator, on the node of a site."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.name = site, new_id("owner")
+        self.login = {"username": self.name, "password": "correct horse"}
+        site.node.call("POST", "/register/admin", {**self.login, "role": "DEVELOPER"})
+
+    @contextmanager
+    def acting(self) -> Iterator[RunningNode]:
+        """The node, called by this account."""
+        node = self.site.node
+        administrator = node.token
+        node.token = node.call("PUT", "/login", self.login, token="").json["token"]
+        try:
+            yield node
+        finally:
+            node.token = administrator
+
+    def connected(self) -> MqttClient:
+        """A client with a new access key of the account."""
+        body = {"name": new_id("key"), "privileges": [{"name": "Event", "perm": "READ_WRITE"}]}
+        with self.acting() as node:
+            key = node.call("POST", "/account_access_key", body).json["accessKey"]
+        client = self.site.client()
+        assert client.connect(username=self.name, password=key).code == 0
+        return client
+
+
+def _sender_to(topic: str) -> bytes:
+    """A module whose handler `publish` sends its payload to a topic."""
+    text = topic.encode()
+    return SENDER.replace(b'(i32.const 64) "out/readings"', b'(i32.const 512) "%b"' % text).replace(
+        b"(i32.const 64) (i32.const 12)", b"(i32.const 512) (i32.const %d)" % len(text)
+    )
+
+
+def test_no_handler_sends_messages_to_the_devices_of_another_account(site: Site) -> None:
+    victim, other = _Owner(site), _Owner(site)
+    with victim.acting() as node:
+        node.create_project("orchard")
+        device = node.add_publisher("orchard", "sluice")
+        node.deploy(
+            "orchard", _sender_to("orchard/sluice/mode"), strategies=strategies(DEFAULT="publish")
+        )
+    with other.acting() as node:
+        node.create_project("intruder")
+        publisher = node.add_publisher("intruder", "p")
+        node.deploy(
+            "intruder", _sender_to("orchard/sluice/mode"), strategies=strategies(DEFAULT="publish")
+        )
+    with site.client() as sluice:
+        sluice.connect(username="sluice", password=device["token"])
+        assert sluice.subscribe("orchard/sluice/#") == 1
+        answer = site.node.send("intruder", message(publisher, b"open"))
+        assert [row["code"] for row in answer.json["results"]] == [-1]
+        assert site.node.send("orchard", message(device, b"closed")).status == 201
+        assert sluice.receive().payload == b"closed"
+        _gets_nothing(sluice)
+    with other.acting() as node:
+        logged = node.call("GET", "/applet_log/intruder").json["data"]
+        assert any("belongs to project orchard of another account" in r["msg"] for r in logged)
+        node.call("DELETE", "/project/intruder")
+    with victim.acting() as node:
+        node.call("DELETE", "/project/orchard")
+
+
+def test_a_message_that_was_sent_before_its_topic_got_an_owner_does_not_reach_them(
+    new_site: Callable[..., Site],
+) -> None:
+    """It waits in the outbox while the MQTT process is stopped."""
+    site = new_site()
+    other, late = _Owner(site), _Owner(site)
+    with other.acting() as node:
+        node.create_project("intruder")
+        publisher = node.add_publisher("intruder", "p")
+        node.deploy(
+            "intruder", _sender_to("harbour/buoy/mode"), strategies=strategies(DEFAULT="publish")
+        )
+    pid = parts(site.node)["fb-mqtt:0"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert site.node.send("intruder", message(publisher, b"dark")).status == 201
+        with late.acting() as node:
+            node.create_project("harbour")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with late.acting() as node:
+        buoy = node.add_publisher("harbour", "buoy")
+
+    def refused() -> bool:
+        with other.acting() as node:
+            sends = node.call("GET", "/event_log/intruder/flow").json["sends"]
+        return [each["refused"] for each in sends] == [1]
+
+    until(refused, "the message is refused")
+    with site.client() as client:
+        client.connect(username="buoy", password=buoy["token"])
+        assert client.subscribe("harbour/buoy/#") == 1
+        _gets_nothing(client)
+
+
+def test_the_next_owner_of_a_projects_name_gets_nothing_that_was_retained_before(
+    site: Site,
+) -> None:
+    former, later = _Owner(site), _Owner(site)
+    with former.acting() as node:
+        node.create_project("dune")
+    with former.connected() as client:
+        for number in range(3):
+            topic = f"dune/gauge/{number}"
+            answer = client.publish(topic, b"of the former owner", retain=True)
+            assert answer is not None
+            assert answer.code < 0x80
+    with former.acting() as node:
+        node.call("DELETE", "/project/dune")
+    with later.acting() as node:
+        node.create_project("dune")
+    with later.connected() as client:
+        assert client.subscribe("dune/#") == 1
+        _gets_nothing(client)
+        client.publish("dune/gauge/0", b"of the present owner", 0, retain=True)
+        assert client.receive().payload == b"of the present owner"
+
+    def retained() -> list[str]:
+        rows = site.node.call("GET", "/mqtt/retained").json["data"]
+        return [row["topic"] for row in rows if row["topic"].startswith("dune/")]
+
+    until(lambda: retained() == ["dune/gauge/0"], "the others are removed")
+    with later.acting() as node:
+        node.call("DELETE", "/project/dune")
+    until(lambda: retained() == [], "the last one is removed")
+
+
+def test_messages_retained_for_a_project_are_gone_if_it_was_removed_while_mqtt_was_down(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    former, later = _Owner(site), _Owner(site)
+    with former.acting() as node:
+        node.create_project("dune")
+    with former.connected() as client:
+        client.publish("dune/gauge/0", b"of the former owner", retain=True)
+    pid = parts(site.node)["fb-mqtt:0"]
+    os.kill(pid, signal.SIGSTOP)
+    with former.acting() as node:
+        node.call("DELETE", "/project/dune")
+    with later.acting() as node:
+        node.create_project("dune")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: parts(site.node).get("fb-mqtt:0", pid) != pid, "a new MQTT process runs")
+    until(lambda: site.node.call("GET", "/mqtt/retained").status == 200, "it answers")
+    with later.connected() as client:
+        assert client.subscribe("dune/#") == 1
+        _gets_nothing(client)
+
+
+def test_the_will_of_a_login_that_has_ended_is_not_published(site: Site) -> None:
+    owner = _Owner(site)
+    with owner.acting() as node:
+        node.create_project("cliff")
+        lamp, bell = (node.add_publisher("cliff", key) for key in ("lamp", "bell"))
+
+    def leave(publisher: Any, delay_s: int) -> None:
+        """Connect with a will, and end the connection without a word."""
+        key = publisher["key"]
+        will = Will(f"cliff/{key}/gone", b"", 1, True, Properties(will_delay_interval=delay_s))
+        login = {"username": key, "password": publisher["token"]}
+        with _kept(site, new_id(key), will=will, **login):
+            pass
+
+    with owner.connected() as reader:
+        assert reader.subscribe("cliff/#") == 1
+        leave(lamp, 1)
+        with owner.acting() as node:
+            node.call("POST", f"/publisher/data/{lamp['publisherID']}/token", {})
+        leave(bell, 2)
+        assert reader.receive().topic == "cliff/bell/gone"

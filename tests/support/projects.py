@@ -12,6 +12,7 @@ from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.look_ahead.policy import SpeculationPolicy
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.wire import WireEvent, pack, unpack
 from fieldbrook.core import clock
 from fieldbrook.core.model import ADMIN
@@ -125,7 +126,8 @@ class Project:
         self.pool = InstancePool(modules, LIMITS, make_engine(LIMITS))
         self.threads = LookAheadThreads(threads)
         reader, policy = self.registry.reader(), SpeculationPolicy(heavy_s=0, pause_s=0)
-        look_ahead = LookAhead(self.threads, self.pool, self.store, reader, policy=policy)
+        topics = HandlerTopics(reader, self.project_id)
+        look_ahead = LookAhead(self.threads, self.pool, self.store, topics, policy=policy)
         self.executor = ProjectExecutor(
             *(self.project_id, reader, self.store, self.pool), look_ahead=look_ahead
         )

@@ -35,6 +35,7 @@ from fieldbrook.actors.project.execution.spans import CommitSpans, HandlerSpans
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target, count_dead, match
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.project.traffic import TrafficGate
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import (
@@ -83,6 +84,8 @@ class ProjectExecutor:
         health: where health conditions are reported.
         activity: where the project says what it does.
         prover: whether the setting `prover_url` names a service for zero-knowledge proofs.
+        topics: the topics that handlers may publish on; by default as without
+            `mqtt_device_topics`.
         look_ahead: runs heavy handlers before their turn; None when that is switched off.
     """
 
@@ -100,8 +103,10 @@ class ProjectExecutor:
         activity: Activity | None = None,
         *,
         prover: bool = False,
+        topics: HandlerTopics | None = None,
         look_ahead: LookAhead | None = None,
     ) -> None:
+        topics = topics or HandlerTopics(reader, project_id)
         self.health = health or ProcessHealth()
         self.activity = activity or Activity()
         self._project_id = project_id
@@ -119,7 +124,7 @@ class ProjectExecutor:
         self._runner = HandlerRunner(
             store,
             pool,
-            ProjectCapabilities(reader, store.outbox, api_hosts, chains, prover=prover),
+            ProjectCapabilities(topics, store.outbox, api_hosts, chains, prover=prover),
             open_database or (lambda config: SqliteDatabase(store.path / sql.FILE, config)),
             self.health,
             self.activity,

@@ -19,11 +19,11 @@ from fieldbrook.actors.project.look_ahead.tasks import HostCopies, Step
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.wire import WireEvent
 from fieldbrook.core.model import Applet
 from fieldbrook.observability import metrics
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.registry.service import RegistryReader
 
 IDLE_S = 10.0
 
@@ -49,7 +49,7 @@ class LookAhead:
         threads: the threads that help; other projects may use them, too.
         pool: the project's instance pool.
         store: the project's store.
-        registry: the registry.
+        topics: the topics that handlers may publish on.
         api_hosts: the hosts that applets may call, from the settings.
         policy: decides whether look-ahead is used.
         row: the project's row in the table of metrics; by default that of this thread.
@@ -60,7 +60,7 @@ class LookAhead:
         threads: LookAheadThreads,
         pool: InstancePool,
         store: Store,
-        registry: RegistryReader,
+        topics: HandlerTopics,
         api_hosts: Sequence[str] = (),
         policy: SpeculationPolicy | None = None,
         row: memoryview[float] | None = None,
@@ -69,7 +69,7 @@ class LookAhead:
         self._pool = pool
         self._store = store
         self.policy = policy or SpeculationPolicy()
-        self._capabilities = ProjectCapabilities(registry, _NeverFull(), api_hosts)
+        self._capabilities = ProjectCapabilities(topics, _NeverFull(), api_hosts)
         self._env: Mapping[str, str] = {}
         self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}

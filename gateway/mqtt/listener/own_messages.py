@@ -41,7 +41,7 @@ class OwnMessages:
 
         Raises:
             NodeError: it cannot be stored now.
-            MessageRefusedError: nobody can subscribe to this topic.
+            MessageRefusedError: nobody can subscribe to this topic, or it is another account's.
         """
         if self._server.publishing.event_topic(topic.encode()) is not None:
             raise MessageRefusedError("a project takes events on this topic")
@@ -49,6 +49,10 @@ class OwnMessages:
             check_topic(topic)
         except ProtocolError as error:
             raise MessageRefusedError(error.text) from None
+        # The handler's call was checked, too; since then the topic may have got another owner.
+        why_not = self._server.access.why_no_handler(project_id, topic)
+        if why_not is not None:
+            raise MessageRefusedError(why_not)
         await self.distribute(Message(topic, payload, 1, project_id=project_id))
 
     async def distribute(self, message: Message) -> int:
@@ -111,7 +115,10 @@ class OwnMessages:
         task.add_done_callback(self._wills.discard)
 
     async def _send_will(self, session: Session, will: WillRecord) -> None:
-        principal = session.principal
+        principal = self._server.access.renewed(session.principal)
+        if principal is None:
+            log.info("the will of a client is dropped: its login is not valid any more")
+            return
         topic = self._server.publishing.event_topic(will.topic.encode())
         if topic is not None:
             await self._submit(topic, will.payload, self._server.access.login_for_events(principal))

@@ -146,6 +146,8 @@ class MqttServer:
     async def start(self) -> None:
         """Open the port and the socket of the HTTP gateways; see `gateway.MqttInput`."""
         settings = self._settings
+        self.router.retained.assign(self.access.project_of)
+        self.router.retained.drop_of_removed(self.access.has_project)
         identity = tls.identity_of(settings) if settings.mqtt_tls else None
         if identity is not None:
             ca = settings.mqtt_client_ca
@@ -272,6 +274,7 @@ class MqttServer:
     def registry_changed(self) -> None:
         """Check the rights of connected clients again, some in each turn of the loop."""
         self.publishing.registry_changed()
+        self.router.retained.drop_of_removed(self.access.has_project)
         if self._recheck is None or self._recheck.done():
             self._recheck = self.loop.create_task(self._check_logins())
 

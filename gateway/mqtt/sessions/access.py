@@ -13,10 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fieldbrook.actors.project.topics import REPLIES, HandlerTopics, covers
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import ADMIN, ENABLED, Publisher
-from fieldbrook.gateway.auth import account_from_access_key, strip_scheme, valid_access_key
+from fieldbrook.gateway.auth import (
+    account_from_access_key,
+    require_sending,
+    strip_scheme,
+    valid_access_key,
+)
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.events.handling import Login
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
@@ -24,7 +30,7 @@ from fieldbrook.security import access_keys
 from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.storage.registry.service import RegistryReader
 
-ACKS = "ack"
+ACKS = REPLIES
 _OPERATION = "MqttConnect"
 _ID_DIGITS = 18
 
@@ -57,19 +63,6 @@ class Principal:
 
 
 ANYBODY = Principal()
-
-
-def covers(allowed: str, wanted: str) -> bool:
-    """Whether every topic that matches the filter `wanted` also matches the filter `allowed`."""
-    ours, theirs = allowed.split("/"), wanted.split("/")
-    for position, level in enumerate(ours):
-        if level == "#":
-            return True
-        if position >= len(theirs) or theirs[position] == "#":
-            return False
-        if level not in ("+", theirs[position]):
-            return False
-    return len(ours) == len(theirs)
 
 
 class Access:
@@ -164,6 +157,10 @@ class Access:
         names = (publisher.key, str(publisher.publisher_id))
         if username not in ("", *names, *(f"{project.name}/{name}" for name in names)):
             return None
+        try:
+            require_sending(self._reader, token, _OPERATION)
+        except NodeError:
+            return None
         return Principal(
             name=f"publisher {publisher.publisher_id}",
             login=Login(publisher.key, token),
@@ -232,6 +229,20 @@ class Access:
     def opens(self, topic: str) -> bool:
         """Whether `mqtt_device_topics` opens a topic to all."""
         return any(covers(allowed, topic) for allowed in self._device_topics)
+
+    def why_no_handler(self, project_id: int, topic: str) -> str | None:
+        """Why the handlers of a project may not publish on a topic; None when they may."""
+        return HandlerTopics(self._reader, project_id, self._device_topics).why_not(topic)
+
+    def project_of(self, topic: str) -> int:
+        """The id of the project to which a topic below `PROJECT/` belongs; 0 for other topics."""
+        name, slash, _ = topic.partition("/")
+        found = self._reader.project_named(name) if slash and name != ACKS else None
+        return 0 if found is None else found.project_id
+
+    def has_project(self, project_id: int) -> bool:
+        """Whether a project exists."""
+        return self._reader.project(project_id) is not None
 
     def is_event_topic(self, topic: str) -> bool:
         """Whether a topic is one of a project that exists: `PROJECT` or below `PROJECT/push/`."""

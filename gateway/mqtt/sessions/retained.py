@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -25,7 +26,12 @@ class Write(Protocol):
 
 
 class Retained:
-    """In memory and in the store."""
+    """In memory and in the store.
+
+    The `project_id` of a message is that of the project below whose name its topic lies: when the
+    project goes, so does the message, because the next project of that name may be another
+    account's.
+    """
 
     def __init__(self, limits: Limits, store: MqttStore, write: Write) -> None:
         """Load what the store has."""
@@ -33,9 +39,11 @@ class Retained:
         self._write = write
         self._messages: TopicTree[Message] = TopicTree()
         self._shared = limits.shared(limits.retained)
+        self._topics: defaultdict[int, set[str]] = defaultdict(set)  # by their projects
         for topic, stored in store.retained():
             self._messages.set(topic, message_of(stored))
             self._shared.add(stored.holder)
+            self._topics[stored.project_id].add(topic)
 
     def __len__(self) -> int:
         return self._shared.used
@@ -78,7 +86,9 @@ class Retained:
         self._messages.set(topic, message)
         if known is not None:
             self._shared.add(known.holder, -1)
+            self._topics[known.project_id].discard(topic)
         self._shared.add(message.holder)
+        self._topics[message.project_id].add(topic)
         row = to_stored(message, message.qos, properties)
         operations.append(PutRetained(topic, row))
         return None
@@ -90,11 +100,31 @@ class Retained:
             return False
         self._messages.remove(topic)
         self._shared.add(known.holder, -1)
+        self._topics[known.project_id].discard(topic)
         if operations is None:
             self._write([DeleteRetained(topic)], None)
         else:
             operations.append(DeleteRetained(topic))
         return True
+
+    def drop_of_removed(self, exists: Callable[[int], bool]) -> None:
+        """Drop the messages of projects that do not exist any more."""
+        operations: list[Operation] = []
+        for project_id in [each for each in self._topics if each and not exists(each)]:
+            for topic in list(self._topics[project_id]):
+                self.remove(topic, operations)
+            del self._topics[project_id]
+        if operations:
+            self._write(operations, None)
+
+    def assign(self, project_of: Callable[[str], int]) -> None:
+        """Note the projects of messages that were retained before the store had them."""
+        for topic in list(self._topics[0]):
+            message, project_id = self._messages.get(topic), project_of(topic)
+            if message is not None and project_id:
+                self._messages.set(topic, replace(message, project_id=project_id))
+                self._topics[0].discard(topic)
+                self._topics[project_id].add(topic)
 
     def expire(self) -> None:
         """Drop the retained messages that have expired; called once in a while."""

@@ -52,6 +52,9 @@ class Rights(Protocol):
     def may_read(self, principal: Principal, topic: str) -> bool:
         """Whether a client may read a topic that is none of replies."""
 
+    def project_of(self, topic: str) -> int:
+        """The id of the project to which a topic belongs; 0 for topics of none."""
+
 
 class Router:
     """Subscriptions, retained messages, and the delivery of messages to sessions."""
@@ -159,6 +162,8 @@ class Router:
         operations: list[Operation] = []
         stored: list[tuple[Session, Outgoing]] = []
         if message.retain:
+            project_id = message.project_id or self._rights.project_of(message.topic)
+            message = replace(message, project_id=project_id)
             refusal = self.retained.put(message, operations)
             if refusal is not None:
                 if done is not None:
@@ -305,11 +310,17 @@ class Router:
         stored: list[tuple[Session, Outgoing]] = []
         identifiers = _identifiers(subscribed)
         for _, message in self.retained.matching(subscribed.topic_filter):
-            if not self._may_have(session, message):
+            if not self._may_have(session, message) or self._is_of_earlier_project(message):
                 continue
             qos = min(message.qos, subscribed.qos)
             self._deliver(session, message, qos, identifiers, operations, stored)
         self._store_all(operations, stored)
+
+    def _is_of_earlier_project(self, message: Message) -> bool:
+        """Whether a message was retained for a project that had the name of the present one."""
+        if not message.project_id or message.topic.startswith(REPLIES):
+            return False
+        return message.project_id != self._rights.project_of(message.topic)
 
     # ---------------------------------------------------------------- the queue of a session
 

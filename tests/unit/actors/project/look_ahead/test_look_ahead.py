@@ -14,6 +14,7 @@ from fieldbrook.actors.project.look_ahead.policy import SpeculationPolicy
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target
+from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.wire import WireEvent
 from fieldbrook.core import clock
 from fieldbrook.core.model import Applet
@@ -83,9 +84,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
     def _make(host: Host | None, row: memoryview[float] | None = None) -> LookAhead:
         policy = SpeculationPolicy(heavy_s=0, pause_s=0)
-        made = LookAhead(
-            *(threads, Pool(host), Nothing(), registry.reader()), policy=policy, row=row
-        )
+        topics = HandlerTopics(registry.reader(), APPLET.project_id)
+        made = LookAhead(*(threads, Pool(host), Nothing(), topics), policy=policy, row=row)
         made.use({}, [APPLET])
         return made
 

@@ -53,6 +53,9 @@ class _NoRights:
     def may_read(self, principal: Principal, topic: str) -> bool:
         return False
 
+    def project_of(self, topic: str) -> int:
+        return 0
+
 
 def _sessions(store: MqttStore, limits: Limits = DEFAULTS) -> Sessions:
     """The sessions of a store that nothing is written to."""

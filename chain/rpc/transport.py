@@ -1,7 +1,7 @@
 """Transports to one endpoint: JSON-RPC over HTTP or over a WebSocket.
 
-Answers are limited in bytes here; `request_queue.py` limits their time. Error texts never contain
-the endpoint's address, because it may contain a key.
+Answers are limited in bytes and values here; `request_queue.py` limits their time. Error texts
+never contain the endpoint's address, because it may contain a key.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from fieldbrook.chain.rpc.retry_after import retry_after_s
 from fieldbrook.core.bounded_json import from_json
 
 ANSWER_LIMIT_BYTES = 128 << 20
+VALUES_LIMIT = 1 << 21
+"""JSON values in an answer: decoded, each takes up to 250 bytes. 170,000 logs are within it."""
+RECEIVED_LIMIT_BYTES = 2 * ANSWER_LIMIT_BYTES
+"""What all answers that are being received may have together in a process."""
 _CONNECT_LIMIT_S = 5.0
 _CLOSE_LIMIT_S = 1.0  # for the answer to the closing of a WebSocket
 _TOO_LARGE, _TOO_MANY_REQUESTS, _UNAVAILABLE = 413, 429, 503
@@ -124,7 +128,7 @@ class HttpTransport:
                 rest_s = retry_after_s(answer.headers, datetime.now(UTC))
                 if status == _TOO_MANY_REQUESTS or (status == _UNAVAILABLE and rest_s):
                     raise BusyError(f"HTTP status {status}: too many requests", rest_s)
-                data = await _read(answer.content)
+                data = await _receiving.read(answer.content)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise TransportError(_reason(error)) from None
         except TooLargeError:
@@ -268,7 +272,9 @@ def _session() -> aiohttp.ClientSession:
     # A redirect could send the request, which may contain a key, to another host.
     redirects = aiohttp.TraceConfig()
     redirects.on_request_redirect.append(_refuse_redirect)
-    return aiohttp.ClientSession(timeout=timeout, trace_configs=[redirects])
+    # The ordinary jar keeps all cookies that an endpoint invents, and sends them with each request.
+    cookies = aiohttp.DummyCookieJar()
+    return aiohttp.ClientSession(timeout=timeout, trace_configs=[redirects], cookie_jar=cookies)
 
 
 async def _refuse_redirect(
@@ -280,20 +286,49 @@ async def _refuse_redirect(
     raise TransportError(f"HTTP status {params.response.status}: it redirects to another address")
 
 
-async def _read(content: aiohttp.StreamReader) -> bytes:
-    data = bytearray()
-    async for chunk in content.iter_any():
-        data += chunk
-        if len(data) > ANSWER_LIMIT_BYTES:
-            raise TooLargeError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
-    return bytes(data)
+class _Receiving:
+    """Counts the bytes of all answers of this process that have not arrived as a whole."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    async def read(self, content: aiohttp.StreamReader) -> bytes:
+        """Read an answer.
+
+        Raises:
+            TransportError: it is too large, or all are together.
+        """
+        data = bytearray()
+        try:
+            async for chunk in content.iter_any():
+                data += chunk
+                self.bytes += len(chunk)
+                if len(data) > ANSWER_LIMIT_BYTES:
+                    raise TooLargeError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
+                if self.bytes > RECEIVED_LIMIT_BYTES:
+                    raise TransportError(f"answers have more than {RECEIVED_LIMIT_BYTES} bytes")
+            return bytes(data)
+        finally:
+            self.bytes -= len(data)
+
+
+_receiving = _Receiving()
 
 
 def _json(data: bytes | str) -> Any:
+    if _values(data) > VALUES_LIMIT:
+        raise TooLargeError(f"its answer has more than {VALUES_LIMIT} values")
     try:
         return from_json(data)
     except ValueError:
         raise TransportError("its answer is not JSON") from None
+
+
+def _values(data: bytes | str) -> int:
+    """The number of values in a JSON text, or a little more."""
+    if isinstance(data, str):
+        return data.count(",") + data.count("[") + data.count("{")
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def _answer(answer: Any) -> dict[str, Any]:

@@ -137,8 +137,10 @@ class HttpTransport:
             raise
         try:
             return _json(data)
-        except TransportError:
-            if isinstance(body, list) and 400 <= status < 500:
+        except TransportError as error:
+            del data
+            too_large = isinstance(error, TooLargeError)
+            if isinstance(body, list) and (too_large or 400 <= status < 500):
                 raise BatchRefusedError from None
             if status == _TOO_LARGE:
                 raise TooLargeError("HTTP status 413") from None
@@ -310,18 +312,23 @@ class _Receiving:
             return bytes(data)
         finally:
             self.bytes -= len(data)
+            data.clear()  # the traceback of an error keeps it
 
 
 _receiving = _Receiving()
 
 
 def _json(data: bytes | str) -> Any:
+    error = TransportError("its answer is not JSON")
     if _values(data) > VALUES_LIMIT:
-        raise TooLargeError(f"its answer has more than {VALUES_LIMIT} values")
-    try:
-        return from_json(data)
-    except ValueError:
-        raise TransportError("its answer is not JSON") from None
+        error = TooLargeError(f"its answer has more than {VALUES_LIMIT} values")
+    else:
+        with contextlib.suppress(ValueError):
+            return from_json(data)
+    # The traceback of an error keeps what its frames have: neither this answer, nor the same as a
+    # text, which the frames of the decoder have.
+    del data
+    raise error
 
 
 def _values(data: bytes | str) -> int:

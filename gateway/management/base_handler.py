@@ -28,6 +28,7 @@ from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.live.channels import Channels
 from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
 from fieldbrook.gateway.management.strangers import Strangers
+from fieldbrook.gateway.management.turns import Turns
 from fieldbrook.security.access_keys import Permission, is_access_key
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Services:
     def __init__(self, context: ManagementContext) -> None:
         self.context = context
         self.workers = Workers()
+        self.turns = Turns()
         self.throttle = SignInThrottle()
         self.audit_queue = AuditQueue(context.registry)
         self.channels = Channels()

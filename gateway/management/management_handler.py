@@ -202,7 +202,14 @@ class ManagementHandler(BaseHandler):
             last_event_id=self.request.headers.get("Last-Event-ID", ""),
             channels=self._services.channels,
         )
-        await respond(self, await match.route.handler(call), call.workers)
+        if self._caller is None:
+            await self._respond(match.route, call)
+        else:
+            work = self._respond(match.route, call)
+            await self._services.turns.run(self._caller.account.account_id, work)
+
+    async def _respond(self, route: Route, call: Call[Any, Any]) -> None:
+        await respond(self, await route.handler(call), call.workers)
 
     get = post = put = delete = patch = head = _serve
 

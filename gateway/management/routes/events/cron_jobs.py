@@ -87,7 +87,9 @@ async def list_cron_jobs(call: Call[None, ListCronJobs]) -> CronJobPage:
         if (not query.cron_job_ids or job.cron_job_id in query.cron_job_ids)
         and (not query.event_types or job.event_type in query.event_types)
     ]
-    return CronJobPage([_reply(call, job) for job in page(found, query)], len(found))
+    # The next times of an expression may be years away.
+    data = await call.search(lambda: [_reply(call, job) for job in page(found, query)])
+    return CronJobPage(data, len(found))
 
 
 async def next_times(call: Call[None, NextTimes]) -> NextTimesReply:

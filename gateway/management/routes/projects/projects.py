@@ -158,9 +158,13 @@ async def page_projects(call: Call[None, FilterProjects]) -> ProjectPage:
     """The caller's projects; for administrators, the projects of all accounts."""
     query = call.query
     everybody = call.account.role == ADMIN
-    projects = call.context.reader.projects() if everybody else _own(call)
-    found = [project for project in projects if query.matches(project)]
-    return ProjectPage([with_configs(call, row) for row in page(found, query)], len(found))
+
+    def look() -> ProjectPage:
+        projects = call.context.reader.projects() if everybody else _own(call)
+        found = [project for project in projects if query.matches(project)]
+        return ProjectPage([with_configs(call, row) for row in page(found, query)], len(found))
+
+    return await call.search(look)  # each may have megabytes of variables
 
 
 async def page_project_details(call: Call[None, DetailProjects]) -> ProjectRows:

@@ -122,9 +122,13 @@ async def create_publisher(
 async def list_publishers(call: Call[None, FilterPublishers]) -> PublisherRows:
     """The publishers of a project."""
     project = own_project(call)
-    found = _found(call, project, call.query)
-    rows = page(found, call.query, by_creation=True)
-    return PublisherRows([publisher_row(row, project) for row in rows], len(found))
+
+    def look() -> PublisherRows:
+        found = _found(call, project, call.query)
+        rows = page(found, call.query, by_creation=True)
+        return PublisherRows([publisher_row(row, project) for row in rows], len(found))
+
+    return await call.search(look)
 
 
 async def update_publisher(call: Call[NamePublisher, None]) -> None:
@@ -176,10 +180,13 @@ async def page_publishers(
     call: Call[None, FilterPublishers],
 ) -> PublisherPage:
     """The publishers of a project, with what each has sent since the node started."""
-    found = _found(call, own_project(call), call.query)
+    project = own_project(call)
+    found = await call.search(lambda: _found(call, project, call.query))
     rows = page(found, call.query)
     activity = await call.context.publisher_activity([row.publisher_id for row in rows])
-    shown = [active_publisher(row, activity.get(row.publisher_id)) for row in rows]
+    shown = await call.search(
+        lambda: [active_publisher(row, activity.get(row.publisher_id)) for row in rows]
+    )
     return PublisherPage(shown, len(found))
 
 

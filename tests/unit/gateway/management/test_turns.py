@@ -1,0 +1,131 @@
+"""What the requests of one account take of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fieldbrook.gateway.management.turns import Turns
+
+
+class Clock:
+    """Time that passes when work is done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def _turns(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """Turns whose rests take no time but that of the clock, and let others go on."""
+    go_on = asyncio.sleep
+
+    async def rest(seconds: float) -> None:
+        until = clock.now + seconds
+        await go_on(0)
+        clock.now = max(clock.now, until)
+
+    monkeypatch.setattr("fieldbrook.gateway.management.turns.asyncio.sleep", rest)
+    return Turns(clock, clock)
+
+
+async def test_requests_of_one_account_leave_three_quarters_of_the_loop_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    turns = _turns(clock, monkeypatch)
+
+    async def request() -> str:
+        clock.work(0.25)
+        return "done"
+
+    assert await asyncio.gather(*(turns.run(1, request()) for _ in range(24))) == ["done"] * 24
+    assert clock.now >= 4 * 22 * 0.25
+
+
+async def test_a_request_of_another_account_comes_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, order = Clock(), list[int]()
+    turns = _turns(clock, monkeypatch)
+
+    async def request(account_id: int) -> None:
+        clock.work(0.25)
+        order.append(account_id)
+
+    many = [turns.run(1, request(1)) for _ in range(10)]
+    await asyncio.gather(*many, turns.run(2, request(2)))
+    assert order.index(2) < 4
+
+
+async def test_small_requests_do_not_wait() -> None:
+    turns, event = Turns(), asyncio.Event()
+
+    async def request() -> int:
+        await event.wait()
+        return 7
+
+    running = [asyncio.create_task(turns.run(1, request())) for _ in range(100)]
+    await asyncio.sleep(0)
+    event.set()
+    assert await asyncio.gather(*running) == [7] * 100
+
+
+async def test_a_request_gets_its_own_errors_time_limits_and_end() -> None:
+    turns, ended = Turns(), list[str]()
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise KeyError
+
+    async def is_late() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "late"
+        return "never"
+
+    async def is_cancelled() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    with pytest.raises(KeyError):
+        await turns.run(1, fails())
+    assert await turns.run(1, is_late()) == "late"
+    task = asyncio.create_task(turns.run(1, is_cancelled()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["cancelled"]
+
+
+async def test_a_request_that_is_cancelled_while_it_rests_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, ended = Clock(), list[str]()
+    turns = Turns(clock, clock)
+
+    async def request() -> None:
+        try:
+            clock.work(60.0)
+            await asyncio.sleep(0)
+        finally:
+            ended.append("yes")
+
+    task = asyncio.create_task(turns.run(1, request()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["yes"]

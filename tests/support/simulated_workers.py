@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fieldbrook.actors.wire import (
+    BY_MQTT,
     LOST,
     NODE_COMMAND,
     NOT_HERE,
     RESUME,
+    SOURCE_BITS,
     FrameReader,
     WireEvent,
     frame,
@@ -154,10 +156,12 @@ class SimulatedWorker:
         if _is_resume(event):
             connection.held.discard(project_id)
             return ()
-        if project_id in connection.held:
+        by_mqtt = event[5] & SOURCE_BITS == BY_MQTT
+        if by_mqtt and project_id in connection.held:
             return to_wire(UnavailableError(what="an earlier event could not be stored"))
         if self.full:
-            connection.held.add(project_id)
+            if by_mqtt:  # their senders send them again
+                connection.held.add(project_id)
             return to_wire(StorageFullError(reason="full"))
         self._ran(project_id, event)
         return ((int(event[2]), 0, ""),)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fieldbrook.actors.wire import WireEvent, frame, pack
+from fieldbrook.actors.wire import BY_MQTT, WireEvent, frame, pack
 from fieldbrook.core.errors import (
     EventOutcomeUnknownError,
     NodeError,
@@ -82,7 +82,8 @@ class Workers(RuleBasedStateMachine):
             sent = Sent(len(self.events), request, publisher in DEVICES, next(self.step))
             self.events[sent.number] = sent
             self.by_publisher.setdefault((project, publisher), []).append(sent)
-            event: WireEvent = ("T", publisher, str(sent.number), b"x" * size, 0, 0, "")
+            source = BY_MQTT if sent.resend else 0
+            event: WireEvent = ("T", publisher, str(sent.number), b"x" * size, 0, source, "")
 
             def settle(outcome: Outcome, sent: Sent = sent) -> None:
                 assert sent.outcome is None, "an event is settled once"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from fieldbrook.actors.frame_server import FrameServer, Request
 from fieldbrook.actors.wire import AFTER, DONE, LIMIT, NOT_HERE, WireEntry, frame, pack, unpack
@@ -86,7 +89,9 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
     asyncio.run(scenario())
 
 
-def test_projects_whose_messages_wait_leave_memory_for_those_of_others(tmp_path: Path) -> None:
+def test_projects_whose_messages_wait_leave_memory_for_those_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         slow = []
         for number in range(4):
@@ -123,6 +128,9 @@ def test_projects_whose_messages_wait_leave_memory_for_those_of_others(tmp_path:
             await asyncio.to_thread(project.stop)
 
     asyncio.run(scenario())
+    warned = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    # The consumer may have asked just before it was stopped.
+    assert [text for text in warned if "answer not sent" not in text] == []
 
 
 def test_a_project_that_has_left_the_worker_ends_the_connection(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """The live list beside thousands of events a second: it stays smooth and small.
 
-The limits are three times those of a machine with nothing else to do, because browser, node and
-load share its cores here. A machine that does other work as well makes an empty page slow, too.
+Browser, node, load and other tests share the cores here, so the processor time of frames is looked
+at; `python -m benchmarks dashboard` measures how long they take.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from typing import Any
 
 import pytest
 
@@ -18,13 +17,12 @@ from tests.support.nodes import RunningNode, flood, message
 
 pytestmark = pytest.mark.timeout(300)
 EVENTS = 40_000
-FRAME_MS = 3 * 33
+FRAME_MS = 33
 HEAP_BYTES = 30 << 20
 DOM_NODES = 3_000
 _WATCH_FRAMES = """() => {
-  window.frames = [];
-  let before = performance.now();
-  const frame = (now) => { frames.push(now - before); before = now; requestAnimationFrame(frame); };
+  window.frames = 0;
+  const frame = () => { frames += 1; requestAnimationFrame(frame); };
   requestAnimationFrame(frame);
 }"""
 
@@ -34,28 +32,15 @@ def test_the_list_is_smooth_and_small_beside_a_flood(node: RunningNode, signed_i
     seen = signed_in(node, f"{project.path}/events")
     page = seen.page
     page.get_by_text("No events yet").wait_for()
-    page.goto(f"{seen.address}/liveness")
-    empty_ms = _slow_frame_ms(page, node, project)
-    page.goto(f"{seen.address}{project.path}/events")
-    page.locator(".counts").wait_for()
-    frame_ms = _slow_frame_ms(page, node, project)
-    page.wait_for_function(
-        "(all) => document.querySelector('.counts').textContent.replaceAll(',', '').includes(all)",
-        arg=str(EVENTS),
-    )
-    assert frame_ms <= max(FRAME_MS, 2 * empty_ms)
     devtools = seen.context.new_cdp_session(page)
-    devtools.send("HeapProfiler.collectGarbage")
-    devtools.send("Performance.enable")
-    metrics = devtools.send("Performance.getMetrics")["metrics"]
-    found = {each["name"]: each["value"] for each in metrics}
-    assert found["JSHeapUsedSize"] <= HEAP_BYTES
-    assert found["Nodes"] <= DOM_NODES
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
 
+    def measured(name: str) -> float:
+        metrics = devtools.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == name)
 
-def _slow_frame_ms(page: Any, node: RunningNode, project: Project) -> float:
-    """The time of the frames of a page beside a flood of events that 95 % do not exceed."""
     page.evaluate(_WATCH_FRAMES)
+    before_s = measured("TaskDuration")
     body = json.dumps(message(project.publishers["sensor-1"], b"ck", "START")).encode()
     accepted: list[int] = []
     load = threading.Thread(
@@ -65,6 +50,13 @@ def _slow_frame_ms(page: Any, node: RunningNode, project: Project) -> float:
     while load.is_alive():
         page.evaluate("new Promise(requestAnimationFrame)")
     load.join()
+    frames, busy_s = page.evaluate("window.frames"), measured("TaskDuration") - before_s
     assert accepted == [EVENTS]
-    frames = sorted(page.evaluate("window.frames"))
-    return float(frames[int(len(frames) * 0.95)])
+    page.wait_for_function(
+        "(all) => document.querySelector('.counts').textContent.replaceAll(',', '').includes(all)",
+        arg=str(EVENTS),
+    )
+    assert 0 < busy_s * 1_000 / frames <= FRAME_MS
+    devtools.send("HeapProfiler.collectGarbage")
+    assert measured("JSHeapUsedSize") <= HEAP_BYTES
+    assert measured("Nodes") <= DOM_NODES

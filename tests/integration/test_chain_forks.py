@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.chain.monitors import watch
+from fieldbrook.chain.monitors import logs, watch
 from tests.chain.evm import CHAIN_ID
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
 from tests.chain.world import World, eventually
@@ -62,7 +62,9 @@ async def test_a_new_block_that_the_answering_node_lacks_is_asked_for_again_soon
 ) -> None:
     """After any other failure the monitor would pause for an hour, here."""
     monkeypatch.setattr(watch, "_PAUSES_S", (3_600.0,))
-    monkeypatch.setattr(watch, "_LAG_PAUSE_S", 0.01)
+    monkeypatch.setattr(logs, "_MOST_PAUSE_S", 0.01)
+    monkeypatch.setattr(logs, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(logs, "_NOTED_S", 0.0)
     chain = ForkedChain(50)
     world = watched(tmp_path, chain)
     (monitor,) = world.reader.monitors_of_chain(CHAIN_ID)

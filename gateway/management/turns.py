@@ -63,7 +63,9 @@ class Turns:
                 return result
             finally:
                 self._count(account_id, self._worked() - began)
-            thrown = None
+                # An error's traceback has this frame: with the error in it, what the request had
+                # open would stay so until a collection.
+                thrown = None
             try:
                 await _wait(waits_for)
             except GeneratorExit:
@@ -71,6 +73,8 @@ class Turns:
                 raise
             except BaseException as error:  # noqa: BLE001 - of the request, which gets it
                 thrown = error
+            finally:
+                waits_for = None  # it has the error, too
 
     async def _rest(self, account_id: int) -> None:
         account = self._accounts.get(account_id)
@@ -104,4 +108,7 @@ class Turns:
 @types.coroutine
 def _wait(waits_for: Any) -> Generator[Any, Any, None]:
     """Wait for what a piece of work has yielded to the event loop."""
-    yield waits_for
+    try:
+        yield waits_for
+    finally:
+        del waits_for

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -129,3 +133,33 @@ async def test_a_request_that_is_cancelled_while_it_rests_ends(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["yes"]
+
+
+async def test_what_a_request_had_open_is_released_with_its_error() -> None:
+    """Without a collection: a store that stays open takes its place on the disk."""
+
+    class Store:
+        pass
+
+    def failing() -> tuple[Callable[[], None], weakref.ref[Store]]:
+        store = Store()
+
+        def read() -> None:
+            raise LookupError(str(store))
+
+        return read, weakref.ref(store)
+
+    async def work(read: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, read)
+
+    gc.disable()
+    try:
+        read, store = failing()
+        with contextlib.suppress(LookupError):
+            await Turns().run(1, work(read))
+        del read
+        # The thread lets go of its work a moment after it has told the result.
+        while store() is not None:
+            await asyncio.sleep(0.01)
+    finally:
+        gc.enable()

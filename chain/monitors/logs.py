@@ -86,6 +86,7 @@ class LogMonitors:
         self._recent: dict[asyncio.Task[None], range] = {}  # the recent blocks that tasks read
         self._unknown: _Unknown | None = None
         self._waits_until: float | None = None  # for the deliveries of other monitors
+        self._slow: set[int] = set()  # monitors whose deliveries are not waited for
         self._unknown_pause_s = _FIRST_PAUSE_S
         self._old_blocks: asyncio.Task[None] | None = None  # that reads a range of old blocks
 
@@ -121,17 +122,20 @@ class LogMonitors:
         """Return whether the group at this block is to read on.
 
         It waits for monitors whose events of earlier blocks are being delivered: together they need
-        one request, and apart two. A project that takes long is not waited for.
+        one request, and apart two. A project that takes long is waited for once.
         """
         if self._old_blocks is not None and not self._old_blocks.done():
             return False
         now = time.monotonic()
-        is_company = any(
-            watch.task is not None and watch.cursor.block < block
-            for watch in self._progress.watches.values()
+        busy = {
+            monitor_id
+            for monitor_id, watch in self._progress.watches.items()
             if watch.monitor.kind == CONTRACT_LOG
-        )
-        if not is_company:
+            and watch.task is not None
+            and watch.cursor.block < block
+        }
+        self._slow &= busy
+        if busy <= self._slow:
             self._waits_until = None
             return True
         if self._waits_until is None:
@@ -139,7 +143,7 @@ class LogMonitors:
             asyncio.get_running_loop().call_later(_COMPANY_S, self._wake)
         if now < self._waits_until:
             return False
-        self._waits_until = None
+        self._waits_until, self._slow = None, busy
         return True
 
     def retry(self) -> bool:

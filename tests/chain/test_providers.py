@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fieldbrook.actors.wire import WireEvent
+from fieldbrook.gateway.links.pending_event import Settle
 from tests.chain.evm import Contract
 from tests.chain.hardhat import Hardhat
 from tests.chain.providers import PERSONALITIES, Refusal
-from tests.chain.reading import providers, reading
+from tests.chain.reading import ledger, providers, reading
+from tests.chain.world import eventually
 
 BLOCKS, TRANSACTIONS, LOGS = 600, 30, 3
 LONG = 40_000
@@ -181,3 +184,26 @@ async def test_old_blocks_are_read_from_the_endpoint_that_gives_much_larger_rang
     small, large = (endpoint.calls["eth_getLogs"] for endpoint in endpoints)
     assert small < 100, "of 4,000 that it would take"
     assert large < 100
+
+
+async def test_a_project_that_does_not_answer_holds_no_other_monitor_up(
+    tmp_path: Path, contracts: list[Contract]
+) -> None:
+    evm = contracts[0].evm
+    with providers(evm, ["drpc"], failures=0.0, seed=1) as [endpoint]:
+        endpoint.change(blocks=20, rate=10_000)
+        async with reading(tmp_path, contracts, [endpoint], 3, poll_ms=200) as monitors:
+            world, (silent, *others) = monitors.world, monitors.monitors
+            answered = world.submit
+
+            def submit(_project_id: int, event: WireEvent, settle: Settle) -> None:
+                if not event[2].endswith(f"-{silent}"):
+                    answered(_project_id, event, settle)
+
+            world.submit = submit  # type: ignore[method-assign]
+
+            def are_complete() -> bool:
+                return all(monitors.told(n) == ledger(monitors.monitors[n]) for n in others)
+
+            await eventually(are_complete)
+            assert monitors.told(silent) == []

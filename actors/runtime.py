@@ -61,6 +61,7 @@ Address = ActorAddress
 
 LOOPBACK = "127.0.0.1"
 _SHUTDOWN_LIMIT_S = 1.5
+_EXIT_LIMIT_S = 1.0
 _NEVER_THROTTLE = 10**9
 _MAC_BYTES = 32
 _FRAME_LIMIT = 1 << 20  # bytes; the largest real message has the settings, a few kilobytes
@@ -324,7 +325,10 @@ class NodeActor(Actor):
         It can be queried only once.
         """
         child = _children.pop(_number(address), None)
-        return None if child is None else child.exitcode
+        if child is None:
+            return None
+        child.join(_EXIT_LIMIT_S)  # its sockets close, and tell of its end, before it has a code
+        return child.exitcode
 
     def kill_child(self, address: Address) -> None:
         """Kill the process of a child, unless it has ended."""

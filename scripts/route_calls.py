@@ -14,6 +14,7 @@ import contextlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from fieldbrook.core.errors import NotFoundError
@@ -27,6 +28,7 @@ ANY = "*"
 """Stands for text of a path that cannot be determined."""
 
 
+@cache
 def calls_by_test_file() -> dict[str, Counter[str]]:
     """How often each test file calls each route."""
     found: dict[str, Counter[str]] = defaultdict(Counter)

@@ -17,8 +17,8 @@ from tests.support.applets import TALLY
 from tests.support.brokers import publish
 from tests.support.nodes import RunningNode, flood, message, parts, strategies, until
 
-HTTP_EVENTS = 100_000
-MQTT_EVENTS = 20_000
+HTTP_EVENTS = 30_000
+MQTT_EVENTS = 10_000
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def counting(tmp_path: Path) -> Iterator[tuple[RunningNode, str]]:
 
 
 @pytest.mark.timeout(600)
-def test_100000_events_over_http_and_20000_over_mqtt_are_counted_exactly(
+def test_30000_events_over_http_and_10000_over_mqtt_are_counted_exactly(
     counting: tuple[RunningNode, str],
 ) -> None:
     node, applet_id = counting

@@ -35,7 +35,7 @@ from tests.support.management import LOG_WAT, wasm
 from tests.support.nodes import PREFIX, Answer, RunningNode
 from tests.support.tools import LIMIT_S
 
-EXAMPLES = 6
+EXAMPLES = 3
 # Of the operations are carried out at least once; chance makes few cron expressions.
 REACHED = 0.6
 # What is deleted can no longer be asked for, and what holds others takes them with it.

@@ -1,6 +1,7 @@
 // Put into each page before its own scripts: what can be clicked, and what the Tab key has reached.
 (() => {
   const NATIVE = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"]';
+  const MODAL = 'dialog:modal';
   const clickable = new Set();
   const listen = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (type, ...rest) {
@@ -35,7 +36,17 @@
     if (style.outlineStyle === 'none' || parseFloat(style.outlineWidth) < 1) return 'its focus has no outline';
     return hiddenSides(element, style) > 2 ? 'the outline of its focus is cut off' : '';
   }
-  listen.call(document, 'focusin', ({ target }) => reached.set(target, ''), true);
+  let left = false; // whether the focus was outside of the open dialog
+  listen.call(document, 'focusin', ({ target }) => {
+    reached.set(target, '');
+    left ||= Boolean(document.querySelector(MODAL)) && !target.closest(MODAL);
+  }, true);
+  // Before a Tab moves the focus the browser has scrolled to what has it.
+  listen.call(window, 'keydown', ({ key }) => key === 'Tab' && look(), true);
+  function look() {
+    const element = document.activeElement;
+    if (element && element !== document.body) reached.set(element, element.tabIndex < 0 ? '' : wrong(element));
+  }
 
   window.keyboard = {
     // How many stops there are; those that come meanwhile need not be reached.
@@ -43,20 +54,16 @@
       stops = [...document.querySelector(root).querySelectorAll(NATIVE)].filter(inTabOrder);
       return stops.length;
     },
-    // Called before each Tab, when the browser has scrolled to what has the focus.
-    look() {
-      const element = document.activeElement;
-      if (element && element !== document.body) reached.set(element, element.tabIndex < 0 ? '' : wrong(element));
+    begin() {
+      reached.clear();
+      left = false;
     },
-    begin: () => reached.clear(),
-    // After its last stop comes the browser's own bar, while which the body has the focus.
-    hasLeft: (modal) => document.querySelector(modal) && document.activeElement !== document.body && !document.activeElement.closest(modal),
     // What the keyboard did not reach, or what does not show that it has.
     problems() {
       const missed = stops.filter((one) => one.isConnected && inTabOrder(one) && !reached.has(one)).map((one) => `${name(one)}: not reached`);
       const unseen = [...reached].filter(([one, problem]) => problem && one.isConnected).map(([one, problem]) => `${name(one)}: ${problem}`);
       const mouse = [...clickable].filter((one) => one.isConnected && isOpen(one) && !one.matches(`${NATIVE}, label, [role=option]`) && !one.querySelector(NATIVE) && !one.closest('[role=img]'));
-      return [...missed, ...unseen, ...mouse.map((one) => `${name(one)}: only the pointer can click it`)];
+      return [...(left ? ['the focus leaves the dialog'] : []), ...missed, ...unseen, ...mouse.map((one) => `${name(one)}: only the pointer can click it`)];
     },
   };
 })();

@@ -68,10 +68,35 @@ LONGEST_FIRST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first; the others stay in their order."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="run the tests that are marked thorough, too",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out thorough tests, unless they are asked for, and put the longest files first."""
+    by_name = any("::" in argument for argument in config.args)
+    if not by_name and not config.getoption("thorough"):
+        thorough = [item for item in items if _is_thorough(item)]
+        items[:] = [item for item in items if not _is_thorough(item)]
+        config.hook.pytest_deselected(items=thorough)
     place = {file: number for number, file in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+def _is_thorough(item: pytest.Item) -> bool:
+    """Whether a test is marked `thorough`: with all its parameters, or with those that it names.
+
+    `@pytest.mark.thorough("mqtt")` marks what has `mqtt` in the id of its parameters.
+    """
+    parameters = item.nodeid.partition("[")[2]
+    return any(
+        not mark.args or any(part in parameters for part in mark.args)
+        for mark in item.iter_markers("thorough")
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,7 +9,10 @@ import pytest
 from tests.chain.evm import Evm
 from tests.chain.hardhat import Hardhat
 
-EVMS = [pytest.param(Evm, id="anvil"), pytest.param(Hardhat, id="hardhat")]
+EVMS = [
+    pytest.param(Evm, id="anvil"),
+    pytest.param(Hardhat, id="hardhat", marks=pytest.mark.thorough),
+]
 
 
 def running(kind: type[Evm]) -> Iterator[Evm]:

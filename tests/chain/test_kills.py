@@ -11,6 +11,7 @@ from tests.chain.kills import Plan, run
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("provider", ["", "bsc"])
+@pytest.mark.thorough("bsc")
 def test_what_was_acknowledged_is_on_chain_once_after_kills_reorganisations_and_lost_pools(
     tmp_path: Path, provider: str
 ) -> None:

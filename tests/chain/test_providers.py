@@ -100,6 +100,7 @@ async def test_a_range_that_is_refused_in_a_providers_own_words_is_read_in_parts
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 async def test_a_range_that_exceeds_a_quota_is_no_request_too_many(
     tmp_path: Path, long: list[Contract], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +128,7 @@ async def test_answers_that_fail_on_the_way_are_asked_for_again_and_no_others(
 
 
 @pytest.mark.parametrize("rate", [5, 10, 25])
+@pytest.mark.thorough("5")
 async def test_what_a_slow_endpoint_has_answered_is_not_asked_for_again(
     tmp_path: Path, contracts: list[Contract], rate: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,6 +22,7 @@ def sending(
 
 
 @pytest.mark.parametrize("death", WHILE_A_LEASE, ids=lambda death: "-".join(map(str, death)))
+@pytest.mark.thorough("node")
 def test_a_death_while_a_transaction_is_a_lease_loses_none_and_doubles_none(
     sending: Sending, crash_at: CrashAt, death: Death
 ) -> None:

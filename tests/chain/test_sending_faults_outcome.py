@@ -22,6 +22,7 @@ def sending(
 
 
 @pytest.mark.parametrize("death", AFTER_THE_COMMIT, ids=lambda death: "-".join(map(str, death)))
+@pytest.mark.thorough("node")
 def test_a_death_on_the_way_to_the_outcome_loses_no_transaction_and_doubles_none(
     sending: Sending, crash_at: CrashAt, death: Death
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_lost_transaction_that_no_endpoint_takes_is_listed_as_stuck(
 
 
 @pytest.mark.parametrize(("names", "killed"), [("", False), ("pool", True), ("ankr", False)])
+@pytest.mark.thorough("ankr", "pool")
 def test_all_that_is_acknowledged_is_on_chain_once_after_a_reorganisation_deeper_than_confirmed(
     tmp_path: Path, evm: Evm, names: str, killed: bool
 ) -> None:

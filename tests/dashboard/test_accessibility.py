@@ -36,6 +36,7 @@ def project(node: RunningNode) -> Project:
 
 @pytest.mark.parametrize("scheme", THEMES)
 @pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.thorough("1280-dark", "390-light")
 def test_pages_have_no_findings_and_fit_the_screen(
     node: RunningNode, project: Project, signed_in: Open, axe: str, width: int, scheme: str
 ) -> None:
@@ -78,6 +79,7 @@ def test_colours_of_the_system_leave_charts_marks_and_choices_visible(
     page.wait_for_function((JS / "colours.js").read_text())
 
 
+@pytest.mark.thorough
 def test_nothing_moves_for_those_who_do_not_want_it(
     node: RunningNode, project: Project, signed_in: Open
 ) -> None:

@@ -57,6 +57,7 @@ def test_events_appear_in_the_live_list_and_tell_their_story(
     page.wait_for_text("seen-in-firefox")
 
 
+@pytest.mark.thorough
 def test_a_module_is_chosen_checked_and_deployed(page: FirefoxPage, node: RunningNode) -> None:
     node.create_project("firefox")
     publisher = node.add_publisher("firefox", "sensor")

@@ -52,6 +52,7 @@ def walk(page: Any, root: str = "#main", more: int = MORE) -> list[str]:
     return page.evaluate("keyboard.problems()")  # type: ignore[no-any-return]
 
 
+@pytest.mark.thorough
 def test_tab_reaches_everything_on_every_page_and_shows_where_it_is(
     page: Any, project: Project
 ) -> None:
@@ -68,6 +69,7 @@ def test_tab_reaches_everything_on_every_page_and_shows_where_it_is(
     assert found == {}
 
 
+@pytest.mark.thorough
 def test_the_focus_is_visible_in_colours_of_the_system(page: Any, project: Project) -> None:
     page.emulate_media(forced_colors="active")
     found = {}

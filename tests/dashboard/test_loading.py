@@ -56,6 +56,7 @@ def dry_run(project: Project, signed_in: Open) -> Any:
 
 
 @pytest.mark.parametrize("answer", [BUSY, {}], ids=["busy", "cut off"])
+@pytest.mark.thorough("busy")
 def test_a_request_that_fails_for_now_is_told_and_sent_again(
     project: Project, signed_in: Open, answer: dict[str, Any]
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_gateway_that_hangs_is_told_and_the_page_recovers(
     seen.close()
 
 
+@pytest.mark.thorough
 def test_a_page_whose_files_are_late_is_told_and_opens_by_itself(
     start_node: StartNode, browser: Any
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_page_whose_files_are_late_is_told_and_opens_by_itself(
     seen.close()
 
 
+@pytest.mark.thorough
 def test_a_node_that_answers_late_is_told_as_slow_and_not_as_gone(
     start_node: StartNode, browser: Any
 ) -> None:

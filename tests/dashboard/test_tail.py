@@ -119,6 +119,7 @@ def test_the_list_goes_on_after_the_node_was_killed(start_node: StartNode, brows
     seen.close()
 
 
+@pytest.mark.thorough
 def test_twelve_pages_of_one_browser_all_follow(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     seen = signed_in(node, f"{project.path}/events")

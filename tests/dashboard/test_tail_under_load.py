@@ -27,6 +27,7 @@ _WATCH_FRAMES = """() => {
 }"""
 
 
+@pytest.mark.thorough
 def test_the_list_is_smooth_and_small_beside_a_flood(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     seen = signed_in(node, f"{project.path}/events")

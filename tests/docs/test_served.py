@@ -177,6 +177,7 @@ def test_an_absolute_target_reaches_the_site(node: DocumentedNode) -> None:
     assert ask(node, f"http://127.0.0.1:{node.dashboard_port}/docs/").status == 200
 
 
+@pytest.mark.thorough
 def test_the_site_is_served_over_https(site: Path, tmp_path: Path) -> None:
     node = DocumentedTlsNode(tmp_path, site)
     try:
@@ -190,6 +191,7 @@ def test_the_site_is_served_over_https(site: Path, tmp_path: Path) -> None:
         node.stop()
 
 
+@pytest.mark.thorough
 def test_a_node_without_the_site_says_how_to_build_it(tmp_path: Path) -> None:
     node = DocumentedNode(tmp_path, None)
     try:

@@ -91,6 +91,7 @@ def handled_over_mqtt(node: RunningNode) -> list[int]:
 
 @small("projects", 64)
 @pytest.mark.timeout(400)
+@pytest.mark.thorough
 def test_a_publishers_mqtt_events_keep_their_order_over_times_of_a_full_disk(
     disk: Path, start_node: StartNode
 ) -> None:
@@ -318,6 +319,7 @@ class Sender(threading.Thread):
 @small(".", 160)
 @pytest.mark.parametrize("victim", ["", "project", "fb-mqtt:0"])
 @pytest.mark.timeout(200)
+@pytest.mark.thorough("project")
 def test_a_strict_senders_mqtt_events_go_on_in_their_order_within_5_s_of_space(
     disk: Path, start_node: StartNode, victim: str
 ) -> None:

@@ -6,6 +6,8 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.faults.hostile import Run, memory_of, table
 from tests.support.applets import TALLY
 from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts, strategies
@@ -25,12 +27,14 @@ def test_hostile_requests_get_no_5xx_end_no_process_and_leave_nothing_held(tmp_p
     assert report.answers["201"], table(report)
 
 
+@pytest.mark.thorough
 def test_hostile_requests_over_tls_do_no_harm_either(tmp_path: Path) -> None:
     report = Run(tmp_path, 800, seed=8, tls=True).run()
     assert not report.problems, table(report)
     assert report.answers["201"], table(report)
 
 
+@pytest.mark.thorough
 def test_clients_that_go_away_within_a_body_leave_nothing_behind(start_node: StartNode) -> None:
     node = start_node()
     gateway = parts(node)["fb-http:0"]

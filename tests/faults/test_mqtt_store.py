@@ -173,6 +173,7 @@ def test_after_a_power_cut_at_any_moment_a_store_opens_and_has_what_was_acknowle
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.thorough
 def test_on_a_disk_that_ignores_syncs_the_same_cuts_are_seen_to_lose_messages(
     recording: Recording, tmp_path: Path
 ) -> None:

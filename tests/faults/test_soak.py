@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.faults.growth import Held, Sample, slope, trends
 from tests.faults.open_loop import BLOCK, Device, Singles, compare
 from tests.faults.soak import Soak, as_json, picture, table
@@ -16,6 +18,7 @@ _RATE = 600.0
 _SECONDS = 6.0
 
 
+@pytest.mark.thorough
 def test_under_steady_load_nothing_is_lost_or_doubled_and_the_run_is_drawn() -> None:
     with tempfile.TemporaryDirectory(prefix="fb") as folder:
         report = Soak(Path(folder), _RATE, 1.0, lambda _: None).run(_SECONDS)

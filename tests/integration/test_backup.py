@@ -128,6 +128,7 @@ def test_a_restored_node_holds_undelivered_messages_until_they_are_released(
         opened.stop()
 
 
+@pytest.mark.thorough
 def test_a_folder_gets_a_backup_named_by_the_time_and_nothing_is_written_over(
     node: RunningNode, shell: Shell, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def peer(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.thorough
 def test_the_smallest_scenario_measures_a_node_and_writes_a_table_json_and_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

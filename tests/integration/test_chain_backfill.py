@@ -19,6 +19,7 @@ def tall() -> Iterator[Tall]:
         yield made
 
 
+@pytest.mark.thorough
 def test_each_log_of_a_hundred_thousand_blocks_is_one_event_though_the_process_is_killed(
     tall: Tall, tmp_path: Path
 ) -> None:

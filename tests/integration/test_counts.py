@@ -32,6 +32,7 @@ def counting(tmp_path: Path) -> Iterator[tuple[RunningNode, str]]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_30000_events_over_http_and_10000_over_mqtt_are_counted_exactly(
     counting: tuple[RunningNode, str],
 ) -> None:

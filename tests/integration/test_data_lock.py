@@ -54,6 +54,7 @@ def start_another(command: str, data: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", ["node", "up"])
+@pytest.mark.thorough("node-up", "up-node")
 def test_a_second_node_on_the_same_data_is_refused_and_told_who_runs_there(
     node: RunningNode, command: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_dedicated_project_runs_in_its_own_worker_after_a_restart(start_node: 
     assert worker_of(node, "room").startswith("worker:p")
 
 
+@pytest.mark.thorough
 def test_a_developer_needs_a_quota_for_a_dedicated_project(
     node: RunningNode, tmp_path: Path
 ) -> None:

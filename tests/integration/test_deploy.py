@@ -74,6 +74,7 @@ class Flood:
 
 
 @pytest.mark.parametrize("isolation", ["EVENT", "BATCH"])
+@pytest.mark.thorough("BATCH")
 def test_no_event_is_lost_or_fails_while_modules_take_over_from_each_other(
     node: RunningNode, isolation: str
 ) -> None:

@@ -101,6 +101,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         "unread",
     ],
 )
+@pytest.mark.thorough("unread")
 def test_more_connections_than_files_take_nothing_from_others_and_are_logged_once(
     node: RunningNode, sent: bytes
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_wrong_token_is_told_and_ends_no_device(name: str, place: Place, start
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thorough("python", "javascript")
 def test_a_device_outlives_a_node_that_is_killed(
     name: str, start_node: StartNode, start: Start
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_device_outlives_a_node_that_is_killed(
     assert place.count() == 30
 
 
+@pytest.mark.thorough
 def test_the_python_device_keeps_its_readings_until_there_is_a_node(
     start_node: StartNode, start: Start
 ) -> None:
@@ -230,6 +232,7 @@ def test_the_javascript_device_tells_an_event_without_a_strategy(
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thorough("javascript", "arduino")
 def test_a_run_script_shows_the_device_at_work(name: str, place: Place, tmp_path: Path) -> None:
     for tool in {"device-javascript": ["node"], "device-arduino": ["g++"]}.get(name, []):
         require_tool(tool)

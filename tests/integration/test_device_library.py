@@ -194,6 +194,7 @@ def test_an_unknown_project_is_told_for_each_event(place: Place, connect: Connec
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.thorough("http")
 def test_an_event_that_is_too_large_for_the_node_holds_up_no_other(
     start_node: StartNode, connect: Connect, transport: str
 ) -> None:
@@ -243,6 +244,7 @@ def test_a_traffic_limit_delays_events_and_loses_none(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.thorough("mqtt")
 def test_a_device_that_begins_without_a_node_sends_when_there_is_one(
     start_node: StartNode, connect: Connect, transport: str
 ) -> None:
@@ -260,6 +262,7 @@ def test_a_device_that_begins_without_a_node_sends_when_there_is_one(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.thorough("mqtt")
 def test_no_event_is_lost_or_doubled_when_the_node_is_killed_in_the_middle(
     start_node: StartNode, connect: Connect, transport: str
 ) -> None:
@@ -294,6 +297,7 @@ device.close()
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.thorough("http")
 def test_no_event_is_lost_or_doubled_when_the_device_is_killed_in_the_middle(
     start_node: StartNode, tmp_path: Path, transport: str
 ) -> None:
@@ -322,6 +326,7 @@ def test_no_event_is_lost_or_doubled_when_the_device_is_killed_in_the_middle(
     assert len({row["eventID"] for row in rows}) == place.count()
 
 
+@pytest.mark.thorough
 def test_a_full_queue_refuses_or_drops_as_it_was_told(
     start_node: StartNode, connect: Connect, tmp_path: Path
 ) -> None:
@@ -392,6 +397,7 @@ def test_an_answer_that_is_not_a_nodes_refuses_nothing(place: Place, connect: Co
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.thorough("mqtt")
 def test_a_connection_that_was_idle_is_opened_again(
     start_node: StartNode, connect: Connect, transport: str
 ) -> None:

@@ -408,6 +408,7 @@ def node(start_module_node: StartNode) -> RunningNode:
         ("device-proof", []),
     ],
 )
+@pytest.mark.thorough("checksum", "thermostat", "device-proof")
 def test_an_examples_run_script_shows_it_at_work_on_a_real_node(
     name: str, last_lines: list[str], node: RunningNode, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_quiet_projects_events_are_all_taken_while_a_noisy_one_is_refused(pair
     assert sum(answer.status == 429 for answer in answers) > 0
 
 
+@pytest.mark.thorough
 def test_a_quiet_publisher_has_its_turn_beside_a_noisy_one_of_its_project(pair: Pair) -> None:
     quiet = pair.node.add_publisher("noisy", "quiet")
     with pair.flood():
@@ -116,6 +117,7 @@ def test_a_quiet_publisher_has_its_turn_beside_a_noisy_one_of_its_project(pair: 
 
 
 @pytest.mark.parametrize("kind", ["own port", "external"])
+@pytest.mark.thorough("external")
 def test_a_device_that_floods_its_slow_project_over_mqtt_holds_up_no_other(
     start_node: StartNode, tmp_path: Path, kind: str
 ) -> None:

@@ -59,6 +59,7 @@ def bodies(names: list[str]) -> Iterator[tuple[str, bytes]]:
         yield "the same key often", ("{" + f'"{name}":1,' * 50_000 + f'"{name}":1}}').encode()
 
 
+@pytest.mark.thorough
 def test_no_management_route_fails_over_a_body_that_is_no_sensible_json(node: RunningNode) -> None:
     gateway = parts(node)["fb-http:0"]
     before = bombs.peak_bytes(gateway)

@@ -118,6 +118,7 @@ def _serves(node: RunningNode) -> bool:
         return False
 
 
+@pytest.mark.thorough
 def test_an_account_that_uploads_slow_modules_does_not_keep_others_from_uploading(
     node: RunningNode,
 ) -> None:

@@ -49,6 +49,7 @@ def program(home: Path, built: tuple[Path, Path]) -> Path:
     return home / "bin" / "fieldbrook"
 
 
+@pytest.mark.thorough
 def test_pipx_installs_the_one_program_of_this_version(home: Path, program: Path) -> None:
     environments = json.loads(pipx(home, "list", "--json"))["venvs"]
     package = environments["fieldbrook"]["metadata"]["main_package"]

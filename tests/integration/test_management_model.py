@@ -465,6 +465,7 @@ def tokens(node: RunningNode) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.thorough("1", "2", "3")
 def test_a_node_has_what_a_model_of_it_has_also_after_a_restart(
     node: RunningNode, tokens: dict[str, str], seed: int
 ) -> None:

@@ -273,6 +273,7 @@ def test_messages_can_be_dropped(tmp_path: Path) -> None:
     assert store.discard(tmp_path) is False
 
 
+@pytest.mark.thorough
 def test_a_node_that_is_killed_meanwhile_handles_each_event_once(start_node: StartNode) -> None:
     node = start_node(name="n")
     node.create_project("p")

@@ -218,6 +218,7 @@ class Prober:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_whatever_is_sent_the_answer_is_one_that_the_description_has(node: RunningNode) -> None:
     document = ask(node, "GET", DESCRIPTION).json
     # A stream of events never ends: its first one shows the form of all.

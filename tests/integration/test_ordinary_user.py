@@ -78,6 +78,7 @@ def data() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
+@pytest.mark.thorough
 def test_a_node_of_an_ordinary_user_writes_nowhere_but_in_its_data_folder(data: Path) -> None:
     node = ConfinedNode(data)
     try:

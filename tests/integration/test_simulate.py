@@ -154,6 +154,7 @@ def test_an_interrupted_fleet_shows_its_figures_and_removes_its_publishers(
     assert world.publishers() == []
 
 
+@pytest.mark.thorough
 def test_a_fleet_outlives_a_crash_of_the_node_and_its_events_run_once(
     start_node: StartNode, tmp_path: Path
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_collector_that_does_not_answer_costs_spans_and_no_event(start_node: S
         assert node.stop() < 20
 
 
+@pytest.mark.thorough
 def test_a_collector_that_refuses_spans_is_logged_once(tmp_path: Path) -> None:
     with collecting() as collector:
         collector.closed = True

@@ -46,6 +46,7 @@ def counted(client: StreamClient, enough: Callable[[int], bool]) -> tuple[list[A
     return found, total
 
 
+@pytest.mark.thorough
 def test_a_client_that_stops_reading_gets_few_messages_with_exact_counts(node: RunningNode) -> None:
     node.create_project("room")
     node.deploy("room", TALLY, strategies=strategies("quiet"))

@@ -141,6 +141,7 @@ def test_a_copy_without_data_begins_anew(pair: Pair, tmp_path: Path) -> None:
     pair.there("project", "delete", "empty", "--yes")
 
 
+@pytest.mark.thorough
 def test_a_project_with_a_dead_strategy_is_moved_and_the_import_warns(
     pair: Pair, tmp_path: Path
 ) -> None:

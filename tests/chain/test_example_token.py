@@ -35,6 +35,7 @@ def node(start_node: StartNode, tmp_path: Path, evm: Evm) -> RunningNode:
     return start_node("--config", str(config))
 
 
+@pytest.mark.thorough
 def test_a_device_reports_a_token_is_minted_and_a_second_handler_hears_of_it(
     node: RunningNode, evm: Evm, tmp_path: Path
 ) -> None:

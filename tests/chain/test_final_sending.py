@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from fieldbrook.storage.chain.transactions import CONFIRMED, IN_BLOCK
 from tests.chain.evm import Evm
 from tests.chain.hardhat import Hardhat
@@ -46,6 +48,7 @@ def test_a_transaction_is_confirmed_when_its_block_is_final(tmp_path: Path) -> N
         assert mined >= 2
 
 
+@pytest.mark.thorough
 def test_without_final_blocks_a_transaction_is_sent_and_never_confirmed(tmp_path: Path) -> None:
     evm = Hardhat(hardfork="london")
     with sender(tmp_path, evm) as sending:

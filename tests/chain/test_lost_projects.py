@@ -35,6 +35,7 @@ def received(evm: Evm) -> int:
 
 
 @pytest.mark.parametrize("absent", [False, True], ids=["chain is there", "chain is down"])
+@pytest.mark.thorough("chain is there")
 def test_a_project_that_is_deleted_with_a_nonce_of_its_own_leaves_it_to_others(
     sending: Sending, crash_at: CrashAt, absent: bool
 ) -> None:

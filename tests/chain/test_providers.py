@@ -80,6 +80,9 @@ async def test_logs_are_told_once_and_in_order_whatever_a_provider_limits_and_dr
         ("pool", "query timeout exceeded"),
     ],
 )
+@pytest.mark.thorough(
+    "infura-range 16000 exceeds limit of 10000", "gateway-<html>Request Entity Too Large</html>"
+)
 async def test_a_range_that_is_refused_in_a_providers_own_words_is_read_in_parts(
     tmp_path: Path,
     long: list[Contract],

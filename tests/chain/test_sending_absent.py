@@ -39,6 +39,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -> Ite
     made.node.stop()
 
 
+@pytest.mark.thorough
 def test_a_handler_waits_for_the_process_of_its_chain_to_start_again(
     tmp_path: Path, evm: Evm
 ) -> None:
@@ -66,6 +67,7 @@ def sent_until_taken(sending: Sending, handler: str, payload: bytes, event_id: s
     return found
 
 
+@pytest.mark.thorough
 def test_an_event_is_refused_for_now_while_no_endpoint_answers_and_has_one_transaction_in_the_end(
     hasty: Sending, gate: Gate
 ) -> None:

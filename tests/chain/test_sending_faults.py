@@ -46,6 +46,7 @@ def sending(
         ("project.before_outbox_send", CHAIN),
     ],
 )
+@pytest.mark.thorough("chain.lease_stored-project")
 def test_a_death_while_the_other_process_is_at_a_point_loses_no_transaction_and_doubles_none(
     sending: Sending, crash_at: CrashAt, point: str, victim: str
 ) -> None:

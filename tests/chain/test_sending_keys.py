@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.chain.evm import Evm
 from tests.chain.reading import providers
 from tests.chain.senders import ETHER, Sending, request
@@ -17,6 +19,7 @@ from tests.support.shell import Shell
 ROTATIONS = 6
 
 
+@pytest.mark.thorough
 def test_while_a_key_is_exchanged_nothing_is_signed_with_the_default_one(
     tmp_path: Path, evm: Evm
 ) -> None:

@@ -55,6 +55,7 @@ def missing(sending: Sending) -> float:
     return sum(float(row.rpartition(" ")[2]) for row in rows)
 
 
+@pytest.mark.thorough
 def test_a_confirmed_transaction_that_the_chain_and_the_pool_have_lost_is_told_and_sent_again(
     tmp_path: Path, evm: Evm
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_confirmed_transaction_that_the_chain_and_the_pool_have_lost_is_told_a
         until(lambda: missing(sending) == 0, "the metric")
 
 
+@pytest.mark.thorough
 def test_a_lost_transaction_that_no_endpoint_takes_is_listed_as_stuck(
     tmp_path: Path, evm: Evm
 ) -> None:

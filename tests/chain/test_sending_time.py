@@ -50,6 +50,7 @@ def hasty(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -> Ite
 
 
 @pytest.mark.parametrize("batch", [10, 1])
+@pytest.mark.thorough("10")
 def test_handlers_send_and_read_through_the_only_endpoint_although_it_takes_0_8_s(
     patient: Sending, distant: Provider, batch: int
 ) -> None:
@@ -61,6 +62,7 @@ def test_handlers_send_and_read_through_the_only_endpoint_although_it_takes_0_8_
     patient.settled(before + 3)
 
 
+@pytest.mark.thorough
 def test_a_distant_endpoint_is_waited_for_although_the_preferred_one_is_silent(
     tmp_path: Path, evm: Evm, gate: Gate, distant: Provider
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_distant_endpoint_is_waited_for_although_the_preferred_one_is_silent(
         sending.node.stop()
 
 
+@pytest.mark.thorough
 def test_a_handler_is_told_before_its_deadline_that_no_endpoint_answers(
     hasty: Sending, gate: Gate
 ) -> None:

@@ -104,6 +104,7 @@ def hasty(hasty_node: Weather) -> Weather:
     return hasty_node
 
 
+@pytest.mark.thorough
 def test_a_transaction_that_no_block_takes_is_signed_again_with_higher_fees_up_to_the_cap(
     hasty: Weather,
 ) -> None:

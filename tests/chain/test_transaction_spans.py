@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.chain.evm import Evm
 from tests.chain.senders import Sending, request
 from tests.support.collector import collecting
 from tests.support.nodes import until
 
 
+@pytest.mark.thorough
 def test_a_transaction_is_a_span_below_that_of_its_handler(evm: Evm, tmp_path: Path) -> None:
     with collecting() as collector:
         sending = Sending(tmp_path, evm, before=[f"otlp_endpoint = {json.dumps(collector.url)}"])

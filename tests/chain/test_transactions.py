@@ -40,6 +40,7 @@ def beacon(evm: Evm) -> Contract:
     return evm.deploy("Beacon")
 
 
+@pytest.mark.thorough("anvil")
 def test_a_transaction_of_a_committed_event_is_in_the_chain_and_its_outcome_an_event(
     sending: Sending,
 ) -> None:

@@ -81,6 +81,7 @@ class Listener:
 # ---------------------------------------------------------------- forms
 
 
+@pytest.mark.thorough("listener")
 def test_bearer_before_a_token_is_no_part_of_it_in_any_form(world: World) -> None:
     bearer = f"Bearer {world.token}"
     publish(world, PROJECT, protobuf(bearer, b"in protobuf", "ECHO"))

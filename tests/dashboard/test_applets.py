@@ -23,6 +23,7 @@ def choose(page: Any, button: Any, name: str, content: bytes) -> Any:
     return page.get_by_role("dialog", name=f"Deploy {name}")
 
 
+@pytest.mark.thorough
 def test_the_counter_example_is_deployed_and_goes_through_its_versions(
     node: RunningNode, signed_in: Open
 ) -> None:
@@ -82,6 +83,7 @@ def test_the_counter_example_is_deployed_and_goes_through_its_versions(
     assert node.call("GET", "/applet/x/counting/datalist").json["total"] == 0
 
 
+@pytest.mark.thorough
 def test_a_module_that_cannot_run_is_refused_before_it_is_stored(
     node: RunningNode, signed_in: Open
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_module_that_cannot_run_is_refused_before_it_is_stored(
     assert node.call("GET", "/applet/x/broken/datalist").json["total"] == 0
 
 
+@pytest.mark.thorough
 def test_strategies_are_chosen_added_changed_and_deleted(
     node: RunningNode, signed_in: Open
 ) -> None:

@@ -69,6 +69,7 @@ def test_an_event_is_sent_and_its_story_shown(node: RunningNode, signed_in: Open
     until(lambda: counted(node, "trying", applet) == "4", "the broker's event is handled")
 
 
+@pytest.mark.thorough
 def test_a_dry_run_keeps_nothing(node: RunningNode, signed_in: Open) -> None:
     node.create_project("dry")
     applet = node.deploy("dry", EXAMPLE, "counter")

@@ -13,6 +13,7 @@ from tests.support.nodes import MODULES, RunningNode, message
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_keys_are_found_by_prefix_and_changed(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     project.send(b"ck")
@@ -76,6 +77,7 @@ def test_a_schema_is_written_and_a_wrong_one_refused(node: RunningNode, signed_i
     assert table["name"] == "t_readings"
 
 
+@pytest.mark.thorough
 def test_tables_are_sorted_filtered_and_queried(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     path = f"/project_config/x/{project.name}/PROJECT_DATABASE"

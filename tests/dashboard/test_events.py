@@ -20,6 +20,7 @@ def project(node: RunningNode) -> Project:
     return made
 
 
+@pytest.mark.thorough
 def test_the_story_of_an_event_tells_what_happened_to_it(
     node: RunningNode, project: Project, signed_in: Open
 ) -> None:

@@ -41,6 +41,7 @@ def test_the_form_signs_in_and_another_page_shows_what_was_asked_for(
     page.find("heading", "Health")
 
 
+@pytest.mark.thorough
 def test_events_appear_in_the_live_list_and_tell_their_story(
     page: FirefoxPage, node: RunningNode
 ) -> None:

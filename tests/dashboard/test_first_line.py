@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.nodes import RunningNode, until
 from tests.support.tools import LIMIT_S, free_port
 
@@ -44,6 +46,7 @@ def up_at_a_terminal(data: Path, port: int) -> str:
         os.close(terminal)
 
 
+@pytest.mark.thorough
 def test_a_terminal_shows_the_setup_code_until_there_is_an_administrator(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     line = up_at_a_terminal(data, port)

@@ -46,6 +46,7 @@ def test_a_new_node_is_set_up_in_the_page_once(new_node: RunningNode, visit: Ope
     assert second.page.get_by_label("Setup code").count() == 0
 
 
+@pytest.mark.thorough
 def test_the_first_step_creates_a_project_and_goes_on_to_its_applets(
     new_node: RunningNode, visit: Open
 ) -> None:

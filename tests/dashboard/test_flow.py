@@ -12,6 +12,7 @@ from tests.support.projects import MODULE
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_an_empty_project_says_what_to_do_first(node: RunningNode, signed_in: Open) -> None:
     node.create_project("flow_empty")
     page = signed_in(node, "/projects/flow_empty/flow").page
@@ -21,6 +22,7 @@ def test_an_empty_project_says_what_to_do_first(node: RunningNode, signed_in: Op
     assert publisher.get_attribute("href") == "/projects/flow_empty/publishers"
 
 
+@pytest.mark.thorough
 def test_the_picture_and_the_table_show_where_events_go(node: RunningNode, signed_in: Open) -> None:
     node.create_project("flow")
     rules = strategies("start", DOOR="start")
@@ -52,6 +54,7 @@ def test_the_picture_and_the_table_show_where_events_go(node: RunningNode, signe
     page.wait_for_url("**/projects/flow/events?type=WIND")
 
 
+@pytest.mark.thorough
 def test_many_senders_and_types_are_grouped_and_a_phone_shows_the_table(
     node: RunningNode, signed_in: Open
 ) -> None:

@@ -109,6 +109,7 @@ def dialogs(project: Project) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
+@pytest.mark.thorough
 def test_dialogs_keep_the_focus_until_escape_gives_it_back(page: Any, project: Project) -> None:
     found = {}
     for path, names in dialogs(project):

@@ -13,6 +13,7 @@ CUSTOM_SECTION = b"\x00\x02\x01n"
 """Makes another module that does the same (WebAssembly core specification, 5.5.3)."""
 
 
+@pytest.mark.thorough
 def test_a_group_is_replayed_or_discarded_as_a_whole(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     for number in range(3):
@@ -41,6 +42,7 @@ def test_a_group_is_replayed_or_discarded_as_a_whole(node: RunningNode, signed_i
     assert node.call("GET", f"/dead_letter/{project.name}").json["total"] == 0
 
 
+@pytest.mark.thorough
 def test_only_what_a_version_failed_is_replayed(node: RunningNode, signed_in: Open) -> None:
     project = Project(node)
     project.send(b"t", event_id="failed-in-the-first")

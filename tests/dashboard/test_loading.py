@@ -156,6 +156,7 @@ def test_figures_that_fail_for_now_are_told_and_loaded(node: RunningNode, signed
     alert.wait_for(state="detached")
 
 
+@pytest.mark.thorough
 def test_a_stream_that_is_refused_and_a_topic_that_ends_are_followed_again(
     node: RunningNode, signed_in: Open
 ) -> None:

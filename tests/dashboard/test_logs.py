@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(300)
 LABEL = "Log lines, the newest first"
 
 
+@pytest.mark.thorough
 def test_lines_appear_are_filtered_and_lead_to_their_event(
     node: RunningNode, signed_in: Open
 ) -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 HOSTS = re.compile("runs [1-9]")
 
 
+@pytest.mark.thorough
 def test_health_shows_each_process_with_its_memory(node: RunningNode, signed_in: Open) -> None:
     page = signed_in(node, "/node/health").page
     page.get_by_role("heading", name="Health").wait_for()
@@ -28,6 +29,7 @@ def test_health_shows_each_process_with_its_memory(node: RunningNode, signed_in:
     row.get_by_text("%").wait_for()  # once two answers have been compared
 
 
+@pytest.mark.thorough
 def test_health_shows_which_worker_runs_a_project(node: RunningNode, signed_in: Open) -> None:
     node.create_project("hosted")
     node.deploy("hosted", TALLY)
@@ -40,6 +42,7 @@ def test_health_shows_which_worker_runs_a_project(node: RunningNode, signed_in: 
     page.get_by_role("region", name="Processes").get_by_text(HOSTS).first.wait_for()
 
 
+@pytest.mark.thorough
 def test_an_account_is_made_changed_disabled_and_deleted(
     node: RunningNode, signed_in: Open
 ) -> None:
@@ -177,6 +180,7 @@ def test_settings_show_where_each_value_came_from_and_are_filtered_in_the_addres
     page.get_by_text("No setting matches").wait_for()
 
 
+@pytest.mark.thorough
 def test_the_log_of_all_processes_is_filtered_and_followed(
     node: RunningNode, signed_in: Open
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_node_that_answers_late_is_told_as_slow_and_not_as_gone(
     seen.close()
 
 
+@pytest.mark.thorough
 def test_a_page_of_another_version_offers_to_reload(
     start_node: StartNode, browser: Any, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_page_of_another_version_offers_to_reload(
     seen.close()
 
 
+@pytest.mark.thorough
 def test_a_full_disk_is_told_where_something_should_be_stored(
     start_node: StartNode, browser: Any, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_event_port_stays_plain_without_a_certificate(node: RunningNode) -> 
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.thorough
 def test_the_loopback_keeps_http_beside_https_with_a_certificate(tmp_path: Path) -> None:
     node = TlsNode(tmp_path)
     try:
@@ -95,6 +96,7 @@ def test_the_loopback_keeps_http_beside_https_with_a_certificate(tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.thorough("GET")
 def test_elsewhere_plain_pages_are_sent_on_to_https(redirecting: TlsNode, method: str) -> None:
     port = redirecting.dashboard_port
     for path in ("/", "/projects/room/events?type=A%20B&failed=1", "/docs/"):
@@ -162,6 +164,7 @@ def test_a_foreign_name_opens_no_stream_of_the_dashboard(node: RunningNode, path
         assert own.status in (400, 401, 426)
 
 
+@pytest.mark.thorough
 def test_names_of_the_setting_and_addresses_show_the_page(tmp_path: Path) -> None:
     flags = (
         "--dashboard-hosts",

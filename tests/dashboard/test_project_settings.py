@@ -12,6 +12,7 @@ from tests.support.nodes import RunningNode
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_what_a_project_is_can_be_changed(node: RunningNode, signed_in: Open) -> None:
     node.create_project("ship")
     page = signed_in(node, "/projects/ship/settings", expected=["400"]).page
@@ -89,6 +90,7 @@ def test_another_operator_signs_and_may_spend_so_much(node: RunningNode, signed_
     assert node.call("GET", "/tx/payer/state").json["weiPerDay"] == "2500000000000000000"
 
 
+@pytest.mark.thorough
 def test_a_project_leaves_as_a_file_is_deleted_and_comes_back(
     node: RunningNode, signed_in: Open, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from tests.support.nodes import RunningNode
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_dead_letters_are_listed_and_owners_where_there_are_several(
     node: RunningNode, signed_in: Open, visit: Open
 ) -> None:

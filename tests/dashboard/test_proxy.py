@@ -71,6 +71,7 @@ def proxies(node: RunningNode) -> Iterator[list[Proxy]]:
         each.server_close()
 
 
+@pytest.mark.thorough
 def test_a_proxy_with_a_port_of_its_own_serves_the_dashboard_and_a_path_says_why_not(
     node: RunningNode, browser: Any, proxies: list[Proxy]
 ) -> None:

@@ -18,6 +18,7 @@ from tests.support.tools import LIMIT_S, require_tool
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_a_publisher_is_added_changed_given_another_token_and_deleted(
     node: RunningNode, signed_in: Open
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_publisher_is_added_changed_given_another_token_and_deleted(
     assert node.call("GET", "/publisher/x/gates").json["total"] == 1
 
 
+@pytest.mark.thorough
 def test_what_the_page_tells_a_device_to_run_sends_events(
     node: RunningNode, signed_in: Open, tmp_path: Path
 ) -> None:

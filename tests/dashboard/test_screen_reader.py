@@ -156,6 +156,7 @@ def test_the_reader_of_the_tree_finds_what_lacks_a_name_or_skips_a_level() -> No
     ]
 
 
+@pytest.mark.thorough
 def test_every_page_has_names_one_title_and_levels_in_order(
     project: Project, signed_in: Open
 ) -> None:
@@ -175,6 +176,7 @@ def test_every_page_has_names_one_title_and_levels_in_order(
     assert len(titles) == len(paths)
 
 
+@pytest.mark.thorough
 def test_the_live_list_is_a_table_that_announces_only_its_counts(
     project: Project, signed_in: Open
 ) -> None:

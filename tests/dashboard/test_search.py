@@ -13,6 +13,7 @@ from tests.support.nodes import RunningNode, message, strategies
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_an_applet_an_event_and_a_publisher_are_found_and_opened(
     node: RunningNode, signed_in: Open
 ) -> None:

@@ -19,6 +19,7 @@ def sign_in(page: object, password: str = "correct horse") -> None:
     page.get_by_role("button", name="Sign in", exact=True).click()  # type: ignore[attr-defined]
 
 
+@pytest.mark.thorough
 def test_a_wrong_password_is_told_and_the_right_one_opens_the_page(
     node: RunningNode, visit: Open
 ) -> None:
@@ -31,6 +32,7 @@ def test_a_wrong_password_is_told_and_the_right_one_opens_the_page(
     assert seen.context.cookies() == []
 
 
+@pytest.mark.thorough
 def test_a_new_tab_is_signed_in_and_signing_out_ends_all_tabs(
     node: RunningNode, visit: Open
 ) -> None:
@@ -67,6 +69,7 @@ def test_a_login_that_ends_asks_for_the_password_over_the_page_and_keeps_what_wa
     assert node.call("GET", "/project/x/kept_words/data").status == 200
 
 
+@pytest.mark.thorough
 def test_the_page_says_that_the_node_does_not_answer_and_recovers(
     node: RunningNode, visit: Open
 ) -> None:

@@ -23,6 +23,7 @@ def counts(seen: Visit) -> list[int]:
     return [int(float(number.replace(",", ""))) for number in re.findall(r"[\d,.]+", text)]
 
 
+@pytest.mark.thorough
 def test_new_events_come_on_top_and_the_list_stands_still_on_pause(
     node: RunningNode, signed_in: Open
 ) -> None:
@@ -44,6 +45,7 @@ def test_new_events_come_on_top_and_the_list_stands_still_on_pause(
 
 
 @pytest.mark.parametrize("wanted", ["", "?type=BETWEEN"])
+@pytest.mark.thorough
 def test_an_event_between_the_first_list_and_the_stream_is_shown(
     node: RunningNode, signed_in: Open, wanted: str
 ) -> None:
@@ -77,6 +79,7 @@ def test_rows_stand_still_under_the_pointer_so_a_click_opens_what_it_meant(
     seen.page.get_by_role("dialog", name="Event").get_by_text("MEANT").first.wait_for()
 
 
+@pytest.mark.thorough
 def test_a_flood_is_thinned_and_the_counts_add_up_with_failures_listed(
     node: RunningNode, signed_in: Open
 ) -> None:

@@ -13,6 +13,7 @@ from tests.support.nodes import RunningNode, message
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.thorough
 def test_a_story_starts_a_trace_and_the_next_one_shows_host_calls(
     node: RunningNode, signed_in: Open
 ) -> None:

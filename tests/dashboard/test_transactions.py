@@ -22,6 +22,7 @@ def sending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sending]:
     chain.stop()
 
 
+@pytest.mark.thorough
 def test_transactions_are_found_sent_again_cancelled_and_limited(
     sending: Sending, signed_in: Open
 ) -> None:

@@ -39,6 +39,7 @@ def chain_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode
     running.stop()
 
 
+@pytest.mark.thorough
 def test_a_cron_job_is_tried_added_and_deleted(node: RunningNode, signed_in: Open) -> None:
     project = node.create_project("clocks")["projectID"]
     page = signed_in(node, "/projects/clocks/triggers", expected=["400"]).page
@@ -91,6 +92,7 @@ def test_an_abi_is_read_from_a_file_and_shown(
     page.get_by_text("No ABIs").wait_for()
 
 
+@pytest.mark.thorough
 def test_monitors_are_added_paused_rewound_and_deleted(
     chain_node: RunningNode, signed_in: Open
 ) -> None:

@@ -25,6 +25,7 @@ def open_node(start_module_node: StartNode) -> RunningNode:
     return start_module_node("--wallet-whitelist", "*")
 
 
+@pytest.mark.thorough
 def test_one_of_several_wallets_signs_in_and_a_refusal_is_told(
     open_node: RunningNode, browser: Any
 ) -> None:

@@ -58,6 +58,7 @@ def test_pages_load_from_the_node_alone_and_fit_the_screen(
     assert wide == []
 
 
+@pytest.mark.thorough
 def test_the_search_finds_a_setting_without_network(node: DocumentedNode, browser: Any) -> None:
     address = f"http://127.0.0.1:{node.dashboard_port}"
     visit = Visit(browser, address)

@@ -223,6 +223,7 @@ def test_an_event_does_not_overtake_one_of_its_publisher_that_could_not_be_store
 
 @small("registry", 4)
 @pytest.mark.timeout(200)
+@pytest.mark.thorough("registry")
 def test_a_change_without_space_for_the_registry_is_answered_507_until_there_is_space(
     disk: Path, start_node: StartNode
 ) -> None:

@@ -99,6 +99,7 @@ def watched(start_module_node: StartNode) -> Watched:
 
 
 @pytest.mark.parametrize("part", ["mqtt:0", "scheduler", "registry"])
+@pytest.mark.thorough("mqtt:0")
 def test_a_process_that_hangs_is_named_replaced_and_well_again(watched: Watched, part: str) -> None:
     pid = watched.process(f"fb-{part}")
     os.kill(pid, signal.SIGSTOP)
@@ -149,6 +150,7 @@ def test_a_handler_that_never_ends_is_named_until_others_do(watched: Watched) ->
     watched.ends(part, "hung_guest")
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_that_hangs_holds_up_no_event_and_is_named_until_it_goes_on(
     watched: Watched,
 ) -> None:
@@ -271,6 +273,7 @@ def test_a_registry_that_is_damaged_is_named_and_events_go_on(watched: Watched) 
     assert watched.node.call("POST", "/project", {"name": "after"}).status == 201
 
 
+@pytest.mark.thorough
 def test_a_broker_that_is_gone_is_named_until_it_is_back(
     start_node: StartNode, tmp_path: Path
 ) -> None:
@@ -317,6 +320,7 @@ def _repeatedly(node: RunningNode, project: str, event: Any) -> Iterator[list[Fu
             over.set()
 
 
+@pytest.mark.thorough
 def test_messages_that_a_restored_node_holds_back_are_counted_until_they_are_released(
     start_node: StartNode, tmp_path: Path
 ) -> None:

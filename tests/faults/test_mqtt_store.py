@@ -166,6 +166,7 @@ def failures(recording: Recording, folder: Path, *, ignore_syncs: bool = False) 
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.thorough
 def test_after_a_power_cut_at_any_moment_a_store_opens_and_has_what_was_acknowledged(
     recording: Recording, tmp_path: Path
 ) -> None:

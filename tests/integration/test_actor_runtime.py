@@ -141,6 +141,7 @@ def test_a_frame_without_the_key_is_not_unpickled_and_harms_nothing(
     assert marker.exists()
 
 
+@pytest.mark.thorough
 def test_unfinished_frames_at_the_actors_ports_hold_nothing_up_and_are_closed(
     node: RunningNode,
 ) -> None:
@@ -246,6 +247,7 @@ def test_all_parts_start_again_when_one_of_the_core_dies_and_clients_wait_meanwh
     assert not old & set(node.processes())
 
 
+@pytest.mark.thorough
 def test_the_node_ends_when_its_core_dies_again_and_again(mortal: RunningNode) -> None:
     killed: set[int] = set()
     while mortal.process.poll() is None:
@@ -400,6 +402,7 @@ class Losing(NodeActor):
             self.wake_after(0.05, payload)
 
 
+@pytest.mark.thorough
 def test_a_stopped_process_does_not_keep_the_node_from_stopping(mortal: RunningNode) -> None:
     pids = mortal.processes()
     os.kill(parts(mortal)["fb-mqtt:0"], signal.SIGSTOP)

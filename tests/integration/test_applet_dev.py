@@ -210,6 +210,7 @@ def test_a_build_that_writes_a_source_again_starts_no_further_build(
         assert log_of(folder) == ["begin", "end"] * 2
 
 
+@pytest.mark.thorough
 def test_a_build_that_changes_a_source_each_time_is_slowed_down_and_told(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:

@@ -38,6 +38,7 @@ def versions(shell: Shell) -> int:
     return len(shell.json("applet", "versions", "room", "meter"))
 
 
+@pytest.mark.thorough
 def test_a_save_is_deployed_and_tried_with_the_log_beside_it(
     node: RunningNode, shell: Shell, meter: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_save_is_deployed_and_tried_with_the_log_beside_it(
     assert "Traceback" not in dev.errors
 
 
+@pytest.mark.thorough
 def test_blocks_for_people_name_what_keeps_running(
     node: RunningNode, shell: Shell, meter: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_blocks_for_people_name_what_keeps_running(
         assert any(line.startswith("log  20") for line in dev.out.splitlines())
 
 
+@pytest.mark.thorough
 def test_a_node_that_goes_away_and_comes_back_is_deployed_to_again(
     node: RunningNode, shell: Shell, meter: Path
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_node_that_goes_away_and_comes_back_is_deployed_to_again(
     assert dev.errors.count("the log is interrupted") == 1
 
 
+@pytest.mark.thorough
 def test_a_project_or_a_publisher_that_is_not_there_is_refused(
     node: RunningNode, shell: Shell, meter: Path
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_project_or_a_publisher_that_is_not_there_is_refused(
     assert shell.json("applet", "list", "room") == []
 
 
+@pytest.mark.thorough
 def test_the_simulated_device_of_a_template_sends_readings(
     node: RunningNode, shell: Shell, meter: Path
 ) -> None:

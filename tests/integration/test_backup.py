@@ -94,6 +94,7 @@ def _churn(node: RunningNode, ended: threading.Event) -> None:
             node.call("DELETE", f"/resource/{row['resourceID']}")
 
 
+@pytest.mark.thorough
 def test_a_restored_node_holds_undelivered_messages_until_they_are_released(
     node: RunningNode, shell: Shell, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def history(evm: Evm) -> tuple[str, str]:
     return beacon.address, tx_hash
 
 
+@pytest.mark.thorough
 def test_a_node_whose_chain_comes_late_tells_of_it_and_misses_nothing(
     start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def becomes(figure: Callable[[], Any], value: Any, what: str) -> None:
         raise AssertionError(f"{what}: {seen[0]} instead of {value}") from None
 
 
+@pytest.mark.thorough
 def test_how_far_a_monitor_lags_is_shown_while_it_does_and_until_it_has_caught_up(
     world: World,
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_reorganisation_is_shown_with_its_depth_when_it_has_happened(world: Wo
     assert f"{before + 3:.0f}" in world.shell.text("chain", "list")
 
 
+@pytest.mark.thorough
 def test_an_endpoint_that_goes_away_is_a_failover_and_its_return_is_another(world: World) -> None:
     assert world.metric("endpoint_usable", endpoint="0") == 1
     before, counted = world.metric("failovers_total"), world.counted()

@@ -83,6 +83,7 @@ def world(shared: World) -> World:
     return shared
 
 
+@pytest.mark.thorough
 def test_processes_that_are_killed_while_logs_are_delivered_lose_and_double_none(
     world: World,
 ) -> None:
@@ -224,6 +225,7 @@ def test_an_abi_reads_whatever_an_event_has(world: World) -> None:
         assert reason in field["msg"]
 
 
+@pytest.mark.thorough
 def test_the_commands_of_chains_and_monitors(world: World, tmp_path: Path) -> None:
     evm = world.evm
     beacon = evm.deploy()

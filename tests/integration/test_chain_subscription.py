@@ -136,6 +136,7 @@ FAULTS_OF_ANNOUNCEMENTS = {
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *FAULTS_OF_ANNOUNCEMENTS])
+@pytest.mark.thorough("anvil-mute")
 async def test_an_endpoint_that_announces_nothing_usable_is_polling_and_says_why(
     tmp_path: Path,
     evm: Evm,

@@ -30,6 +30,7 @@ def shell(node: RunningNode, tmp_path: Path) -> Shell:
     return Shell(tmp_path / "home", node)
 
 
+@pytest.mark.thorough
 def test_events_are_listed_by_what_became_of_them(shell: Shell) -> None:
     def types(*options: str) -> list[str]:
         return [row["eventType"] for row in shell.json("event", "room", *options)["data"]]

@@ -51,6 +51,7 @@ def send(shell: Shell, project: str, payload: str, *more: str) -> Any:
 # ---------------------------------------------------------------- the first minutes
 
 
+@pytest.mark.thorough
 def test_from_nothing_to_a_counted_event_with_six_commands(
     start_node: StartNode, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_from_nothing_to_a_counted_event_with_six_commands(
     assert "AccountIdentityConflict" in said
 
 
+@pytest.mark.thorough
 def test_a_login_ends_with_a_logout_and_a_wrong_password_saves_none(login: Shell) -> None:
     assert login.json("whoami")["role"] == "ADMIN"
     login("logout")
@@ -84,6 +86,7 @@ def test_a_token_the_node_does_not_accept_is_answered_with_how_to_get_one(shell:
     assert "FIELDBROOK_TOKEN" in shell.fails("project", "list", code=4)
 
 
+@pytest.mark.thorough
 def test_a_password_can_be_changed_and_the_new_one_holds(node: RunningNode, login: Shell) -> None:
     old, new = b"correct horse", b"battery staple"
     elsewhere = {**login.environment, "XDG_CONFIG_HOME": f"{login.environment['HOME']}/none"}
@@ -329,6 +332,7 @@ def test_a_limit_of_events_is_set_changed_and_lifted(shell: Shell, project: str)
     send(shell, project, "x")
 
 
+@pytest.mark.thorough
 def test_a_resource_that_is_deleted_is_listed_no_more_and_its_applet_goes_on(
     node: RunningNode, shell: Shell, project: str
 ) -> None:
@@ -417,6 +421,7 @@ def test_an_applet_is_rolled_back_and_keeps_its_data(
     assert "AppletVersionNotFound" in shell.fails("applet", "rollback", project, "counter", "9")
 
 
+@pytest.mark.thorough
 def test_following_events_prints_them_as_they_are_handled(shell: Shell, project: str) -> None:
     following = shell.start(
         *("event", "show", project, "--follow", "--json"),

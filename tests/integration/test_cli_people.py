@@ -20,6 +20,7 @@ def shell(node: RunningNode, tmp_path: Path) -> Shell:
     return made
 
 
+@pytest.mark.thorough
 def test_an_access_key_works_in_place_of_a_login_as_far_as_it_is_granted(shell: Shell) -> None:
     shell("project", "create", "keys")
     made = shell.json("key", "create", "ci", "--grant", "project=readonly", "--days", "3")
@@ -47,6 +48,7 @@ def test_an_access_key_works_in_place_of_a_login_as_far_as_it_is_granted(shell: 
     assert "AccessKeyNotFound" in shell.fails("project", "list")
 
 
+@pytest.mark.thorough
 def test_an_operator_is_made_from_standard_input_and_used_by_a_project(
     node: RunningNode, shell: Shell
 ) -> None:
@@ -74,6 +76,7 @@ def test_an_operator_is_made_from_standard_input_and_used_by_a_project(
     assert SECRET not in node.log
 
 
+@pytest.mark.thorough
 def test_accounts_are_administered_and_the_log_tells_of_it(shell: Shell) -> None:
     made = shell.json("account", "create", "eve")
     assert len(made["password"]) == 16

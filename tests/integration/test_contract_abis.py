@@ -124,6 +124,7 @@ def running(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> RunningNo
     return start_node()
 
 
+@pytest.mark.thorough
 def test_the_commands_of_abis_and_that_a_projects_file_has_them(
     running: RunningNode, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_what_the_contract_does_not_take_is_refused(
     assert (answer.status, answer.json["key"]) == (401, "InvalidEthLoginSignature")
 
 
+@pytest.mark.thorough
 def test_a_chain_out_of_reach_is_said_and_can_be_asked_again(
     start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["project", "fb-mqtt:0"])
+@pytest.mark.thorough("project", "fb-mqtt:0")
 def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
     counting: tuple[RunningNode, str], kind: str
 ) -> None:
@@ -130,6 +131,7 @@ def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
     until(lambda: node.count("load", applet_id) >= sent + 1, "every message is handled")
 
 
+@pytest.mark.thorough
 def test_ctrl_c_stops_everything_and_the_node_starts_again_with_what_it_knew(
     tmp_path: Path,
 ) -> None:

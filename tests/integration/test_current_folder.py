@@ -36,6 +36,7 @@ class _Elsewhere(RunningNode):
 
 
 @pytest.mark.parametrize("program", [_INSTALLED, _SAFE_PATH, _MODULE], ids=["script", "-P", "-m"])
+@pytest.mark.thorough("-P", "-m")
 def test_a_node_imports_nothing_from_the_folder_in_which_it_is_started(
     program: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_second_node_on_the_same_data_is_refused_and_told_who_runs_there(
     assert node.call("GET", "/").status == 204
 
 
+@pytest.mark.thorough
 def test_a_second_up_on_a_running_nodes_data_leaves_its_mqtt_alone(whole: RunningNode) -> None:
     whole.log_in()
     whole.create_project("p")
@@ -87,6 +88,7 @@ def test_nothing_is_started_or_written_where_a_restore_did_not_finish(
     assert [path.name for path in (tmp_path / "n").iterdir()] == [".restoring"]
 
 
+@pytest.mark.thorough
 def test_a_node_that_is_started_again_waits_for_the_processes_of_the_run_before(
     whole: RunningNode,
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_node_that_is_started_again_waits_for_the_processes_of_the_run_before(
     assert "another node runs" not in whole.log
 
 
+@pytest.mark.thorough
 def test_the_data_folder_is_free_when_all_processes_of_a_killed_node_have_ended(
     whole: RunningNode,
 ) -> None:

@@ -96,6 +96,7 @@ def test_health_shows_the_workers_with_their_projects(node: RunningNode, tmp_pat
     assert one(node, "process_resident_memory_bytes", part="worker:dedicated") > 1 << 20
 
 
+@pytest.mark.thorough
 def test_a_dedicated_project_runs_in_its_own_worker_after_a_restart(start_node: StartNode) -> None:
     node = start_node("--workers", "1")
     publisher, _ = room(node, "room")

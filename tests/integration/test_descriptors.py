@@ -160,6 +160,7 @@ def test_the_start_says_how_many_connections_the_limit_of_files_allows(node: Run
     assert float(evicted.split()[1]) >= 0
 
 
+@pytest.mark.thorough
 def test_more_handshakes_than_files_harm_nobody(tmp_path: Path) -> None:
     node = FewFilesOverTls(tmp_path)
     try:

@@ -164,6 +164,7 @@ def lossy(place: Place, losses: int) -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thorough("device-python")
 def test_each_reading_is_committed_once(name: str, place: Place, start: Start) -> None:
     before = place.count()
     lines = said(start(name, place, 4))

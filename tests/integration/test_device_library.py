@@ -103,6 +103,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.thorough("http")
 def test_every_event_is_handled_once_in_order_and_with_what_was_given(
     place: Place, connect: Connect, transport: str
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_name_that_no_project_has_is_refused_over_mqtt(place: Place, connect: 
         connect(place, "mqtt", project="room/#")
 
 
+@pytest.mark.thorough
 def test_a_traffic_limit_delays_events_and_loses_none(
     start_node: StartNode, connect: Connect
 ) -> None:
@@ -361,6 +363,7 @@ def test_an_invalid_event_is_refused_at_once(place: Place, connect: Connect) -> 
     assert device.pending == 0
 
 
+@pytest.mark.thorough
 def test_tls_needs_the_authority_of_the_node(
     tmp_path: Path, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from fieldbrook.security.node_secrets import KEY_BYTES
 from fieldbrook.storage.stores import FORMS
 from tests.support.disks import MIB, small_disk
@@ -50,6 +52,7 @@ def test_a_new_folder_on_a_good_machine_fails_no_check(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.thorough
 def test_a_running_node_is_told_and_its_ports_are_looked_at(start_node: StartNode) -> None:
     node = start_node()
     names = {"http": node.http_port, "mqtt": node.mqtt_port, "dashboard": node.dashboard_port}

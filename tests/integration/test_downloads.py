@@ -48,6 +48,7 @@ def own_memory(pid: int) -> int:
     return int(text.partition("RssAnon:")[2].split()[0]) << 10
 
 
+@pytest.mark.thorough
 def test_unread_downloads_of_an_account_are_limited_and_take_little_memory(
     start_module_node: StartNode, opened: ExitStack
 ) -> None:
@@ -79,6 +80,7 @@ def test_unread_downloads_of_an_account_are_limited_and_take_little_memory(
     assert node.call("GET", "/liveness").status == 200
 
 
+@pytest.mark.thorough
 def test_unread_answers_of_an_account_are_limited_and_free_their_memory(
     start_module_node: StartNode, opened: ExitStack
 ) -> None:

@@ -128,6 +128,7 @@ def trying(start_module_node: StartNode) -> Trying:
     return Trying(start_module_node)
 
 
+@pytest.mark.thorough
 def test_a_dry_run_tells_what_a_handler_does_with_the_present_keys_and_changes_nothing(
     trying: Trying,
 ) -> None:
@@ -276,6 +277,7 @@ def test_a_module_is_described_before_it_is_stored(trying: Trying) -> None:
     assert sorted(path.name for path in (trying.node.data / "modules").iterdir()) == modules
 
 
+@pytest.mark.thorough
 def test_an_inspection_names_what_an_upload_would_be_refused_for(trying: Trying) -> None:
     for module in (UNLINKABLE_WAT.encode(), b"no module", b"\0asm\x01\0\0\0\xff", b"(module)"):
         upload = trying.node.upload("dry", module)

@@ -78,6 +78,7 @@ def sending(start_module_node: StartNode) -> Sending:
     return Sending(start_module_node, "--api-hosts", "127.0.0.1, example.org")
 
 
+@pytest.mark.thorough
 def test_a_handlers_messages_are_published_in_order_once_it_is_committed(
     sending: Sending,
 ) -> None:

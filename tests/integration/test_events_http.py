@@ -66,6 +66,7 @@ def result(answer: Any) -> Any:
     return only
 
 
+@pytest.mark.thorough
 def test_an_event_runs_its_handler_and_is_answered_201_with_the_result(world: World) -> None:
     before = world.count()
     answer = world.node.send("NftMinter", world.event())
@@ -399,6 +400,7 @@ def test_the_log_of_a_trap_and_of_a_handler_can_be_read(world: World) -> None:
     until(rows, "both are in the applet log")
 
 
+@pytest.mark.thorough
 def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(
     start_node: StartNode,
 ) -> None:
@@ -454,6 +456,7 @@ def test_a_removed_project_leaves_nothing_behind(start_node: StartNode) -> None:
     assert project
 
 
+@pytest.mark.thorough
 def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
     start_node: StartNode,
 ) -> None:
@@ -481,6 +484,7 @@ def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
     until(lambda: "project" not in parts(node), "its process is gone")
 
 
+@pytest.mark.thorough
 def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(start_node: StartNode) -> None:
     node = start_node("--project-map-bytes", str(1 << 20), command="node")
     node.create_project("p")
@@ -496,6 +500,7 @@ def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(start_node:
     assert node.kv("p", applet_id, b"last") == b"next"
 
 
+@pytest.mark.thorough
 def test_two_gateways_share_the_port_and_one_goes_on_when_the_other_dies(
     start_node: StartNode,
 ) -> None:

@@ -192,6 +192,7 @@ def test_the_log_of_an_instance_is_deleted_and_goes_on(node: RunningNode) -> Non
     assert int(node.call("GET", "/applet_log/tidy?after=-1").json["next"]) > highest
 
 
+@pytest.mark.thorough
 def test_followers_do_not_keep_a_node_from_ending(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "data")
     node.log_in()

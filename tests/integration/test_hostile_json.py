@@ -86,6 +86,7 @@ def test_no_management_route_fails_over_a_body_that_is_no_sensible_json(node: Ru
     assert bombs.peak_bytes(gateway) - before < GROWTH_BYTES
 
 
+@pytest.mark.thorough
 def test_no_event_fails_over_numbers_that_are_none(node: RunningNode) -> None:
     publisher = node.add_publisher("room", "p")
     plain = message(publisher)

@@ -62,6 +62,7 @@ def test_an_archive_bomb_is_answered_400_and_the_gateway_does_not_grow(node: Run
     assert list((node.data / "projects").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_reading_an_archive_ends_at_the_limit_of_memory(tmp_path: Path) -> None:
     archive = dict(bombs.bombs())["millions of event types"]
     (tmp_path / "archive").write_bytes(archive)

@@ -46,6 +46,7 @@ def logged(node: RunningNode, project: str) -> list[str]:
     return [row["msg"] for row in node.call("GET", f"/applet_log/{project}").json["data"]]
 
 
+@pytest.mark.thorough
 def test_what_a_handler_logged_can_be_read_as_soon_as_its_event_is_answered(
     node: RunningNode,
 ) -> None:

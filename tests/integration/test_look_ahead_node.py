@@ -27,6 +27,7 @@ def kept(node: RunningNode) -> float:
     return float(found[1]) if found else 0.0
 
 
+@pytest.mark.thorough
 def test_what_is_sent_after_a_module_was_replaced_meets_it_in_every_thread(
     node: RunningNode,
 ) -> None:

@@ -162,6 +162,7 @@ def soon(node: RunningNode, name: str, part: str) -> float:
         return -1.0
 
 
+@pytest.mark.thorough
 def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None:
     node = start_node("--metrics-projects", "0")
     node.create_project("sender")
@@ -207,6 +208,7 @@ def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None
 @pytest.mark.parametrize(
     ("setting", "local", "administrator"), [("token", 401, 200), ("off", 404, 404)]
 )
+@pytest.mark.thorough("off-404-404")
 def test_metrics_can_be_for_administrators_alone_or_for_nobody(
     start_node: StartNode, setting: str, local: int, administrator: int
 ) -> None:

@@ -7,6 +7,8 @@ import socket
 import threading
 from contextlib import ExitStack, suppress
 
+import pytest
+
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_311, Publish
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
@@ -17,6 +19,7 @@ STRATEGIES = strategies("echo", "quiet")
 LIMIT_BYTES = 1 << 20
 
 
+@pytest.mark.thorough
 def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project(
     start_node: StartNode,
 ) -> None:

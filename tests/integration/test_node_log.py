@@ -42,6 +42,7 @@ def lines(node: RunningNode, query: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.thorough
 def test_each_setting_has_its_value_default_and_source_and_no_secret(
     configured: RunningNode,
 ) -> None:
@@ -136,6 +137,7 @@ def test_the_command_line_shows_both(configured: RunningNode, tmp_path: Path) ->
     assert shell.text("node-log", "--level", "critical") == ""
 
 
+@pytest.mark.thorough
 def test_lines_of_processes_that_were_killed_stay_also_those_of_a_node_restarted_as_a_whole(
     start_node: StartNode,
 ) -> None:

@@ -54,6 +54,7 @@ def ask(node: RunningNode, method: str, path: str, origin: str = "") -> Answer:
     return node.call(method, path, headers=headers, token="")
 
 
+@pytest.mark.thorough
 def test_the_description_is_served_to_anybody_as_json(node: RunningNode) -> None:
     answer = ask(node, "GET", DESCRIPTION)
     assert answer.status == 200

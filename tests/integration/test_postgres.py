@@ -135,6 +135,7 @@ def _more_than(taken: list[str], known: int) -> bool:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_whoever_is_killed_each_event_is_in_both_stores_once(served: Served) -> None:
     before = (len(served.rows()), served.node.count("sql", served.applet_id))
     chance = random.Random(SEED)

@@ -205,6 +205,7 @@ def test_a_module_is_not_kept_when_the_quota_has_no_room_for_its_compiled_form(
     assert node.upload("flo", another, "second").status == 201
 
 
+@pytest.mark.thorough
 def test_what_handlers_store_is_noticed_and_making_room_lets_events_in(world: World) -> None:
     account_id = world.developer("gil")
     node = world.node
@@ -264,6 +265,7 @@ def test_projects_of_an_account_take_turns_where_few_may_run_at_once(world: Worl
     assert world.rows()["processes"]["used"] == 1
 
 
+@pytest.mark.thorough
 def test_the_command_line_shows_quotas_and_changes_them(world: World, tmp_path: Path) -> None:
     world.developer("jon")
     shell = Shell(tmp_path / "config", world.node, logged_in=False)

@@ -89,6 +89,7 @@ def head(*fields: bytes) -> bytes:
     ],
     ids=["blanks", "host", "tabs", "authorization", "colons", "fields"],
 )
+@pytest.mark.thorough("tls-blanks")
 def test_a_head_full_of_blanks_costs_the_gateway_next_to_nothing(world: World, sent: bytes) -> None:
     before, count = world.cpu_s(), 20
     for _ in range(count):

@@ -167,6 +167,7 @@ def test_while_a_tick_runs_the_next_ones_of_its_job_are_skipped(
     assert len(world.turn(1_000)) == 1
 
 
+@pytest.mark.thorough
 def test_a_cron_job_runs_its_handler_in_a_running_node(start_node: StartNode) -> None:
     node = start_node()
     project = node.create_project("clock")

@@ -22,6 +22,7 @@ def columns(answer: Any) -> dict[str, list[Any]]:
     return dict(zip(["t", *answer["names"]], answer["columns"], strict=True))
 
 
+@pytest.mark.thorough
 def test_events_show_in_the_series_of_the_node_and_of_their_project(node: RunningNode) -> None:
     publisher = node.add_publisher("mine", "p")
     for kind in ("QUIET", "QUIET", "FAIL"):

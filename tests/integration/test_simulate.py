@@ -213,6 +213,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.thorough
 def test_a_fleet_sends_over_tls(tmp_path: Path) -> None:
     node = TlsNode(tmp_path)
     try:

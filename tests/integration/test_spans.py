@@ -69,6 +69,7 @@ def send(traced: Traced, kind: str, parent: str = "", **headers: str) -> Any:
 
 
 @pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["fast path", "Tornado"])
+@pytest.mark.thorough("fast path")
 def test_an_event_has_one_linked_span_for_each_step_below_that_of_its_sender(
     traced: Traced, headers: dict[str, str]
 ) -> None:
@@ -183,6 +184,7 @@ def test_spans_are_counted(traced: Traced) -> None:
     until(lambda: one(traced.node, "spans_total", outcome="exported") > 0, "exported spans")
 
 
+@pytest.mark.thorough
 def test_a_collector_that_does_not_answer_costs_spans_and_no_event(start_node: StartNode) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces"

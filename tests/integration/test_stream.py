@@ -289,6 +289,7 @@ def test_a_frame_that_comes_with_the_request_is_not_lost(node: RunningNode) -> N
     assert got.startswith(b"HTTP/1.1 101")
 
 
+@pytest.mark.thorough
 def test_streams_work_over_tls(tmp_path: Path) -> None:
     node = TlsNode(tmp_path)
     try:

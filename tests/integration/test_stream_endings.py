@@ -79,6 +79,7 @@ def test_a_client_that_stops_reading_gets_few_messages_with_exact_counts(node: R
         assert not any(each["left_out"] for each in found), "the client reads again"
 
 
+@pytest.mark.thorough
 def test_a_project_that_is_removed_ends_its_topics_and_no_others(node: RunningNode) -> None:
     node.create_project("gone")
     node.deploy("gone", TALLY, strategies=strategies("quiet"))
@@ -114,8 +115,9 @@ def test_a_stream_ends_when_its_token_expires_unless_another_one_comes(node: Run
 
 
 def test_server_sent_events_end_when_their_token_expires(node: RunningNode) -> None:
+    node.create_project("followed")
     connection = node.connection(node.http_port)
-    for path in ("/stream?topic=health", "/applet_log/room?follow=true"):
+    for path in ("/stream?topic=health", "/applet_log/followed?follow=true"):
         headers = {"Authorization": token_of(node, 2)}
         connection.request("GET", PREFIX + path, headers=headers)
         answer = connection.getresponse()

@@ -85,6 +85,7 @@ def supervised(folder: Path, *brokers: str) -> Iterator[SupervisedNode]:
         until(lambda: not node.processes()[1:], "everything has ended")
 
 
+@pytest.mark.thorough
 def test_the_node_is_the_only_program_and_handles_events(tmp_path: Path) -> None:
     with supervised(tmp_path) as node:
         assert counts(node) == 5

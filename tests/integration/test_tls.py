@@ -71,6 +71,7 @@ def run(*command: str, given: str = "", **more: Any) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.thorough
 def test_curl_sends_an_event_over_tls_and_refuses_a_node_nobody_vouches_for(world: World) -> None:
     curl = require_tool("curl")
     url = f"https://localhost:{world.node.http_port}{PREFIX}/event/room"
@@ -172,8 +173,8 @@ def test_garbage_instead_of_a_handshake_harms_nobody(world: World) -> None:
     for sent in (b"\x16\x03\x01\x02\x00" + os.urandom(512), b"\x16" * 70_000, b"\x00", b""):
         with socket.create_connection(("127.0.0.1", world.node.http_port), LIMIT_S) as connection:
             connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(OSError):  # the node may have ended the connection by now
+                connection.shutdown(socket.SHUT_WR)
                 while connection.recv(4096):
                     pass
     assert world.node.call("GET", "/version").status == 200
@@ -256,6 +257,7 @@ def test_clients_without_a_certificate_of_the_authority_are_kept_out(
     assert run(curl, "-sS", "--cacert", str(files.ca), url).returncode != 0
 
 
+@pytest.mark.thorough
 def test_devices_without_a_certificate_of_the_authority_are_kept_out_of_the_broker(
     tmp_path: Path,
 ) -> None:
@@ -361,6 +363,7 @@ def test_the_trial_certificate_of_the_command_line_works(tmp_path: Path) -> None
     assert "exists" in again.stderr
 
 
+@pytest.mark.thorough
 def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

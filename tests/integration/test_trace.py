@@ -126,6 +126,7 @@ def off(tracing: Tracing) -> None:
     assert tracing.call("DELETE", "/event_log/t/trace").status == 204
 
 
+@pytest.mark.thorough
 def test_a_traced_event_tells_keys_with_their_values_before_and_after_variables_and_log_lines(
     tracing: Tracing,
 ) -> None:

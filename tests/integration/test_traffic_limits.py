@@ -155,6 +155,7 @@ def test_events_over_the_limit_are_found_and_counted_and_push_out_none_that_were
     until(lambda: counted() >= 502, "all are counted")
 
 
+@pytest.mark.thorough
 def test_a_limit_is_one_however_many_gateways_take_the_events(start_node: StartNode) -> None:
     several = World(start_node, "--http-gateways", "2")
     several.limit(threshold=300)

@@ -157,6 +157,7 @@ def test_a_project_with_a_dead_strategy_is_moved_and_the_import_warns(
     pair.there("project", "delete", "dead", "--yes")
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_imported_leaves_nothing(pair: Pair, tmp_path: Path) -> None:
     file, broken = tmp_path / "kept.fieldbrook", tmp_path / "broken"
     pair.here("project", "export", PROJECT, str(file), "--tokens")

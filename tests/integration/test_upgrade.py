@@ -126,6 +126,7 @@ def test_the_data_of_a_release_goes_to_a_later_schema_and_back_with_all_that_it_
         node.stop()
 
 
+@pytest.mark.thorough
 def test_a_running_node_is_named_and_keeps_an_upgrade_away(start_node: StartNode) -> None:
     node = start_node()
     found = check(THIS, node.data, RUNS)
@@ -140,6 +141,7 @@ def test_a_running_node_is_named_and_keeps_an_upgrade_away(start_node: StartNode
     assert check(NEXT, node.data, CONVERTS)["MQTT store"]["facts"]["schemas"] == {"1": 1}
 
 
+@pytest.mark.thorough
 def test_batches_of_a_killed_node_are_counted_and_left_to_its_version(
     start_node: StartNode,
 ) -> None:
@@ -188,6 +190,7 @@ def test_a_damaged_project_is_named_and_hinders_no_other(data: Path) -> None:
     assert "projects/77: the store is truncated" in found["text"]
 
 
+@pytest.mark.thorough("0.1.0")
 def test_a_truncated_project_keeps_neither_the_upgrade_nor_the_node_from_starting(
     data: Path,
 ) -> None:

@@ -146,6 +146,7 @@ def prometheus(
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+@pytest.mark.thorough("node")
 def test_prometheus_has_figures_for_every_panel(prometheus: Prometheus, path: Path) -> None:
     missing = [
         (panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$project", ".+"))

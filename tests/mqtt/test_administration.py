@@ -182,6 +182,7 @@ def test_a_topic_that_nobody_can_subscribe_to_is_refused(site: Site, topic: str)
     assert site.count() == before
 
 
+@pytest.mark.thorough
 def test_after_a_restore_messages_that_wait_for_clients_are_held_until_the_release(
     new_site: Callable[..., Site], tmp_path: Path
 ) -> None:

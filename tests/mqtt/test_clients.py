@@ -83,6 +83,7 @@ def test_messages_wait_for_a_mosquitto_sub_that_keeps_its_session(site: Site, ve
     assert [each for each in found if each in "13"] == ["1", "3"]
 
 
+@pytest.mark.thorough
 def test_mosquitto_pub_connects_by_tls_also_with_a_renewed_certificate(tmp_path: Path) -> None:
     node = TlsNode(tmp_path)
     try:

@@ -31,6 +31,7 @@ BOTH = pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
 
 @BOTH
 @pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.thorough("1-4")
 def test_an_acknowledged_event_is_committed(site: Site, version: int, qos: int) -> None:
     payload = f"{version} {qos}".encode()
     with site.client(version) as client:
@@ -204,6 +205,7 @@ def test_an_event_that_is_sent_again_after_a_crash_of_the_gateway_runs_once(
 
 
 @BOTH
+@pytest.mark.thorough("5")
 def test_an_event_with_a_released_packet_id_runs_though_it_is_like_the_last_one(
     site: Site, version: int
 ) -> None:
@@ -230,6 +232,7 @@ def _present(site: Site, client_id: str) -> bool:
         return False
 
 
+@pytest.mark.thorough
 def test_a_node_that_cannot_take_an_event_keeps_it_until_it_can(
     new_site: Callable[..., Site],
 ) -> None:
@@ -324,6 +327,7 @@ def test_members_of_a_group_that_may_not_read_replies_take_none_from_others(site
             assert own.receive().topic == "ack/gauge"
 
 
+@pytest.mark.thorough
 def test_a_right_that_was_taken_away_ends_the_subscriptions_of_a_session_that_was_away(
     new_site: Callable[..., Site],
 ) -> None:

@@ -137,6 +137,7 @@ PACKETS: list[Packet] = [
 
 
 @pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
+@pytest.mark.thorough("4")
 def test_packets_that_are_cut_at_every_byte(site: Site, version: int) -> None:
     will = Will("lake/will", b"gone", 1, False)
     connect = encode(
@@ -178,6 +179,7 @@ def test_random_bytes(site: Site) -> None:
                     client.send_bytes(bytes(piece))
 
 
+@pytest.mark.thorough
 def test_connections_that_say_nothing(site: Site) -> None:
     with _others_are_served(site), contextlib.ExitStack() as opened:
         silent = [opened.enter_context(site.client()) for _ in range(SILENT)]

@@ -38,6 +38,7 @@ def _kept(site: Site, client_id: str, version: int = VERSION_5, **more: Any) -> 
 
 @BOTH
 @pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.thorough("0-4")
 def test_a_message_reaches_its_subscribers_with_the_lower_qos(
     site: Site, version: int, qos: int
 ) -> None:
@@ -286,6 +287,7 @@ def test_a_will_on_a_projects_topic_is_an_event(site: Site) -> None:
     until(lambda: site.last() == b"last will", "the will is handled")
 
 
+@pytest.mark.thorough
 def test_messages_of_handlers_reach_a_client_that_was_away(new_site: Callable[..., Site]) -> None:
     site = new_site("--mqtt-device-topics", "out/#")
     node = site.node
@@ -355,6 +357,7 @@ def test_a_revoked_login_ends_the_connection(new_site: Callable[..., Site]) -> N
         assert ended.code == ReasonCode.NOT_AUTHORIZED
 
 
+@pytest.mark.thorough
 def test_who_may_connect_is_a_setting(new_site: Callable[..., Site]) -> None:
     site = new_site("--mqtt-anonymous", "false")
     with site.client() as client:
@@ -409,6 +412,7 @@ def _metrics(site: Site) -> str:
     return site.node.call("GET", "/metrics").body.decode()
 
 
+@pytest.mark.thorough
 def test_a_node_that_stops_says_so(new_site: Callable[..., Site]) -> None:
     site = new_site()
     with site.client() as client:

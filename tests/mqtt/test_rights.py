@@ -46,6 +46,7 @@ def _event_topic(publisher: Any) -> str:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.thorough("1", "2")
 def test_what_waits_for_a_client_without_the_right_any_more_is_dropped(
     new_site: Callable[..., Site], qos: int
 ) -> None:
@@ -284,6 +285,7 @@ def test_the_next_owner_of_a_projects_name_gets_nothing_that_was_retained_before
     until(lambda: retained() == [], "the last one is removed")
 
 
+@pytest.mark.thorough
 def test_messages_retained_for_a_project_are_gone_if_it_was_removed_while_mqtt_was_down(
     new_site: Callable[..., Site],
 ) -> None:

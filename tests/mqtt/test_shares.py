@@ -51,6 +51,7 @@ def _from(site: Site, address: str) -> MqttClient:
     return MqttClient(site.node.mqtt_port, source=address)
 
 
+@pytest.mark.thorough
 def test_an_address_takes_half_of_the_sessions_and_a_login_too(
     new_site: Callable[..., Site],
 ) -> None:
@@ -91,6 +92,7 @@ def test_an_address_and_a_login_take_half_of_the_connections(new_site: Callable[
             assert other.connect().code == ReasonCode.SUCCESS
 
 
+@pytest.mark.thorough
 def test_an_address_takes_half_of_the_connect_rate(new_site: Callable[..., Site]) -> None:
     site = new_site("--mqtt-connects-per-s", "10")
 
@@ -106,6 +108,7 @@ def test_an_address_takes_half_of_the_connect_rate(new_site: Callable[..., Site]
     until(refused, "the address has used up its share")
 
 
+@pytest.mark.thorough
 def test_a_login_takes_half_of_the_retained_messages(new_site: Callable[..., Site]) -> None:
     site = new_site("--mqtt-retained-limit", "8", "--mqtt-device-topics", "lake/#")
 
@@ -133,6 +136,7 @@ def test_a_login_takes_half_of_the_retained_messages(new_site: Callable[..., Sit
         assert retain(hog, "hog/9") == 0
 
 
+@pytest.mark.thorough
 def test_an_address_takes_half_of_the_room_for_incomplete_packets(
     new_site: Callable[..., Site],
 ) -> None:
@@ -160,6 +164,7 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
         assert ReasonCode.QUOTA_EXCEEDED not in codes[:30]
 
 
+@pytest.mark.thorough
 def test_others_are_served_while_a_login_floods_its_own_subscribers(
     new_site: Callable[..., Site],
 ) -> None:
@@ -181,6 +186,7 @@ def test_others_are_served_while_a_login_floods_its_own_subscribers(
         flood.expect(PingResp)
 
 
+@pytest.mark.thorough
 def test_an_address_takes_half_of_the_store_with_its_subscriptions(
     new_site: Callable[..., Site],
 ) -> None:
@@ -222,6 +228,7 @@ def _add_until_refused(client: MqttClient, topic: str, size: int) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.thorough
 def test_a_release_waits_on_a_full_disk_and_is_completed_when_there_is_room(
     disk: Path, start_node: StartNode
 ) -> None:
@@ -248,6 +255,7 @@ def test_a_release_waits_on_a_full_disk_and_is_completed_when_there_is_room(
         assert site.count() == before + 2
 
 
+@pytest.mark.thorough
 def test_a_message_that_was_refused_by_a_full_store_is_not_known_after_a_crash(
     new_site: Callable[..., Site],
 ) -> None:

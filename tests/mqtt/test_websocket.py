@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 
+import pytest
 from tornado import httpclient, websocket
 
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
@@ -99,6 +100,7 @@ def _raw(site: Site, source: str) -> socket.socket:
     return opened
 
 
+@pytest.mark.thorough
 def test_an_address_takes_half_of_the_room_for_unfinished_messages(
     new_site: Callable[..., Site],
 ) -> None:

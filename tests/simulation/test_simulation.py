@@ -50,5 +50,6 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
     assert in_child(_is_found, bug)
 
 
+@pytest.mark.thorough
 def test_a_seed_always_gives_the_same_run() -> None:
     assert in_child(_is_repeated)

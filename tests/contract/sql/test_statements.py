@@ -425,6 +425,7 @@ _writes = st.lists(st.tuples(st.sampled_from(_WRITES), st.sampled_from("abcde"))
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_writes, st.booleans()), max_size=6))
+@pytest.mark.thorough
 def test_any_events_leave_the_same_rows_in_both(
     postgres: Any, tmp_path_factory: pytest.TempPathFactory, events: list[Any]
 ) -> None:

@@ -28,6 +28,7 @@ def route_calls() -> ModuleType:
 @pytest.mark.parametrize(
     "name", ["settings.md", "cli.md", "http.md", "routes.md", "metrics.md", "errors.md", "abi.md"]
 )
+@pytest.mark.thorough("routes.md")
 def test_a_page_is_as_the_code_would_write_it(name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text()
     assert reference().fill(page, reference().PAGES[name]) == page

@@ -205,6 +205,7 @@ def test_an_endpoint_is_noticed_as_likely_as_is_stated_when_there_is_another_one
 
 
 @pytest.mark.parametrize(("every", "ranges"), [(2, 10), (20, 40)])
+@pytest.mark.thorough("20-40")
 def test_the_only_endpoint_is_noticed_as_likely_as_is_stated(
     every: int, ranges: int, caplog: pytest.LogCaptureFixture
 ) -> None:

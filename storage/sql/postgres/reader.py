@@ -85,7 +85,7 @@ class _PostgresSession(Session):
         self._connection, self._namespace = connection, namespace
         self._schemas, self._limits = schemas, limits
         ends_at = time.monotonic() + OWN_S
-        connection.run(f'{SETTINGS}; SET search_path = "{namespace}", pg_catalog, pg_temp', ends_at)
+        connection.run(f'{SETTINGS}; SET search_path = pg_catalog, "{namespace}", pg_temp', ends_at)
         self._forbidden = forbidden_functions(connection.rows(FUNCTIONS, ends_at))
         found: dict[str, list[tuple[str, str]]] = {}
         for row in connection.rows(TABLE_COLUMNS.format(namespace), ends_at):

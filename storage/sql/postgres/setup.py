@@ -77,7 +77,7 @@ def open_session(dsn: str, namespace: str, password: str) -> tuple[Connection, F
     connection = Connection(dsn, namespace, password)
     limit = time.monotonic() + OWN_S
     try:
-        connection.run(f'SET search_path = "{namespace}", pg_catalog, pg_temp', limit)
+        connection.run(f'SET search_path = pg_catalog, "{namespace}", pg_temp', limit)
         connection.run(SETTINGS, limit)
         if connection.rows(_PRIVILEGES, limit) != [["f"]]:
             reason = f"PostgreSQL: the role {namespace} has rights it must not have"

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,7 +20,7 @@ from fieldbrook.storage.sql.postgres.namespace import namespace_of
 from fieldbrook.storage.sql.postgres.setup import prepare_namespace
 from fieldbrook.storage.sql.postgres.statements import Forbidden, translate
 from fieldbrook.storage.sql.schema import parse_schema
-from tests.contract.sql.databases import READINGS, ask, config, devices, insert, request
+from tests.contract.sql.databases import READINGS, ask, column, config, devices, insert, request
 from tests.support.postgres import PostgresServer
 
 
@@ -341,3 +342,34 @@ def test_a_function_is_never_called_behind_the_readers_back(
         plain.execute(translated.text.encode())
     rows = plain.execute("SELECT current_setting('application_name')").fetchall()
     assert rows != [("reached",)]
+
+
+def _table(name: str, *columns: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "cols": [column(each, kind) for each, kind in columns],
+    }
+
+
+def test_tables_that_are_named_as_the_servers_catalogue_hide_nothing_of_it(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The node asks the server for sizes, rights and functions in sessions of the project."""
+    tables = (
+        READINGS,
+        _table("pg_class", ("oid", "INT64"), ("relnamespace", "INT64"), ("relkind", "TEXT")),
+        _table("pg_namespace", ("oid", "INT64"), ("nspname", "TEXT")),
+        _table("pg_auth_members", ("member", "INT64")),
+        _table("pg_proc", ("proname", "TEXT")),
+        _table("text", ("c", "TEXT")),
+    )
+    limits = SqlLimits(database_bytes=400_000)
+    db = PostgresDatabase(postgres.dsn, tmp_path, 7, config(*tables), limits)
+    with contextlib.closing(db):
+        db.begin_event()
+        assert ask(db, "SELECT 'a'::text a") == {"a": "a"}
+        with pytest.raises(StatementError, match="reached its limit"):
+            for number in range(10_000):
+                insert(db, f"{number:0>1000}")
+        with pytest.raises(StatementError, match="function"):
+            db.query(request("SELECT set_config('statement_timeout', '0', false)"))

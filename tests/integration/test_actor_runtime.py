@@ -290,6 +290,18 @@ def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
     until(serves, "it serves")
 
 
+def _rests(pid: int) -> bool:
+    """Whether no thread of a process has run for a moment."""
+
+    def states() -> list[str]:
+        statuses = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status")]
+        return re.findall(r"^(?:State|\w*ctxt_switches):.*$", "".join(statuses), re.MULTILINE)
+
+    before = states()
+    time.sleep(0.02)
+    return states() == before and not any("(running)" in state for state in before)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_started_again(
     gateways: RunningNode, number: signal.Signals
@@ -297,6 +309,9 @@ def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_
     part = f"http:{list(SIGNALS).index(number)}"
     until(lambda: gateways.call("GET", "/health").json["parts"].get(part) == "up", "it serves")
     old = parts(gateways)[f"fb-{part}"]
+    until(
+        lambda: _rests(old), "none of its threads runs"
+    )  # the traceback of one that does may fail
     os.kill(old, number)
     until(lambda: not alive(old), "the process has ended")
     until(lambda: parts(gateways).get(f"fb-{part}", old) != old, "the gateway is started again")

@@ -1,4 +1,4 @@
-"""Functions of the operating system: process names, limits, confined children, fsync.
+"""Functions of the operating system: process names, limits, confined children, fsync, loops.
 
 In: commands to run; files that must survive a power cut.
 Out: processes with limits; durable files.

@@ -12,9 +12,10 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from fieldbrook.system.loop_share import REST
+
 _T = TypeVar("_T")
 
-_REST = 3  # how many times longer than a piece of work the loop is left to others
 _SMALL_S = 0.005  # shorter pieces of work count for nothing
 _CREDIT_S = 0.5  # rest that an account is spared after a while without work
 _KEPT = 1_000  # accounts
@@ -92,7 +93,7 @@ class Turns:
             self._forget()
             account = self._accounts[account_id] = _Account()
         begin = max(account.rested_at, self._clock() - _CREDIT_S)
-        account.rested_at = begin + (1 + _REST) * seconds  # the work itself, and the rest
+        account.rested_at = begin + (1 + REST) * seconds  # the work itself, and the rest
 
     def _forget(self) -> None:
         """Forget accounts that have rested, when there are many."""

@@ -7,17 +7,17 @@ of waiting ones is bounded.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import argon2
 
 from fieldbrook.core.errors import TooManyRequestsError
 from fieldbrook.core.model import ADMIN, Account
+from fieldbrook.system.loop_share import LoopShare
 
 _T = TypeVar("_T")
 
@@ -40,8 +40,6 @@ DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
 
 # Of long answers that wait for their clients to read them. One account alone may have half.
 ANSWERS_BYTES = 256 << 20
-
-_REST = 3  # how many times longer than a piece of work the loop is left to others
 
 _hasher = argon2.PasswordHasher()
 
@@ -197,34 +195,6 @@ class MemoryShares:
             self._held[owner] -= size
             if not self._held[owner]:
                 del self._held[owner]
-
-
-class LoopShare:
-    """A share of the event loop for work that must run in it: one piece at a time, and then a rest.
-
-    `async with` waits for the turn and begins a piece. However many wait, the work takes a quarter
-    of the loop's time at most, and what else waits for the loop waits for one piece.
-    """
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._began = 0.0
-
-    async def __aenter__(self) -> Self:
-        await self._turn.acquire()
-        self._began = time.monotonic()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            await self.rest()
-        finally:
-            self._turn.release()
-
-    async def rest(self) -> None:
-        """End a piece and begin the next one, without giving the turn away."""
-        await asyncio.sleep(_REST * (time.monotonic() - self._began))
-        self._began = time.monotonic()
 
 
 class Workers:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
-from fieldbrook.gateway.management.framework.workers import LoopShare
 from fieldbrook.gateway.management.live.messages import ROWS_LIMIT, TYPES_LIMIT, Rows
 from fieldbrook.gateway.management.live.picking import Picker, last_without
 from fieldbrook.gateway.management.routes.events.event_rows import EventRows
@@ -15,6 +14,7 @@ from fieldbrook.storage.project.history.chunks import PLACES, StoredChunk
 from fieldbrook.storage.project.history.records import FAILED
 from fieldbrook.storage.project.history.search import EventFilter, PlacedEvent
 from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.system.loop_share import LoopShare
 
 _CHUNKS_AT_ONCE = 4  # a chunk has up to 1,000 events
 _EVENTS_AT_ONCE = 128  # decoding so many takes about 0.5 ms

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
-from fieldbrook.gateway.management.framework.workers import LoopShare
 from fieldbrook.gateway.management.live.events import read_place
 from fieldbrook.gateway.management.live.messages import Rows
 from fieldbrook.gateway.management.live.picking import Picker
 from fieldbrook.gateway.management.routes.events.log_lines import LEVELS, log_line
 from fieldbrook.storage.project.log_search import LogFilter
 from fieldbrook.storage.project.rows import LogRow
+from fieldbrook.system.loop_share import LoopShare
 
 _LINES_AT_ONCE = 200
 _ERROR = LEVELS.index("error")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from fieldbrook.gateway.management.framework.workers import (
     FOLLOWERS_OF_ONE,
     FOLLOWERS_RESERVE,
     ConcurrencyLimit,
-    LoopShare,
     MemoryShares,
     SharedPool,
     Workers,
@@ -181,46 +179,3 @@ def test_an_account_with_many_searches_leaves_a_thread_for_those_of_others() -> 
         assert any(isinstance(each, TooManyRequestsError) for each in done)
 
     asyncio.run(search())
-
-
-def hold_the_loop(seconds: float) -> None:
-    """Do as reading a store does, which does not give the loop away."""
-    time.sleep(seconds)
-
-
-def test_work_in_the_loop_goes_piece_by_piece_and_leaves_most_of_the_time_to_others() -> None:
-    share, piece_s, inside = LoopShare(), 0.01, list[int]()
-
-    async def work(number: int) -> None:
-        async with share:
-            for _ in range(2):
-                inside.append(number)
-                hold_the_loop(piece_s)
-                await share.rest()
-
-    async def run() -> float:
-        began = time.monotonic()
-        await asyncio.gather(*(work(number) for number in range(5)))
-        return time.monotonic() - began
-
-    assert asyncio.run(run()) >= 10 * piece_s * 4
-    assert inside == [number for number in range(5) for _ in range(2)]
-
-
-def test_who_leaves_while_waiting_or_resting_keeps_no_turn() -> None:
-    async def run() -> None:
-        share = LoopShare()
-
-        async def work() -> None:
-            async with share:
-                hold_the_loop(0.05)
-
-        tasks = [asyncio.create_task(work()) for _ in range(3)]
-        await asyncio.sleep(0)  # the first one rests by now, the others wait
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(5), share:
-            pass
-
-    asyncio.run(run())

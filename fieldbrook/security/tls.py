@@ -11,7 +11,6 @@ encryption are offered (RFC 9325, 4.2); all suites of 1.3 have both.
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 import stat
 import time
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
+from fieldbrook.system.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -158,8 +158,8 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
         SettingsError: the files are invalid; the context is unchanged.
     """
     certificate, key = identity.certificate, identity.key
-    _require_readable("certificate", certificate)
-    _require_readable("key", key)
+    _read("certificate", certificate)
+    _read("key", key)
     try:
         # Loaded into a trial context first: a failure half-way through would leave the real
         # context with a certificate and a key that do not match.
@@ -264,17 +264,17 @@ def _no_password() -> str:
     raise _EncryptedKeyError
 
 
-def _require_readable(what: str, path: Path) -> None:
+def _read(what: str, path: Path) -> bytes:
+    """Read a file as a whole; OpenSSL, which opens files by their names, has no limit and would
+    wait for a pipe."""
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
-                raise SettingsError(reason=f"{what} {path}: larger than {_LARGEST_FILE >> 20} MiB")
+        return read_regular_file(path, _LARGEST_FILE)
     except OSError as error:
         raise SettingsError(reason=f"{what} {path}: {error.strerror}") from None
 
 
 def _trust(context: ssl.SSLContext, path: Path) -> None:
-    _require_readable("authorities", path)
+    _read("authorities", path)
     try:
         context.load_verify_locations(cafile=path)
     except (ssl.SSLError, OSError):
@@ -294,8 +294,8 @@ def _explain(identity: Identity, error: ssl.SSLError) -> str:
 def _first_certificate(path: Path) -> Certificate:
     from cryptography.x509 import load_pem_x509_certificates
 
-    _require_readable("certificate", path)
+    content = _read("certificate", path)
     try:
-        return load_pem_x509_certificates(path.read_bytes())[0]
+        return load_pem_x509_certificates(content)[0]
     except ValueError:
         raise SettingsError(reason=f"certificate {path}: contains no certificate in PEM") from None

@@ -20,7 +20,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.clock import zone_of
 from fieldbrook.core.errors import NodeError, SettingsError, StoreError
 from fieldbrook.core.settings import Settings, listed
-from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.base import GatewayActor, essential
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.refusals import Refusals
@@ -147,7 +147,7 @@ class HttpGateway(GatewayActor):
             self._ports.append(ports.open(at, pages, dashboard_tls, settings.plain_dashboard))
             self._warn_of_hosts()
             self._connections.announce()
-        self._sweeper = self.loop.create_task(self._sweep())
+        self._sweeper = essential(self.loop.create_task(self._sweep()))
 
     async def _start_peers(self) -> None:
         """Sample the metrics in `SAMPLER`, and answer the other processes' questions."""
@@ -360,13 +360,14 @@ class HttpGateway(GatewayActor):
         assert self._tls is not None
         assert self._identity is not None
         try:
+            names = tls.names_in(self._identity.certificate)
             tls.load(self._tls, self._identity)
-            self._names = tls.names_in(self._identity.certificate)
         except SettingsError as error:
             log.warning(
                 "cannot load the renewed certificate, the previous one stays in use: %s", error
             )
         else:
+            self._names = names
             log.info("the renewed certificate %s is now in use", self._identity.certificate)
 
 

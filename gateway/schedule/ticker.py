@@ -24,7 +24,7 @@ from fieldbrook.core.errors import (
     UnavailableError,
 )
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, CronJob
-from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.base import GatewayActor, essential
 from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.gateway.schedule.cron import LATE_MS, Plan, Schedule, Tick, parse_schedule
 from fieldbrook.observability import metrics
@@ -166,7 +166,7 @@ class Scheduler(GatewayActor):
             self._submit_event,
             self.loop.call_later,
         )
-        self._turns = self.loop.create_task(self._run(ticker))
+        self._turns = essential(self.loop.create_task(self._run(ticker)))
 
     def registry_reader(self) -> RegistryReader:
         """See `GatewayActor`."""

@@ -215,6 +215,18 @@ def test_a_renewed_certificate_is_shown_without_a_restart(world: World) -> None:
     world.files.certificate.write_bytes(b"half a certi")  # nothing that works: the old one stays
     until(lambda: "the previous one stays in use" in world.node.log, "it is told")
     assert world.node.serves() == old
+    before = world.node.log.count("the previous one stays in use")
+    world.files.certificate.unlink()
+    os.mkfifo(world.files.certificate)  # whoever opens it would wait for its writer
+    until(
+        lambda: (
+            world.node.log.count("the previous one stays in use") > before + 1
+            and "not a regular file" in world.node.log
+        ),
+        "it is told for HTTP and MQTT",
+    )
+    assert world.node.serves() == old
+    world.files.certificate.unlink()
     world.files.renew()
     new = until(lambda: world.node.serves() != old and world.node.serves(), "the new is shown")
     at_broker = until(

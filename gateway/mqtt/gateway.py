@@ -18,7 +18,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.wire import BY_MQTT, DELIVERY, REDELIVERY, WireEvent
 from fieldbrook.core.errors import MalformedMessageError, NodeError, StoreError
-from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.base import GatewayActor, essential
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
 from fieldbrook.gateway.delivery.outbox import OutboxConsumer, deliveries
 from fieldbrook.gateway.events.handling import EventService
@@ -128,8 +128,8 @@ class MqttGateway(GatewayActor):
         await self._input.start()
         self._events = events
         old_messages = drain(settings.data, self._deliver_old, self.health)
-        self._old_broker = self.loop.create_task(old_messages)
-        self._registry_watch = self.loop.create_task(self._watch_registry())
+        self._old_broker = essential(self.loop.create_task(old_messages))
+        self._registry_watch = essential(self.loop.create_task(self._watch_registry()))
         answers = {PUBLISHERS: answer_publishers, **self._input.answers()}
         self._peers = await serve_peers(self.run_dir, self.part, answers)
 

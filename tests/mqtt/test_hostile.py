@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
     Unsubscribe,
     Will,
 )
-from fieldbrook.gateway.mqtt.protocol.properties import Properties
+from fieldbrook.gateway.mqtt.protocol.properties import ITEMS_LIMIT, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.limits import UNRELEASED
 from tests.mqtt.conftest import PROJECT, Site
@@ -253,6 +254,38 @@ def test_filters_that_are_repeated_or_deep_cost_little(site: Site) -> None:
         client.connect()
         for number in range(50):
             client.publish(f"lake/repeated/{number}", b"", retain=True)
+
+
+@pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
+def test_a_flood_of_small_packets_is_answered_and_so_are_others(site: Site, version: int) -> None:
+    """A read has tens of thousands of them, which take several turns of the loop."""
+    with _others_are_served(site), site.client(version) as client:
+        client.connect()
+        pings = encode(version, PingReq()) * 20_000
+        event = Publish(PROJECT, site.event(b"between"), 1, packet_id=1)
+        wanted = Subscribe(2, (Subscription("lake/flood", 0),))
+        counted = site.count()
+        sending = threading.Thread(
+            target=client.send_bytes,
+            args=(
+                b"".join([pings, encode(version, event), pings, encode(version, wanted), pings]),
+            ),
+        )
+        sending.start()
+        found = Counter(type(client.read()) for _ in range(60_002))
+        sending.join(LIMIT_S)
+        assert found == {PingResp: 60_000, PubAck: 1, SubAck: 1}
+        until(lambda: site.count() > counted, "the event is handled")
+        client.publish("lake/flood", b"after", 0)
+        assert client.receive().payload == b"after"
+
+
+def test_more_user_properties_than_a_packet_may_have_end_the_connection(site: Site) -> None:
+    many = Properties(user_properties=(("", ""),) * (ITEMS_LIMIT + 1))
+    with _others_are_served(site), site.client() as client:
+        client.connect()
+        client.send(Publish("lake/many", b"", 1, packet_id=1, properties=many))
+        assert client.expect(Disconnect).code == ReasonCode.QUOTA_EXCEEDED
 
 
 def test_clients_that_read_nothing(site: Site) -> None:

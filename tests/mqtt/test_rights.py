@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import compress
 from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt.protocol.packets import PingReq, PingResp, PubAck, Publish, Will
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    Disconnect,
+    PingReq,
+    PingResp,
+    PubAck,
+    Publish,
+    Will,
+)
 from fieldbrook.gateway.mqtt.protocol.properties import Properties
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from tests.mqtt.conftest import PROJECT, Site
 from tests.support.applets import SENDER
 from tests.support.mqtt_client import MqttClient, new_id
@@ -330,3 +341,49 @@ def test_the_will_of_a_login_that_has_ended_is_not_published(site: Site) -> None
             node.call("POST", f"/publisher/data/{lamp['publisherID']}/token", {})
         leave(bell, 2)
         assert reader.receive().topic == "cliff/bell/gone"
+
+
+def test_a_connection_ends_with_the_time_of_its_token(new_site: Callable[..., Site]) -> None:
+    site = new_site()
+    node, path = site.node, f"/publisher/data/{site.publisher['publisherID']}/token"
+    ends = datetime.now(UTC) + timedelta(seconds=3)
+    token = node.call("POST", path, {"expiresAt": ends.isoformat()}).json["token"]
+    with site.client() as client, site.client() as other:
+        will = Will("meadow/gauge/gone", b"", 1)
+        client.connect(username="gauge", password=token, will=will)
+        other.connect(username="valve", password=site.other["token"])
+        ended = client.expect(Disconnect)
+        assert datetime.now(UTC) >= ends
+        assert ended.code == ReasonCode.NOT_AUTHORIZED
+        assert ended.properties.reason_string == "the login is not valid any more"
+        _gets_nothing(other)
+
+
+def test_no_end_of_a_login_is_overlooked_when_many_end_at_the_same_time(
+    new_site: Callable[..., Site],
+) -> None:
+    """The rights of connected clients are checked bit by bit, and the registry changes meanwhile;
+    other clients connect meanwhile."""
+    site, number = new_site("--mqtt-logins", "false"), 60
+    publishers = [site.node.add_publisher(PROJECT, f"buoy-{each}") for each in range(number)]
+
+    with ExitStack() as opened, ThreadPoolExecutor(8) as threads:
+        clients = [opened.enter_context(site.client()) for _ in publishers]
+
+        def connect(publisher: Any, client: MqttClient) -> bool:
+            login = {"username": publisher["key"], "password": publisher["token"]}
+            return client.connect(**login).code == 0
+
+        def revoke(publisher: Any) -> None:
+            site.node.call("POST", f"/publisher/data/{publisher['publisherID']}/token", {})
+
+        half = number // 2
+        assert all(threads.map(connect, publishers[:half], clients[:half]))
+        connecting = []
+        for early, late, client in zip(publishers, publishers[half:], clients[half:], strict=False):
+            connecting.append(threads.submit(connect, late, client))
+            threads.submit(revoke, early)
+            threads.submit(revoke, late)
+        accepted = [True] * half + [each.result() for each in connecting]
+        for client in compress(clients, accepted):
+            assert client.expect(Disconnect).code == ReasonCode.NOT_AUTHORIZED

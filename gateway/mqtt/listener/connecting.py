@@ -6,12 +6,12 @@ import logging
 import secrets
 from typing import TYPE_CHECKING
 
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, ConnAck, Connect, Will
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
-from fieldbrook.gateway.mqtt.sessions.access import Principal, RefusedConnectError
+from fieldbrook.gateway.mqtt.sessions.access import LOGIN_ENDED, Principal, RefusedConnectError
 from fieldbrook.gateway.mqtt.sessions.forwarded import forwarded, pack_properties
 from fieldbrook.gateway.mqtt.sessions.limits import (
     ALIASES,
@@ -69,7 +69,7 @@ class Connecting:
             log.debug("%s may not connect: %s", connection.address, error)
             connection.reject(error.code, str(error))
             return
-        self._server.end_forbidden(session)
+        self._server.logins.end_forbidden(session)
         session.version = packet.version
         session.will = None if packet.will is None else _will_record(packet.will)
         self._opening[connection] = session
@@ -87,11 +87,23 @@ class Connecting:
             if self._opening.pop(connection, None) is None or session.opening is not connection:
                 return  # it has gone, or another connection of the client came meanwhile
             if error is not None:
-                session.expires_now = not present
-                connection.reject(ReasonCode.SERVER_UNAVAILABLE, "the session cannot be stored")
-                self._server.sessions.closed(session)
+                refuse(ReasonCode.SERVER_UNAVAILABLE, "the session cannot be stored")
                 return
-            connection.accept(session, answer, keep_alive_s, principal)
+            try:
+                is_valid = self._server.logins.renew(session)  # it may have ended meanwhile
+            except StoreError:
+                refuse(ReasonCode.SERVER_UNAVAILABLE, "the registry cannot be read")
+                return
+            if is_valid:
+                connection.accept(session, answer, keep_alive_s)
+            else:
+                refuse(ReasonCode.NOT_AUTHORIZED, LOGIN_ENDED)
+
+        def refuse(code: ReasonCode, reason: str) -> None:
+            session.will = None
+            session.expires_now = not present
+            connection.reject(code, reason)
+            self._server.sessions.closed(session)
 
         self._server.sessions.save(session, saved)
 

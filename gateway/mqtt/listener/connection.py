@@ -45,7 +45,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
 )
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, WITHOUT_CONNACK_311, ReasonCode
-from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
+from fieldbrook.gateway.mqtt.sessions.access import LOGIN_ENDED
 from fieldbrook.gateway.mqtt.sessions.forwarded import outgoing_properties
 from fieldbrook.gateway.mqtt.sessions.limits import (
     ALIASES,
@@ -109,7 +109,6 @@ class Connection(asyncio.Protocol):
         "messages_out",
         "opened_at",
         "peer",
-        "principal",
         "send_maximum",
         "session",
         "version",
@@ -121,7 +120,6 @@ class Connection(asyncio.Protocol):
         self.kind = kind
         self.address = self.peer = ""
         self.session: Session | None = None
-        self.principal: Principal = ANYBODY
         self.version = 0
         self.wants_reasons = False
         self.send_maximum = 0
@@ -271,13 +269,15 @@ class Connection(asyncio.Protocol):
                 if framed is None:
                     break
                 begin, (first, body, at) = at, framed
-                if _IS_PUBLISH[first] and self.session is not None:
-                    if not self._publish(buffer, first, body, at):
+                if self.session is None:
+                    self._connect(decode_client_packet(self.version, first, buffer[body:at]))
+                elif not (_IS_PUBLISH[first] and self._publish_event(buffer, first, body, at)):
+                    turns, holder = self._server.turns, self.session.holder
+                    if not turns.may(holder):
                         at = begin
                         self._wait_for_turn(self.session)
                         break
-                else:
-                    self._handle(decode_client_packet(self.version, first, buffer[body:at]))
+                    turns.do(holder, partial(self._handle, first, buffer[body:at]))
         except ProtocolError as error:
             self.refuse(error)
             return
@@ -328,11 +328,11 @@ class Connection(asyncio.Protocol):
         else:
             self.end(ReasonCode.QUOTA_EXCEEDED, "too many packets are being received at once")
 
-    def _publish(self, buffer: bytes, first: int, body: int, end: int) -> bool:
-        """Handle a PUBLISH: an event without properties here, any other by the decoder.
+    def _publish_event(self, buffer: bytes, first: int, body: int, end: int) -> bool:
+        """Handle a PUBLISH that is an event without properties on a known topic.
 
         Returns:
-            False when it has to wait for the client's turn.
+            False when it is another one, which the decoder has to read.
         """
         qos = first >> 1 & 3
         five = self.version == VERSION_5
@@ -349,13 +349,9 @@ class Connection(asyncio.Protocol):
                     topic, encoded, buffer[at + five : end], qos, packet_id, bool(first & 8)
                 )
                 return True
-        packet = decode_client_packet(self.version, first, buffer[body:end])
-        assert isinstance(packet, Publish)
-        return self._handle_publish(packet)
+        return False
 
-    def _handle_publish(self, packet: Publish) -> bool:
-        session = self.session
-        assert session is not None
+    def _publish(self, packet: Publish) -> None:
         alias = packet.properties.topic_alias
         if alias is not None:
             packet = self._resolve(packet, alias)
@@ -366,17 +362,13 @@ class Connection(asyncio.Protocol):
             self._take_event(
                 topic, encoded, packet.payload, packet.qos, packet.packet_id, packet.dup
             )
-            return True
-        turns = self._server.turns
-        if not turns.may(session.holder):
-            return False
+            return
         topic = EventTopic(packet.topic.partition("/")[0], None)
         incoming = self._incoming(
             topic, encoded, packet.payload, packet.qos, packet.packet_id, packet.dup
         )
         if incoming is not None:
-            turns.do(session.holder, partial(self._server.publishing.plain, incoming, packet))
-        return True
+            self._server.publishing.plain(incoming, packet)
 
     def _resolve(self, packet: Publish, alias: int) -> Publish:
         """The packet with its topic, which a topic alias may stand for."""
@@ -411,7 +403,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         incoming = self._incoming(topic, encoded, payload, qos, packet_id, repeated)
         if incoming is not None:
-            login = self._server.access.login_for_events(self.principal)
+            login = self._server.access.login_for_events(incoming.session.principal)
             self._server.publishing.submit(incoming, login)
 
     def _incoming(
@@ -525,8 +517,8 @@ class Connection(asyncio.Protocol):
 
     def _retry(self) -> None:
         """Submit deferred messages again, in their order, when none is being handled."""
-        deferred = self._deferred
-        if deferred is None or self._transport is None or self._is_closing:
+        deferred, session = self._deferred, self.session
+        if not deferred or session is None or self._transport is None or self._is_closing:
             self._retrying = False
             return
         waiting = sum(each.acknowledgement is None for each in self._pending)
@@ -535,7 +527,7 @@ class Connection(asyncio.Protocol):
             return
         self._retrying = False
         self._deferred = None
-        login = self._server.access.login_for_events(self.principal)
+        login = self._server.access.login_for_events(session.principal)
         chosen = set(deferred)
         order = [each for each in self._pending if each in chosen]
         while order and not self._is_retrying_again():
@@ -549,15 +541,13 @@ class Connection(asyncio.Protocol):
 
     # ---------------------------------------------------------------- other packets
 
-    def _handle(self, packet: ClientPacket) -> None:
+    def _handle(self, first: int, body: bytes) -> None:
         session, server = self.session, self._server
-        if session is None:
-            if not isinstance(packet, Connect):
-                raise ProtocolViolationError("the first packet must be CONNECT")
-            self._connect(packet)
-            return
+        assert session is not None
         router = server.router
-        match packet:
+        match decode_client_packet(self.version, first, body):
+            case Publish() as packet:
+                self._publish(packet)
             case PubAck(packet_id=packet_id):
                 router.acknowledged(session, packet_id)
             case PubRec(packet_id=packet_id, code=code):
@@ -570,9 +560,9 @@ class Connection(asyncio.Protocol):
                 self._release(session, packet_id)
             case PubComp(packet_id=packet_id):
                 router.completed(session, packet_id)
-            case Subscribe():
+            case Subscribe() as packet:
                 server.subscribing.subscribe(self, session, packet)
-            case Unsubscribe():
+            case Unsubscribe() as packet:
                 server.subscribing.unsubscribe(self, session, packet)
             case PingReq():
                 self._send(PINGRESP)
@@ -587,7 +577,7 @@ class Connection(asyncio.Protocol):
                 self._close()
             case Auth():
                 raise ProtocolViolationError("no extended authentication was begun")
-            case _:  # a second CONNECT; a PUBLISH never comes here
+            case _:  # a second CONNECT
                 raise ProtocolViolationError("CONNECT may be sent only once")
 
     def save(self, session: Session, done: Done) -> None:
@@ -623,7 +613,9 @@ class Connection(asyncio.Protocol):
         self._saving += 1
         self._server.sessions.save_surely(session, stored)
 
-    def _connect(self, packet: Connect) -> None:
+    def _connect(self, packet: ClientPacket) -> None:
+        if not isinstance(packet, Connect):
+            raise ProtocolViolationError("the first packet must be CONNECT")
         self.version = packet.version
         properties = packet.properties
         self.wants_reasons = (
@@ -637,13 +629,11 @@ class Connection(asyncio.Protocol):
         self.is_connecting = True
         self._server.connecting.connect(self, packet)
 
-    def accept(
-        self, session: Session, answer: ConnAck, keep_alive_s: int, principal: Principal
-    ) -> None:
+    def accept(self, session: Session, answer: ConnAck, keep_alive_s: int) -> None:
         """Send CONNACK; the client is connected now."""
-        self.session, self.principal = session, principal
+        self.session = session
         session.wire, session.opening = self, None
-        self._server.accepted(self)
+        self._server.accepted(session)
         self.is_connecting = False
         self.connected_at_ms = clock.now_ms()
         self.keep_alive_s = keep_alive_s
@@ -795,6 +785,8 @@ class Connection(asyncio.Protocol):
         if self._is_closing:
             if now - self._heard_at > UNREAD_LIMIT_S:
                 transport.abort()
+        elif self.session is not None and self.session.principal.has_expired():
+            self.end(ReasonCode.NOT_AUTHORIZED, LOGIN_ENDED)
         elif self._is_congested:
             if now - self._unread_since > UNREAD_LIMIT_S:
                 transport.abort()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.base import essential
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection, connections_limit
 from fieldbrook.gateway.listening.listener import Listener, peer_of
@@ -23,12 +24,12 @@ from fieldbrook.gateway.mqtt.listener.connecting import Connecting
 from fieldbrook.gateway.mqtt.listener.connection import Connection
 from fieldbrook.gateway.mqtt.listener.incoming import Publishing
 from fieldbrook.gateway.mqtt.listener.inspected import Inspection
+from fieldbrook.gateway.mqtt.listener.logins import Logins
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
 from fieldbrook.gateway.mqtt.listener.subscribing import Subscribing
 from fieldbrook.gateway.mqtt.listener.turns import Turns
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
-from fieldbrook.gateway.mqtt.protocol.topics import parse_shared
 from fieldbrook.gateway.mqtt.sessions.access import Access, Principal, RefusedConnectError
 from fieldbrook.gateway.mqtt.sessions.limits import Limits
 from fieldbrook.gateway.mqtt.sessions.routing import Done, Router
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.1
 _SWEEPS = 10  # every connection is checked once in so many sweeps
-_RECHECKED_PER_TURN = 100
 _DRAIN_LIMIT_S = 1.0
 _HANDLED_BUDGET = 64 << 20  # payload bytes of all messages that are being handled
 
@@ -137,8 +137,8 @@ class MqttServer:
         self._by_login = limits.shared(self._ceiling)
         self.connecting = Connecting(self)
         self.subscribing = Subscribing(self)
+        self.logins = Logins(self)
         self.is_draining = False
-        self._recheck: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._relay: asyncio.Server | None = None
@@ -168,7 +168,7 @@ class MqttServer:
         self._relay = await self.loop.create_unix_server(
             partial(RelayedConnection, self), str(self._run_dir / WEBSOCKET_SOCKET)
         )
-        self._sweeper = self.loop.create_task(self._sweep())
+        self._sweeper = essential(self.loop.create_task(self._sweep()))
         log.info(
             "MQTT clients are accepted on port %d, up to %d at once",
             settings.mqtt_port,
@@ -216,10 +216,10 @@ class MqttServer:
                 "limit",
             )
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, session: Session) -> None:
         """Count a connection for the login of its client."""
-        if connection.principal.name:
-            self._by_login.add(connection.principal.name)
+        if session.principal_name:
+            self._by_login.add(session.principal_name)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection, and its session unless another connection has taken it over."""
@@ -227,8 +227,8 @@ class MqttServer:
             return
         self.connections.discard(connection)
         self._by_address.add(connection.peer, -1)
-        if connection.session is not None and connection.principal.name:
-            self._by_login.add(connection.principal.name, -1)
+        if connection.session is not None and connection.session.principal_name:
+            self._by_login.add(connection.session.principal_name, -1)
         session = connection.session or self.connecting.forget(connection)
         if session is not None and connection in (session.wire, session.opening):
             self.sessions.closed(session)
@@ -272,37 +272,10 @@ class MqttServer:
         return inspection.answers(Inspection(self))
 
     def registry_changed(self) -> None:
-        """Check the rights of connected clients again, some in each turn of the loop."""
+        """Check the rights of connected clients again, bit by bit."""
         self.publishing.registry_changed()
         self.router.retained.drop_of_removed(self.access.has_project)
-        if self._recheck is None or self._recheck.done():
-            self._recheck = self.loop.create_task(self._check_logins())
-
-    async def _check_logins(self) -> None:
-        await asyncio.sleep(0)
-        logged_in = [each for each in self.connections if each.principal.login is not None]
-        for number, connection in enumerate(logged_in):
-            if number % _RECHECKED_PER_TURN == _RECHECKED_PER_TURN - 1:
-                await asyncio.sleep(0)
-            session = connection.session
-            if session is None or session.wire is not connection:
-                continue
-            principal = self.access.renewed(connection.principal)
-            if principal is None:
-                connection.end(ReasonCode.NOT_AUTHORIZED, "the login is not valid any more")
-                continue
-            if principal != connection.principal:
-                connection.principal = session.principal = principal
-                self.end_forbidden(session)
-                self.router.rights_changed(session)
-
-    def end_forbidden(self, session: Session) -> None:
-        """End the subscriptions for which the client of a session has no right any more."""
-        for topic_filter in list(session.subscriptions):
-            shared = parse_shared(topic_filter)
-            plain = topic_filter if shared is None else shared[1]
-            if not self.access.may_subscribe(session.principal, plain):
-                self.router.unsubscribe(session, topic_filter)
+        self.logins.registry_changed()
 
     async def _sweep(self) -> None:
         number = 0
@@ -380,6 +353,7 @@ class MqttServer:
         """See `gateway.MqttInput`; writes what waits to the store."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        self.logins.close()
         for connection in list(self.connections):
             connection.drop()
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TypeVar, cast
 
 from fieldbrook.gateway.mqtt.protocol import framing
@@ -18,6 +18,7 @@ from fieldbrook.gateway.mqtt.protocol.errors import (
     MalformedPacketError,
     ProtocolError,
     ProtocolViolationError,
+    TooManyItemsError,
     UnsupportedVersionError,
 )
 from fieldbrook.gateway.mqtt.protocol.fields import (
@@ -52,6 +53,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
     Will,
 )
 from fieldbrook.gateway.mqtt.protocol.properties import (
+    ITEMS_LIMIT,
     NO_PROPERTIES,
     Place,
     Properties,
@@ -312,6 +314,7 @@ def _subscribe_311(_first: int, body: bytes) -> Subscribe:
         at += 1
         _check_filter(topic_filter)
         subscriptions.append(Subscription(topic_filter, qos))
+        _check_count(subscriptions)
     if not subscriptions:
         raise ProtocolViolationError("a SUBSCRIBE without a filter")
     return Subscribe(packet_id, tuple(subscriptions))
@@ -328,6 +331,7 @@ def _subscribe_5(_first: int, body: bytes) -> Subscribe:
         at += 1
         _check_filter(topic_filter)
         subscriptions.append(_subscription(topic_filter, options))
+        _check_count(subscriptions)
     if not subscriptions:
         raise ProtocolViolationError("a SUBSCRIBE without a filter")
     return Subscribe(packet_id, tuple(subscriptions), properties)
@@ -346,6 +350,11 @@ def _subscription(topic_filter: str, options: int) -> Subscription:
     if no_local and parse_shared(topic_filter) is not None:
         raise ProtocolViolationError("no local on a shared subscription")  # MQTT-3.8.3-4
     return Subscription(topic_filter, qos, no_local, options & 8 != 0, handling)
+
+
+def _check_count(filters: Sized) -> None:
+    if len(filters) > ITEMS_LIMIT:
+        raise TooManyItemsError(f"a packet may have {ITEMS_LIMIT} filters")
 
 
 def _check_filter(topic_filter: str) -> None:
@@ -372,6 +381,7 @@ def _filters(body: bytes, at: int) -> tuple[str, ...]:
         topic_filter, at = read_string(body, at)
         _check_filter(topic_filter)
         filters.append(topic_filter)
+        _check_count(filters)
     if not filters:
         raise ProtocolViolationError("an UNSUBSCRIBE without a filter")
     return tuple(filters)

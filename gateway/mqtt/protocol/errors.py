@@ -66,6 +66,12 @@ class TopicNameError(ProtocolError):
     code = ReasonCode.TOPIC_NAME_INVALID
 
 
+class TooManyItemsError(ProtocolError):
+    """A packet has more filters or user properties than the node reads in one packet."""
+
+    code = ReasonCode.QUOTA_EXCEEDED
+
+
 class PacketTooLargeError(ProtocolError):
     """The packet is larger than the limit; raised before its body has arrived."""
 

@@ -31,6 +31,7 @@ from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.storage.registry.service import RegistryReader
 
 ACKS = REPLIES
+LOGIN_ENDED = "the login is not valid any more"
 _OPERATION = "MqttConnect"
 _ID_DIGITS = 18
 
@@ -48,7 +49,8 @@ class Principal:
     """Who a client is: nobody, a publisher or an account.
 
     `name` keeps the sessions of different principals apart. `subtrees` are the beginnings of the
-    topics that are the principal's own, each with a `/` at its end.
+    topics that are the principal's own, each with a `/` at its end. `expires_at_ms` is a Unix time,
+    0 for never.
     """
 
     name: str = ""
@@ -60,6 +62,11 @@ class Principal:
     account_id: int = 0
     is_admin: bool = False
     project_ids: frozenset[int] = field(default_factory=frozenset)
+    expires_at_ms: int = 0
+
+    def has_expired(self) -> bool:
+        """Whether the login's time is over."""
+        return 0 < self.expires_at_ms <= clock.now_ms()
 
 
 ANYBODY = Principal()
@@ -144,6 +151,7 @@ class Access:
             subtrees=tuple(f"{project.name}/" for project in projects if project.name != ACKS),
             is_admin=account.role == ADMIN,
             project_ids=frozenset(project.project_id for project in projects),
+            expires_at_ms=key.expires_at,
         )
 
     def _as_publisher(self, publisher: Publisher, username: str, token: str) -> Principal | None:
@@ -151,8 +159,8 @@ class Access:
         if project is None:
             return None
         account = self._reader.account(project.account_id)
-        expired = publisher.token_expires_at and clock.now_ms() >= publisher.token_expires_at
-        if expired or account is None or account.state != ENABLED:
+        expires_at_ms = publisher.token_expires_at
+        if 0 < expires_at_ms <= clock.now_ms() or account is None or account.state != ENABLED:
             return None
         names = (publisher.key, str(publisher.publisher_id))
         if username not in ("", *names, *(f"{project.name}/{name}" for name in names)):
@@ -167,6 +175,7 @@ class Access:
             publisher_id=publisher.publisher_id,
             project_id=project.project_id,
             publisher_key=publisher.key,
+            expires_at_ms=expires_at_ms,
             subtrees=tuple(
                 f"{project.name}/{name}/"
                 for name in names
@@ -183,15 +192,8 @@ class Access:
         found = self._reader.publisher_with_id(publisher.project_id, int(key))
         return found is not None and found.publisher_id != publisher.publisher_id
 
-    def is_valid(self, principal: Principal) -> bool:
-        """Whether the login of a client is still good, after a change of the registry."""
-        if principal.login is None:
-            return True
-        found = self._identify("", principal.login.token)
-        return found is not None and found.name == principal.name
-
     def renewed(self, principal: Principal) -> Principal | None:
-        """The rights that a client has after a change of the registry; None: its login ended."""
+        """The rights that a client has now; None: its login ended."""
         if principal.login is None:
             return principal
         found = self._identify("", principal.login.token)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet, decode_server_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
-from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
+from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError, TooManyItemsError
 from fieldbrook.gateway.mqtt.protocol.fields import string, varint
 from fieldbrook.gateway.mqtt.protocol.framing import next_frame
 from fieldbrook.gateway.mqtt.protocol.packets import Packet, Publish, Subscribe
+from fieldbrook.gateway.mqtt.protocol.properties import ITEMS_LIMIT
 from tests.unit.gateway.mqtt.protocol.packets_made import (
     CLIENT,
     EXAMPLES,
@@ -182,6 +183,29 @@ def test_a_stream_of_small_packets_costs_time_in_proportion_to_its_bytes() -> No
     assert time.process_time() - began < CPU_LIMIT_S
 
 
+@pytest.mark.parametrize(
+    ("version", "first", "head", "item"),
+    [
+        (4, 0x82, b"\0\1", b"\0\1+\0"),
+        (5, 0x82, b"\0\1\0", b"\0\1+\0"),
+        (5, 0xA2, b"\0\1\0", b"\0\1+"),
+        (5, 0x30, b"\0\1t", b"\x26\0\0\0\0"),
+        (5, 0x30, b"\0\1t", b"\x0b\1"),
+    ],
+)
+def test_a_packet_has_a_bounded_number_of_items(
+    version: int, first: int, head: bytes, item: bytes
+) -> None:
+    def body(count: int) -> bytes:
+        items = item * count
+        return head + (varint(len(items)) if first == 0x30 else b"") + items
+
+    with pytest.raises(TooManyItemsError, match=str(ITEMS_LIMIT)):
+        decode_client_packet(version, first, body(ITEMS_LIMIT + 1))
+    if item[0] != 0x0B:  # which no client may send
+        decode_client_packet(version, first, body(ITEMS_LIMIT))
+
+
 LYING = {
     "a topic": (4, 0x30, b"\xff\xff" + b"t" * 10),
     "a will": (4, 0x10, b"\0\4MQTT\4\x06\0\0\0\1c\0\1w\xff\xff"),
@@ -204,7 +228,7 @@ def test_a_length_that_has_not_arrived_costs_no_memory(name: str) -> None:
 
 
 def test_many_filters_take_memory_in_proportion_to_their_bytes() -> None:
-    body = b"\0\1" + b"\0\1+\0" * (MIB // 64)
+    body = b"\0\1" + b"\0\1+\0" * ITEMS_LIMIT
     tracemalloc.start()
     try:
         packet = tried(CLIENT, 4, 0x82, body)

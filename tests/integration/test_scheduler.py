@@ -99,6 +99,19 @@ def test_jobs_made_and_removed_are_noticed_at_the_next_turn(world: World) -> Non
     assert world.turn(60_000) == []
 
 
+def test_a_change_of_one_job_leaves_the_others_as_they_are(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("61 * * * *")  # as if another version had accepted it
+    world.job("* * * * *", "FIRST")
+    world.turn(0)
+    world.job("* * * * *", "SECOND")
+    world.turn(0)
+    assert [event[0] for event in world.turn(60_000)] == ["FIRST", "SECOND"]
+    assert [event[0] for event in world.turn(60_000)] == ["FIRST", "SECOND"]
+    assert caplog.text.count("never runs") == 1
+
+
 def test_a_removed_projects_jobs_are_gone_with_it(world: World) -> None:
     world.job("* * * * *")
     world.turn(0)

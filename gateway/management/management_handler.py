@@ -178,8 +178,13 @@ class ManagementHandler(BaseHandler):
             # The account, the login or the key may have ended while the body arrived.
             self._registry_version = self.context.reader.version()
             self._caller = self._authenticate(match.route, trail)
+        account_id = self._caller.account.account_id if self._caller is not None else 0
         registry = AuditedRegistry(
-            self.context.registry, trail, self.require_caller, self._note_own_change
+            self.context.registry,
+            trail,
+            self._services.workers.commands_of(account_id),
+            self.require_caller,
+            self._note_own_change,
         )
         query = urllib.parse.parse_qs(self.request.query, keep_blank_values=True, errors="replace")
         call: Call[Any, Any] = Call(

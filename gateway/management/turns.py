@@ -16,7 +16,8 @@ from fieldbrook.system.loop_share import REST
 
 _T = TypeVar("_T")
 
-_SMALL_S = 0.005  # shorter pieces of work count for nothing
+_SMALL_S = 0.005  # shorter pieces of work count for nothing, unless there are many
+_FEW = 8  # requests of an account at the same time; a browser has six connections
 _CREDIT_S = 0.5  # rest that an account is spared after a while without work
 _KEPT = 1_000  # accounts
 
@@ -25,6 +26,7 @@ class _Account:
     """When an account has rested for all that it has done, and who waits for that."""
 
     def __init__(self) -> None:
+        self.requests = 0
         self.rested_at = float("-inf")
         self.turn = asyncio.Lock()
 
@@ -48,12 +50,20 @@ class Turns:
 
     async def run(self, account_id: int, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a request of an account, piece by piece, and return its result."""
+        account = self._account(account_id)
+        account.requests += 1
+        try:
+            return await self._run(account, work)
+        finally:
+            account.requests -= 1
+
+    async def _run(self, account: _Account, work: Coroutine[Any, Any, _T]) -> _T:
         steps = work.__await__()
         thrown: BaseException | None = None
         while True:
             if thrown is None:
                 try:
-                    await self._rest(account_id)
+                    await self._rest(account)
                 except asyncio.CancelledError as error:
                     thrown = error
             began = self._worked()
@@ -63,7 +73,7 @@ class Turns:
                 result: _T = end.value
                 return result
             finally:
-                self._count(account_id, self._worked() - began)
+                self._count(account, self._worked() - began)
                 # An error's traceback has this frame: with the error in it, what the request had
                 # open would stay so until a collection.
                 thrown = None
@@ -77,21 +87,23 @@ class Turns:
             finally:
                 waits_for = None  # it has the error, too
 
-    async def _rest(self, account_id: int) -> None:
-        account = self._accounts.get(account_id)
-        if account is None or (account.rested_at <= self._clock() and not account.turn.locked()):
+    async def _rest(self, account: _Account) -> None:
+        if account.rested_at <= self._clock() and not account.turn.locked():
             return
         async with account.turn:
             # The next one looks at the time after the piece of work that follows.
             await asyncio.sleep(max(0.0, account.rested_at - self._clock()))
 
-    def _count(self, account_id: int, seconds: float) -> None:
-        if seconds < _SMALL_S:
-            return
+    def _account(self, account_id: int) -> _Account:
         account = self._accounts.get(account_id)
         if account is None:
             self._forget()
             account = self._accounts[account_id] = _Account()
+        return account
+
+    def _count(self, account: _Account, seconds: float) -> None:
+        if seconds < _SMALL_S and account.requests <= _FEW:
+            return
         begin = max(account.rested_at, self._clock() - _CREDIT_S)
         account.rested_at = begin + (1 + REST) * seconds  # the work itself, and the rest
 
@@ -102,7 +114,7 @@ class Turns:
             self._accounts = {
                 number: each
                 for number, each in self._accounts.items()
-                if each.rested_at > now or each.turn.locked()
+                if each.rested_at > now or each.requests
             }
 
 

@@ -90,6 +90,7 @@ class AuditedRegistry:
     Args:
         registry: sends the commands.
         trail: makes the row.
+        turn: bounds the commands that the account has sent and that have no answer.
         before: is called before each command, and may refuse it.
         after: is called after each command that succeeds.
     """
@@ -98,20 +99,23 @@ class AuditedRegistry:
         self,
         registry: RegistryClient,
         trail: AuditTrail,
+        turn: asyncio.Semaphore,
         before: Callable[[], None],
         after: Callable[[], None],
     ) -> None:
         self._registry = registry
         self._trail = trail
+        self._turn = turn
         self._before, self._after = before, after
 
     async def call(self, op: str, **args: Any) -> Any:
         """Send a command; see `RegistryClient.call`."""
-        self._before()
-        if not self._trail.written:
-            row = self._trail.row(201 if self._trail.method == "POST" else 200)
-            args["audit"] = msgspec.to_builtins(row)
-        result = await self._registry.call(op, **args)
+        async with self._turn:
+            self._before()
+            if not self._trail.written:
+                row = self._trail.row(201 if self._trail.method == "POST" else 200)
+                args["audit"] = msgspec.to_builtins(row)
+            result = await self._registry.call(op, **args)
         self._trail.written = True
         self._after()
         return result

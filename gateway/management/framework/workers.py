@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import argon2
 
@@ -35,6 +36,7 @@ FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
 PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
 # Searches by name, of which each has one thing at a time to look for; pages make one while typing.
 LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE = 32, 8, 8
+_COMMANDS_OF_ONE = 32  # of the 256 that wait for the registry
 # Each has a file open, and an exported project takes space on the disk until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
 
@@ -213,6 +215,7 @@ class Workers:
             "downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE
         )
         self.answers = MemoryShares("long answers", ANSWERS_BYTES)
+        self._commands: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
         self.queries = SharedPool("queries", _QUERIES_LIMIT, _QUERIES_OF_ONE)
         self.dry_runs = SharedPool("dry runs", _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE)
@@ -220,6 +223,10 @@ class Workers:
     async def run(self, work: Callable[[], _T]) -> _T:
         """Run `work`, which takes about as long as a password hash, in the pool of passwords."""
         return await self._passwords.run(work)
+
+    def commands_of(self, account_id: int) -> asyncio.Semaphore:
+        """What bounds the commands of one account at the registry; more wait for their turn."""
+        return self._commands.setdefault(account_id, asyncio.Semaphore(_COMMANDS_OF_ONE))
 
     async def hash_password(self, password: str) -> str:
         """Hash a password; the result is argon2id's encoded form."""

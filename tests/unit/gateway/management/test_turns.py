@@ -68,17 +68,37 @@ async def test_a_request_of_another_account_comes_between_them(
     assert order.index(2) < 4
 
 
-async def test_small_requests_do_not_wait() -> None:
-    turns, event = Turns(), asyncio.Event()
+async def test_a_few_small_requests_do_not_wait() -> None:
+    clock = Clock()
+    turns, event = Turns(clock, clock), asyncio.Event()
 
     async def request() -> int:
         await event.wait()
+        clock.work(0.001)
         return 7
 
-    running = [asyncio.create_task(turns.run(1, request())) for _ in range(100)]
+    running = [asyncio.create_task(turns.run(1, request())) for _ in range(8)]
     await asyncio.sleep(0)
     event.set()
-    assert await asyncio.gather(*running) == [7] * 100
+    assert await asyncio.gather(*running) == [7] * 8
+    assert clock.now == pytest.approx(0.008)
+
+
+async def test_many_small_requests_leave_three_quarters_of_the_loop_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, event = Clock(), asyncio.Event()
+    turns = _turns(clock, monkeypatch)
+
+    async def request() -> None:
+        await event.wait()
+        clock.work(0.001)
+
+    running = [asyncio.create_task(turns.run(1, request())) for _ in range(1_000)]
+    await asyncio.wait(running, timeout=0)
+    event.set()
+    await asyncio.gather(*running)
+    assert clock.now > 3.4, "four times the second that the requests took, less their credit"
 
 
 async def test_a_request_gets_its_own_errors_time_limits_and_end() -> None:

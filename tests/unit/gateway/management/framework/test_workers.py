@@ -179,3 +179,21 @@ def test_an_account_with_many_searches_leaves_a_thread_for_those_of_others() -> 
         assert any(isinstance(each, TooManyRequestsError) for each in done)
 
     asyncio.run(search())
+
+
+async def test_commands_of_one_account_leave_places_to_others() -> None:
+    workers, answer = Workers(), asyncio.Event()
+    sent: dict[int, int] = {1: 0, 2: 0}
+
+    async def command(account_id: int) -> None:
+        async with workers.commands_of(account_id):
+            sent[account_id] += 1
+            await answer.wait()
+
+    commands = [asyncio.create_task(command(1)) for _ in range(400)]
+    commands.append(asyncio.create_task(command(2)))
+    await asyncio.wait(commands, timeout=0)
+    assert sent == {1: 32, 2: 1}
+    answer.set()
+    await asyncio.gather(*commands)
+    assert sent == {1: 400, 2: 1}

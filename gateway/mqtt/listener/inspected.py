@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fieldbrook.core.errors import BadRequestError, FieldError
+from fieldbrook.gateway.mqtt.connection.connection import Connection
 from fieldbrook.gateway.mqtt.inspection import (
     ConnectedClient,
     RetainedState,
     SessionState,
     SubscriptionState,
 )
-from fieldbrook.gateway.mqtt.listener.connection import Connection
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode

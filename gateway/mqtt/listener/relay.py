@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fieldbrook.gateway.mqtt.listener.connection import Connection
+from fieldbrook.gateway.mqtt.connection.connection import Connection
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.mqtt.listener.server import MqttServer

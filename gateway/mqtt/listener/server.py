@@ -20,15 +20,15 @@ from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.listening.tls import TlsListener
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.mqtt import inspection
-from fieldbrook.gateway.mqtt.listener.connecting import Connecting
-from fieldbrook.gateway.mqtt.listener.connection import Connection
-from fieldbrook.gateway.mqtt.listener.incoming import Publishing
+from fieldbrook.gateway.mqtt.connection.connecting import Connecting
+from fieldbrook.gateway.mqtt.connection.connection import Connection
+from fieldbrook.gateway.mqtt.connection.incoming import Publishing
+from fieldbrook.gateway.mqtt.connection.subscribing import Subscribing
+from fieldbrook.gateway.mqtt.connection.turns import Turns
 from fieldbrook.gateway.mqtt.listener.inspected import Inspection
 from fieldbrook.gateway.mqtt.listener.logins import Logins
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
-from fieldbrook.gateway.mqtt.listener.subscribing import Subscribing
-from fieldbrook.gateway.mqtt.listener.turns import Turns
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import Access, Principal, RefusedConnectError
 from fieldbrook.gateway.mqtt.sessions.limits import Limits

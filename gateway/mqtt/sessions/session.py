@@ -31,7 +31,7 @@ from fieldbrook.gateway.mqtt.sessions.limits import (
 from fieldbrook.storage.mqtt import StoredMessage, StoredSession
 
 if TYPE_CHECKING:
-    from fieldbrook.gateway.mqtt.listener.incoming import Incoming
+    from fieldbrook.gateway.mqtt.connection.incoming import Incoming
 
 PACKET_IDS = 0xFFFF
 NEVER_EXPIRES = 0xFFFFFFFF

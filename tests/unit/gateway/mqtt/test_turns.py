@@ -6,7 +6,7 @@ import asyncio
 import time
 from functools import partial
 
-from fieldbrook.gateway.mqtt.listener.turns import SLICE_S, Turns
+from fieldbrook.gateway.mqtt.connection.turns import SLICE_S, Turns
 
 
 def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhile() -> None:

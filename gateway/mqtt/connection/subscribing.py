@@ -29,7 +29,7 @@ from fieldbrook.gateway.mqtt.sessions.routing import levels_of
 from fieldbrook.gateway.mqtt.sessions.session import Session, Subscribed
 
 if TYPE_CHECKING:
-    from fieldbrook.gateway.mqtt.listener.connection import Connection
+    from fieldbrook.gateway.mqtt.connection.connection import Connection
     from fieldbrook.gateway.mqtt.listener.server import MqttServer
 
 

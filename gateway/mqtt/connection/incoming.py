@@ -50,7 +50,7 @@ from fieldbrook.observability.logs import RateLimitedLog
 from fieldbrook.storage.registry.service import RegistryReader
 
 if TYPE_CHECKING:
-    from fieldbrook.gateway.mqtt.listener.connection import Connection
+    from fieldbrook.gateway.mqtt.connection.connection import Connection
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from fieldbrook.gateway.mqtt.sessions.sessions import requested_expiry_s
 from fieldbrook.observability import metrics
 
 if TYPE_CHECKING:
-    from fieldbrook.gateway.mqtt.listener.connection import Connection
+    from fieldbrook.gateway.mqtt.connection.connection import Connection
     from fieldbrook.gateway.mqtt.listener.server import MqttServer
 
 log = logging.getLogger(__name__)

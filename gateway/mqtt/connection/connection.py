@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, cast
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.listening.listener import peer_of
+from fieldbrook.gateway.mqtt.connection.incoming import Incoming
 from fieldbrook.gateway.mqtt.event_topics import EventTopic
 from fieldbrook.gateway.mqtt.inspection import Transport
-from fieldbrook.gateway.mqtt.listener.incoming import Incoming
 from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import PINGRESP, encode, puback, publish_311
 from fieldbrook.gateway.mqtt.protocol.errors import (

@@ -1,0 +1,6 @@
+"""One connection of an MQTT client, and what its packets do.
+
+In: bytes of a client.
+Out: events to projects, changes of the client's session, acknowledgements after the commit.
+Open first: `connection.py`, then `incoming.py` and `connecting.py`.
+"""

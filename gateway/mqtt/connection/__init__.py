@@ -2,5 +2,5 @@
 
 In: bytes of a client.
 Out: events to projects, changes of the client's session, acknowledgements after the commit.
-Open first: `connection.py`, then `incoming.py` and `connecting.py`.
+Open first: `connection.py`, then `inbox.py` and `connecting.py`.
 """

@@ -133,7 +133,7 @@ class Incoming:
             self._end()  # the client has no acknowledgement and sends the message again
         else:
             metrics.here.row[metrics.EVENT_RETRIES] += 1
-            connection.defer(self)
+            connection.inbox.defer(self)
 
     def settle(self, code: ReasonCode, error: NodeError | None = None) -> None:
         """Acknowledge the message with a reason code."""
@@ -151,7 +151,7 @@ class Incoming:
         if connection is None:
             return
         if not qos:
-            connection.qos0_settled()
+            connection.inbox.qos0_settled()
             return
         metrics.here.row[metrics.MQTT_ACKNOWLEDGED] += 1
         if code is ReasonCode.SUCCESS and qos == 1:
@@ -161,8 +161,8 @@ class Incoming:
             if connection.version != VERSION_5:
                 code = ReasonCode.SUCCESS  # 3.1.1 has no other answer
             reason = "" if error is None else error.text()[:_REASON_LIMIT]
-            self.acknowledgement = connection.with_reason(kind(packet_id, code), reason)
-        connection.settled()
+            self.acknowledgement = connection.encoder.with_reason(kind(packet_id, code), reason)
+        connection.inbox.settled()
 
     def _end(self) -> None:
         self.publishing.budget.release(len(self.payload))

@@ -124,11 +124,11 @@ def _client(session: Session) -> ConnectedClient:
         keep_alive_s=connection.keep_alive_s,
         session_expiry_s=session.expiry_s,
         subscriptions=len(session.subscriptions),
-        messages_in=connection.messages_in,
+        messages_in=connection.inbox.taken,
         messages_out=connection.messages_out,
         bytes_in=connection.bytes_in,
         bytes_out=connection.bytes_out,
-        unacknowledged_in=connection.unacknowledged,
+        unacknowledged_in=len(connection.inbox),
         unacknowledged_out=len(session.in_flight),
         queued=session.queued,
     )

@@ -23,6 +23,7 @@ from fieldbrook.gateway.mqtt import inspection
 from fieldbrook.gateway.mqtt.connection.connecting import Connecting
 from fieldbrook.gateway.mqtt.connection.connection import Connection
 from fieldbrook.gateway.mqtt.connection.incoming import Publishing
+from fieldbrook.gateway.mqtt.connection.requests import Requests
 from fieldbrook.gateway.mqtt.connection.subscribing import Subscribing
 from fieldbrook.gateway.mqtt.connection.turns import Turns
 from fieldbrook.gateway.mqtt.listener.inspected import Inspection
@@ -137,6 +138,7 @@ class MqttServer:
         self._by_login = limits.shared(self._ceiling)
         self.connecting = Connecting(self)
         self.subscribing = Subscribing(self)
+        self.requests = Requests(self)
         self.logins = Logins(self)
         self.is_draining = False
         self._sweeper: asyncio.Task[None] | None = None
@@ -322,7 +324,7 @@ class MqttServer:
         metrics.put(metrics.MQTT_SUBSCRIPTIONS, self.router.subscription_count)
         metrics.put(metrics.MQTT_RETAINED, len(self.router.retained))
         metrics.put(metrics.MQTT_STORE_BYTES, self._store.size_bytes)
-        unacknowledged = sum(each.unacknowledged for each in self.connections)
+        unacknowledged = sum(len(each.inbox) for each in self.connections)
         metrics.put(metrics.MQTT_IN_FLIGHT, unacknowledged)
 
     def _store_failed(self, error: StoreError | None) -> None:
@@ -343,7 +345,7 @@ class MqttServer:
         while self.connections:
             late = self.now() >= limit
             for connection in list(self.connections):
-                if late or not connection.unacknowledged:
+                if late or not connection.inbox:
                     connection.end(ReasonCode.SERVER_SHUTTING_DOWN, "the node is stopping")
             if late:
                 break

@@ -6,6 +6,7 @@ import collections
 from dataclasses import dataclass
 
 from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, Connect
 from fieldbrook.gateway.mqtt.protocol.topics import check_topic_name
 
 CONNECT_LIMIT_S = 10.0
@@ -50,6 +51,7 @@ LEAST_PACKET_IDS = 8
 """Packet ids of each kind that a session may remember in any case."""
 ROW_BYTES = 256
 """What a message takes in the store beside its topic, payload and properties, at most about."""
+_SEND_MAXIMUM = 1_000  # messages that a client has not acknowledged
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
 
@@ -78,6 +80,13 @@ class Limits:
         """How many QoS 2 messages of a session may be unreleased: all that MQTT 5 clients are told
         they may have unacknowledged, and some more for clients that do not count them."""
         return max(UNRELEASED, self.receive_maximum)
+
+    def send_maximum(self, packet: Connect) -> int:
+        """How many messages a client may have unacknowledged that were sent to it."""
+        if packet.version != VERSION_5:  # such a client cannot say it
+            return min(self.queued_messages, self.receive_maximum, _SEND_MAXIMUM)
+        asked = packet.properties.receive_maximum or _SEND_MAXIMUM
+        return min(asked, self.queued_messages, _SEND_MAXIMUM)
 
     def shared(self, limit: int) -> Shared:
         """Count against a limit of all clients, of which one holder may take its share."""

@@ -1,0 +1,79 @@
+"""What a client has sent of packets that are not read yet."""
+
+from __future__ import annotations
+
+from fieldbrook.gateway.mqtt.sessions.limits import PACKET_LIMIT_S
+
+
+class PacketBuffer:
+    """The bytes between what has arrived and what was read.
+
+    While a large packet is incomplete, what comes is only appended: joining the packet with each
+    piece would take time that grows with the square of its size.
+
+    Attributes:
+        data: what may be read.
+        incomplete_since: when what is left began to wait, in seconds of the loop's clock; or 0.
+    """
+
+    __slots__ = ("_missing", "_rest", "data", "incomplete_since")
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.incomplete_since = 0.0
+        self._rest: bytearray | None = None
+        self._missing = 0  # how many bytes `_rest` must have for the packet to be complete
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept."""
+        return len(self.data) + len(self._rest or b"")
+
+    def add(self, data: bytes) -> bool:
+        """Add what has arrived; returns whether there may be a complete packet now."""
+        if self._rest is not None:
+            self._rest += data
+            if len(self._rest) < self._missing:
+                return False
+            data, self._rest = bytes(self._rest), None
+        self.data = self.data + data if self.data else data
+        return True
+
+    def is_late(self, now: float) -> bool:
+        """Whether a packet has been incomplete for too long."""
+        return bool(self.incomplete_since) and now - self.incomplete_since > PACKET_LIMIT_S
+
+    def take(self) -> bytes:
+        """Take what may be read."""
+        data, self.data = self.data, b""
+        return data
+
+    def keep(self, rest: bytes, limit: int, now: float) -> None:
+        """Keep what could not be read: the beginning of a packet, or what must wait.
+
+        Args:
+            limit: how many bytes a packet may have.
+        """
+        self.data = rest
+        if not rest:
+            self.incomplete_since = 0.0
+            return
+        self.incomplete_since = self.incomplete_since or now
+        missing = _missing(rest)
+        if missing > 0 and len(rest) + missing <= limit:
+            self._rest, self._missing = bytearray(), missing
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.data, self._rest = b"", None
+
+
+def _missing(rest: bytes) -> int:
+    """How many bytes the packet at the beginning of `rest` lacks; 0 when that is not known yet."""
+    length = shift = 0
+    for at in range(1, min(5, len(rest))):
+        length |= (rest[at] & 0x7F) << shift
+        shift += 7
+        if rest[at] < 0x80:
+            return at + 1 + length - len(rest)
+    return 0

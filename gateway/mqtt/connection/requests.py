@@ -1,0 +1,95 @@
+"""Packets of connected clients that are no messages: acknowledgements, pings, the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fieldbrook.gateway.mqtt.protocol.encoding import PINGRESP, encode
+from fieldbrook.gateway.mqtt.protocol.errors import ProtocolViolationError
+from fieldbrook.gateway.mqtt.protocol.packets import (
+    Auth,
+    ClientPacket,
+    Disconnect,
+    PingReq,
+    PubAck,
+    PubComp,
+    PubRec,
+    PubRel,
+    Subscribe,
+    Unsubscribe,
+)
+from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
+from fieldbrook.gateway.mqtt.sessions.session import Session
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.connection.connection import Connection
+    from fieldbrook.gateway.mqtt.listener.server import MqttServer
+
+
+class Requests:
+    """Carries out what the clients of all connections ask for."""
+
+    def __init__(self, server: MqttServer) -> None:
+        self._server = server
+
+    def handle(self, connection: Connection, session: Session, packet: ClientPacket) -> None:
+        """Carry out a packet that is no PUBLISH.
+
+        Raises:
+            ProtocolError: the packet is against the rules.
+        """
+        server, router = self._server, self._server.router
+        match packet:
+            case PubAck(packet_id=packet_id):
+                router.acknowledged(session, packet_id)
+            case PubRec(packet_id=packet_id, code=code):
+                if code >= FAILURE:
+                    router.acknowledged(session, packet_id)
+                elif not router.received(session, packet_id):
+                    code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                    connection.write(encode(connection.version, PubRel(packet_id, code)))
+            case PubRel(packet_id=packet_id):
+                self._release(connection, session, packet_id)
+            case PubComp(packet_id=packet_id):
+                router.completed(session, packet_id)
+            case Subscribe():
+                server.subscribing.subscribe(connection, session, packet)
+            case Unsubscribe():
+                server.subscribing.unsubscribe(connection, session, packet)
+            case PingReq():
+                connection.write(PINGRESP)
+            case Disconnect():
+                self._disconnect(connection, session, packet)
+            case Auth():
+                raise ProtocolViolationError("no extended authentication was begun")
+            case _:  # a second CONNECT
+                raise ProtocolViolationError("CONNECT may be sent only once")
+
+    def _disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
+        expiry_s = packet.properties.session_expiry_interval
+        if expiry_s and (not session.is_kept or session.expires_now):
+            raise ProtocolViolationError("a session that ends cannot be kept after all")
+        if expiry_s is not None:
+            self._server.sessions.set_expiry(session, expiry_s)
+        if packet.code is ReasonCode.NORMAL_DISCONNECTION:
+            session.will = None
+        connection.close()
+
+    def _release(self, connection: Connection, session: Session, packet_id: int) -> None:
+        """Answer PUBREL. A session that is kept stores the release first: otherwise the next
+        message with this packet id could be taken for the last one after a crash. While it cannot
+        be stored, the client waits."""
+        if packet_id not in session.received and packet_id not in session.releasing:
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            connection.write(encode(connection.version, PubComp(packet_id, code)))
+            return
+
+        def stored() -> None:
+            session.received.discard(packet_id)
+            session.releasing.discard(packet_id)
+            session.count_packet_ids()
+            connection.write(encode(connection.version, PubComp(packet_id)))
+
+        if session.is_kept and packet_id not in session.releasing:
+            session.note_release(packet_id)
+        connection.save_surely(session, stored)

@@ -39,7 +39,7 @@ from fieldbrook.gateway.http.request_head import read_head
 from fieldbrook.gateway.management.routes.chain.contract_events import EventError, parse_signature
 from fieldbrook.gateway.management.sign_in.wallet import parse_message
 from fieldbrook.gateway.mqtt.event_topics import read_topic
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
 from fieldbrook.gateway.mqtt.protocol.framing import next_frame
 from fieldbrook.gateway.request_target import clean_path, split_absolute

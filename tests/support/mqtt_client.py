@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any, Self, TypeVar
 
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_server_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import decode_server_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.framing import next_frame
 from fieldbrook.gateway.mqtt.protocol.packets import (

@@ -2,5 +2,5 @@
 
 In: bytes that a peer sent; packets that the node wants to send; names of topics and filters.
 Out: packets as values; bytes to send; which subscriptions and retained messages match.
-Open first: `packets.py`, then `decoding.py`.
+Open first: `packets.py`, then `decoding/decoder.py`.
 """

@@ -10,7 +10,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet, decode_server_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import (
+    decode_client_packet,
+    decode_server_packet,
+)
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.framing import next_frame
 from fieldbrook.gateway.mqtt.protocol.packets import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.errors import (
     ClientIdentifierError,

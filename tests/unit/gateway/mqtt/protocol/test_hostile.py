@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet, decode_server_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import (
+    decode_client_packet,
+    decode_server_packet,
+)
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError, TooManyItemsError
 from fieldbrook.gateway.mqtt.protocol.fields import string, varint

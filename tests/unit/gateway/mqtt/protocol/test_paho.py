@@ -15,7 +15,7 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.framing import next_frame
 from fieldbrook.gateway.mqtt.protocol.packets import (

@@ -1,0 +1,114 @@
+"""The reason codes that each packet of MQTT 5.0 may have, by their numbers.
+
+Source: tables 3-1 and 3-4 to 3-11 of MQTT 5.0.
+"""
+
+from __future__ import annotations
+
+from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
+
+
+def _numbered(*codes: ReasonCode) -> dict[int, ReasonCode]:
+    return {int(code): code for code in codes}
+
+
+CONNACK_CODES = _numbered(
+    ReasonCode.SUCCESS,
+    ReasonCode.UNSPECIFIED_ERROR,
+    ReasonCode.MALFORMED_PACKET,
+    ReasonCode.PROTOCOL_ERROR,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.SERVER_UNAVAILABLE,
+    ReasonCode.SERVER_BUSY,
+    ReasonCode.BANNED,
+    ReasonCode.BAD_AUTHENTICATION_METHOD,
+    ReasonCode.TOPIC_NAME_INVALID,
+    ReasonCode.PACKET_TOO_LARGE,
+    ReasonCode.QUOTA_EXCEEDED,
+    ReasonCode.PAYLOAD_FORMAT_INVALID,
+    ReasonCode.RETAIN_NOT_SUPPORTED,
+    ReasonCode.QOS_NOT_SUPPORTED,
+    ReasonCode.USE_ANOTHER_SERVER,
+    ReasonCode.SERVER_MOVED,
+    ReasonCode.CONNECTION_RATE_EXCEEDED,
+)
+RECEIVED_CODES = _numbered(
+    ReasonCode.SUCCESS,
+    ReasonCode.NO_MATCHING_SUBSCRIBERS,
+    ReasonCode.UNSPECIFIED_ERROR,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.TOPIC_NAME_INVALID,
+    ReasonCode.PACKET_IDENTIFIER_IN_USE,
+    ReasonCode.QUOTA_EXCEEDED,
+    ReasonCode.PAYLOAD_FORMAT_INVALID,
+)
+RELEASED_CODES = _numbered(ReasonCode.SUCCESS, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+SUBACK_CODES = _numbered(
+    ReasonCode.GRANTED_QOS_0,
+    ReasonCode.GRANTED_QOS_1,
+    ReasonCode.GRANTED_QOS_2,
+    ReasonCode.UNSPECIFIED_ERROR,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.TOPIC_FILTER_INVALID,
+    ReasonCode.PACKET_IDENTIFIER_IN_USE,
+    ReasonCode.QUOTA_EXCEEDED,
+    ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)
+UNSUBACK_CODES = _numbered(
+    ReasonCode.SUCCESS,
+    ReasonCode.NO_SUBSCRIPTION_EXISTED,
+    ReasonCode.UNSPECIFIED_ERROR,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.TOPIC_FILTER_INVALID,
+    ReasonCode.PACKET_IDENTIFIER_IN_USE,
+)
+_DISCONNECTS_OF_BOTH = (
+    ReasonCode.NORMAL_DISCONNECTION,
+    ReasonCode.UNSPECIFIED_ERROR,
+    ReasonCode.MALFORMED_PACKET,
+    ReasonCode.PROTOCOL_ERROR,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ReasonCode.TOPIC_NAME_INVALID,
+    ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+    ReasonCode.TOPIC_ALIAS_INVALID,
+    ReasonCode.PACKET_TOO_LARGE,
+    ReasonCode.MESSAGE_RATE_TOO_HIGH,
+    ReasonCode.QUOTA_EXCEEDED,
+    ReasonCode.ADMINISTRATIVE_ACTION,
+    ReasonCode.PAYLOAD_FORMAT_INVALID,
+)
+CLIENT_DISCONNECT_CODES = _numbered(
+    *_DISCONNECTS_OF_BOTH,
+    ReasonCode.DISCONNECT_WITH_WILL_MESSAGE,
+    ReasonCode.BAD_AUTHENTICATION_METHOD,
+)
+SERVER_DISCONNECT_CODES = _numbered(
+    *_DISCONNECTS_OF_BOTH,
+    ReasonCode.NOT_AUTHORIZED,
+    ReasonCode.SERVER_BUSY,
+    ReasonCode.SERVER_SHUTTING_DOWN,
+    ReasonCode.BAD_AUTHENTICATION_METHOD,
+    ReasonCode.KEEP_ALIVE_TIMEOUT,
+    ReasonCode.SESSION_TAKEN_OVER,
+    ReasonCode.TOPIC_FILTER_INVALID,
+    ReasonCode.RETAIN_NOT_SUPPORTED,
+    ReasonCode.QOS_NOT_SUPPORTED,
+    ReasonCode.USE_ANOTHER_SERVER,
+    ReasonCode.SERVER_MOVED,
+    ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    ReasonCode.CONNECTION_RATE_EXCEEDED,
+    ReasonCode.MAXIMUM_CONNECT_TIME,
+    ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)
+CLIENT_AUTH_CODES = _numbered(ReasonCode.CONTINUE_AUTHENTICATION, ReasonCode.RE_AUTHENTICATE)
+SERVER_AUTH_CODES = _numbered(ReasonCode.SUCCESS, ReasonCode.CONTINUE_AUTHENTICATION)

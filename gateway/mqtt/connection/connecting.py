@@ -153,7 +153,7 @@ class Connecting:
         if kept and will is not None:
             size = len(will.topic.encode()) + len(will.payload)
             size += len(pack_properties(forwarded(will.properties)))
-            if not self._server.router.has_room(holder, size):
+            if not self._server.router.queues.has_room(holder, size):
                 raise RefusedConnectError(
                     ReasonCode.QUOTA_EXCEEDED,
                     "this login or address has used up its share of the store",

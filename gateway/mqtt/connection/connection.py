@@ -19,7 +19,7 @@ from fieldbrook.gateway.mqtt.connection.encoder import Encoder, refused_connect
 from fieldbrook.gateway.mqtt.connection.inbox import Inbox
 from fieldbrook.gateway.mqtt.connection.packet_buffer import PacketBuffer
 from fieldbrook.gateway.mqtt.inspection import Transport
-from fieldbrook.gateway.mqtt.protocol.decoding import decode_client_packet
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError, ProtocolViolationError
 from fieldbrook.gateway.mqtt.protocol.framing import PUBLISHES, next_frame
@@ -30,7 +30,6 @@ from fieldbrook.gateway.mqtt.protocol.packets import (
     ConnAck,
     Connect,
     Disconnect,
-    Publish,
     PubRel,
 )
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
@@ -150,7 +149,7 @@ class Connection(asyncio.Protocol):
 
     def _went_on(self) -> None:
         if self.session is not None and self._transport is not None and not self._is_congested:
-            self._server.router.pump(self.session)
+            self._server.router.queues.pump(self.session)
         self.resume()
 
     @property
@@ -174,7 +173,7 @@ class Connection(asyncio.Protocol):
         elif self._unwritten and self.is_congested:
             self.pause_writing()
         elif self.session is not None and (self.session.waiting or self.session.has_unloaded):
-            self._server.router.pump(self.session)
+            self._server.router.queues.pump(self.session)
 
     # ---------------------------------------------------------------- reading
 
@@ -242,7 +241,8 @@ class Connection(asyncio.Protocol):
                         at = begin
                         self._wait_for_turn(self.session)
                         break
-                    turns.do(holder, partial(self._handle, first, buffer[body:at]))
+                    handle = self._server.requests.handle
+                    turns.do(holder, partial(handle, self, self.session, first, buffer[body:at]))
         except ProtocolError as error:
             self.refuse(error)
             return
@@ -281,15 +281,7 @@ class Connection(asyncio.Protocol):
         else:
             self.end(ReasonCode.QUOTA_EXCEEDED, "too many packets are being received at once")
 
-    # ---------------------------------------------------------------- other packets
-
-    def _handle(self, first: int, body: bytes) -> None:
-        assert self.session is not None
-        packet = decode_client_packet(self.version, first, body)
-        if isinstance(packet, Publish):
-            self.inbox.take(self.session, packet)
-        else:
-            self._server.requests.handle(self, self.session, packet)
+    # ---------------------------------------------------------------- the session
 
     def save(self, session: Session, done: Done) -> None:
         """Store the session; the client is not read from while much of it is being stored."""
@@ -367,7 +359,7 @@ class Connection(asyncio.Protocol):
             metrics.add(metrics.MQTT_UNDELIVERED)
             if qos and self.session is not None:
                 loop, router = self._server.loop, self._server.router
-                loop.call_soon(router.acknowledged, self.session, packet_id)
+                loop.call_soon(router.queues.acknowledged, self.session, packet_id)
             return
         self.messages_out += 1
         self.write(data)

@@ -1,18 +1,19 @@
-"""Packets of connected clients that are no messages: acknowledgements, pings, the end."""
+"""Packets of connected clients: acknowledgements, subscriptions, pings, the end."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fieldbrook.gateway.mqtt.protocol.decoding.decoder import decode_client_packet
 from fieldbrook.gateway.mqtt.protocol.encoding import PINGRESP, encode
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolViolationError
 from fieldbrook.gateway.mqtt.protocol.packets import (
     Auth,
-    ClientPacket,
     Disconnect,
     PingReq,
     PubAck,
     PubComp,
+    Publish,
     PubRec,
     PubRel,
     Subscribe,
@@ -32,33 +33,35 @@ class Requests:
     def __init__(self, server: MqttServer) -> None:
         self._server = server
 
-    def handle(self, connection: Connection, session: Session, packet: ClientPacket) -> None:
-        """Carry out a packet that is no PUBLISH.
+    def handle(self, connection: Connection, session: Session, first: int, body: bytes) -> None:
+        """Carry out a packet, of which `Inbox.take_event` takes most that are a PUBLISH.
 
         Raises:
             ProtocolError: the packet is against the rules.
         """
-        server, router = self._server, self._server.router
-        match packet:
+        server, queues = self._server, self._server.router.queues
+        match decode_client_packet(connection.version, first, body):
+            case Publish() as packet:
+                connection.inbox.take(session, packet)
             case PubAck(packet_id=packet_id):
-                router.acknowledged(session, packet_id)
+                queues.acknowledged(session, packet_id)
             case PubRec(packet_id=packet_id, code=code):
                 if code >= FAILURE:
-                    router.acknowledged(session, packet_id)
-                elif not router.received(session, packet_id):
+                    queues.acknowledged(session, packet_id)
+                elif not queues.received(session, packet_id):
                     code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                     connection.write(encode(connection.version, PubRel(packet_id, code)))
             case PubRel(packet_id=packet_id):
                 self._release(connection, session, packet_id)
             case PubComp(packet_id=packet_id):
-                router.completed(session, packet_id)
-            case Subscribe():
+                queues.completed(session, packet_id)
+            case Subscribe() as packet:
                 server.subscribing.subscribe(connection, session, packet)
-            case Unsubscribe():
+            case Unsubscribe() as packet:
                 server.subscribing.unsubscribe(connection, session, packet)
             case PingReq():
                 connection.write(PINGRESP)
-            case Disconnect():
+            case Disconnect() as packet:
                 self._disconnect(connection, session, packet)
             case Auth():
                 raise ProtocolViolationError("no extended authentication was begun")

@@ -109,16 +109,19 @@ class Subscribing:
         plain = topic_filter if shared is None else shared[1]
         if not self._server.access.may_subscribe(session.principal, plain):
             return ReasonCode.NOT_AUTHORIZED
-        known = session.subscriptions
+        known, router = session.subscriptions, self._server.router
         if topic_filter not in known:
-            used = sum(len(each.encode()) for each in known) + len(topic_filter.encode())
+            size = len(topic_filter.encode())
+            used = sum(len(each.encode()) for each in known) + size
             levels = levels_of(topic_filter)
             if (
                 len(known) >= self._server.limits.subscriptions
                 or used > FILTERS_BYTES
                 or sum(map(levels_of, known)) + levels > CLIENT_LEVELS
-                or not self._server.router.levels.has(session.holder, levels)
-                or not self._server.router.has_room(session.holder, len(topic_filter.encode()))
+                or not router.levels.has(session.holder, levels)
+                or not self._server.router.queues.has_room(
+                    session.holder, len(topic_filter.encode())
+                )
             ):
                 return ReasonCode.QUOTA_EXCEEDED
         return wanted.qos

@@ -118,7 +118,7 @@ class MqttServer:
             trusts_connection=settings.mqtt_trust_connection,
         )
         self.router = Router(limits, self._store, self._write, self.access)
-        self.router.is_parked = is_parked(settings.data)
+        self.router.queues.is_parked = is_parked(settings.data)
         self.turns = Turns(self.loop)
         self.own_messages = OwnMessages(self, events)
         self.sessions = Sessions(
@@ -297,11 +297,11 @@ class MqttServer:
 
     def _release(self) -> None:
         """Deliver what was parked after a restore, when an operator has released it."""
-        if not self.router.is_parked or is_parked(self._settings.data):
+        if not self.router.queues.is_parked or is_parked(self._settings.data):
             return
-        self.router.is_parked = False
+        self.router.queues.is_parked = False
         for session in self.sessions.all():
-            self.router.pump(session)
+            self.router.queues.pump(session)
 
     def _renew(self) -> None:
         """Use a renewed certificate from the next connection on."""

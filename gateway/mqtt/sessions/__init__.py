@@ -2,5 +2,5 @@
 
 In: subscriptions, messages and acknowledgements of clients.
 Out: messages to their connections (`session.Wire`); rows of `storage/mqtt`.
-Open first: `routing.py`, then `session.py` and `sessions.py`.
+Open first: `routing.py`, then `queues.py` and `session.py`.
 """

@@ -7,14 +7,28 @@ subscribe to them, and thousands of clients do with many filters each.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from fieldbrook.gateway.mqtt.sessions.access import ACKS
+from fieldbrook.gateway.mqtt.sessions.access import ACKS, Principal
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 
 REPLIES = f"{ACKS}/"
 _ADMIN = ("admin",)
 
 _Key = tuple[str | int, ...]
+
+
+class Rights(Protocol):
+    """What the router asks of `Access`."""
+
+    def opens(self, topic: str) -> bool:
+        """Whether all clients may read a topic, even one of replies."""
+
+    def may_read(self, principal: Principal, topic: str) -> bool:
+        """Whether a client may read a topic that is none of replies."""
+
+    def project_of(self, topic: str) -> int:
+        """The id of the project to which a topic belongs; 0 for topics of none."""
 
 
 class Readers:
@@ -80,3 +94,31 @@ class Readers:
         had |= keys
         for key in keys:
             self._sessions.setdefault(key, {})[session.key] = session
+
+
+def may_have(rights: Rights, session: Session, message: Message) -> bool:
+    """Whether the client may have a message that it could get when it was published."""
+    topic = message.topic
+    if not topic.startswith(REPLIES):
+        return rights.may_read(session.principal, topic)
+    return rights.opens(topic) or may_read_reply(session, message)
+
+
+def may_read_reply(session: Session, message: Message) -> bool:
+    """Whether a session may read a message below `ack/` that is not open to all.
+
+    Besides replies to events, that is what handlers and administrators publish there. Publishers
+    of different projects may have the same key.
+    """
+    principal = session.principal
+    if principal.is_admin or message.project_id in principal.project_ids:
+        return True
+    if message.publisher_id:
+        return (
+            message.publisher_id in session.senders
+            or message.publisher_id == principal.publisher_id
+        )
+    project_id, key = message.project_id, message.topic[len(REPLIES) :]
+    if (project_id, key) in session.sender_keys:
+        return True
+    return key == principal.publisher_key and project_id in (0, principal.project_id)

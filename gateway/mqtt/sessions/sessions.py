@@ -79,11 +79,11 @@ class Sessions:
                 packet_ids=self._packet_ids,
             )
             session.count_packet_ids()
-            router.count_record(session, len(stored.record))
+            router.queues.count_record(session, len(stored.record))
             used = usage.get(stored.uid)
             if used is not None:
                 session.queued, session.queued_bytes, session.sent_up_to = used
-                router.loaded(session)
+                router.queues.loaded(session)
                 session.next_sequence = session.sent_up_to + 1
             session.next_sequence = max(session.next_sequence, record.next_sequence)
             if record.will is not None and not record.will_at_ms:
@@ -184,7 +184,7 @@ class Sessions:
         ended: its row would take the place of its successor's."""
         if session.is_kept and self._sessions.get(session.key) is session:
             stored = session.stored_session()
-            self._router.count_record(session, len(stored.record))
+            self._router.queues.count_record(session, len(stored.record))
             self._write([PutSession(stored)], done)
         elif done is not None:
             done(None)

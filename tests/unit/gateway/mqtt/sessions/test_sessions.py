@@ -201,7 +201,7 @@ def test_topics_and_properties_of_messages_count_as_their_payloads_do(tmp_path: 
         sessions.closed(session)
         if expiry_s:
             sessions.remove(session)
-        assert router.has_room("one", limits.store_bytes)
+        assert router.queues.has_room("one", limits.store_bytes)
         store.close()
 
 
@@ -219,7 +219,7 @@ def test_what_sessions_have_subscribed_to_counts_for_their_share(tmp_path: Path)
         return router, Sessions(limits, store, write, router, lambda *_: None, lambda *_: None)
 
     router, sessions = start()
-    while router.has_room("one", 4_000):
+    while router.queues.has_room("one", 4_000):
         session, _ = sessions.open(
             ANYBODY,
             f"{len(opened)}",
@@ -234,10 +234,10 @@ def test_what_sessions_have_subscribed_to_counts_for_their_share(tmp_path: Path)
         opened.append(session)
     assert len(opened) == 17
     router, sessions = start()  # as after a restart
-    assert not router.has_room("one", 4_000)
-    assert router.has_room("two", 500_000)
+    assert not router.queues.has_room("one", 4_000)
+    assert router.queues.has_room("two", 500_000)
     sessions.remove(sessions.all()[0])
-    assert router.has_room("one", 4_000)
+    assert router.queues.has_room("one", 4_000)
     store.close()
 
 

@@ -45,6 +45,17 @@ class ProjectConfiguration:
             return self.routes.get(event[0], ())
         return match(self.routes, event[0])
 
+    def shared_target(self, event_type: str) -> Target | None:
+        """Return the handler whose runs for events of a type may share an instance, if any."""
+        if self.closed is not None:
+            return None
+        targets = match(self.routes, event_type)
+        if len(targets) != 1:
+            return None
+        target = targets[0]
+        is_shared = target.applet_id in self.per_batch and target.started and not target.dead
+        return target if is_shared else None
+
     def early_targets(self, event: WireEvent) -> Sequence[Target]:
         """Return the handlers of an event if all of them may run before its turn, else none.
 

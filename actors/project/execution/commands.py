@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from fieldbrook.actors.project.chains import ProjectChains
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.execution.commit import recorded_handlers
@@ -44,10 +45,17 @@ NO_STRATEGY = "its strategy is gone"
 class NodeCommands:
     """Carries out the node's commands to one project."""
 
-    def __init__(self, store: ProjectStore, runner: HandlerRunner, activity: Activity) -> None:
+    def __init__(
+        self,
+        store: ProjectStore,
+        runner: HandlerRunner,
+        activity: Activity,
+        chains: ProjectChains | None,
+    ) -> None:
         self._store = store
         self._runner = runner
         self._activity = activity
+        self._chains = chains
         self._configuration = NO_CONFIGURATION
 
     def configure(self, configuration: ProjectConfiguration) -> None:
@@ -55,7 +63,20 @@ class NodeCommands:
         self._configuration = configuration
 
     def execute(self, event: WireEvent) -> EventResult:
-        """Carry out a command; its payload holds the numbers of its objects, or a key."""
+        """Carry out a command; its payload holds the numbers of its objects, or a key.
+
+        Its handlers are told when a chain is unavailable: a part of it cannot be refused for now.
+        """
+        chains = self._chains
+        if chains is None:
+            return self._execute(event)
+        retries, chains.retries = chains.retries, False
+        try:
+            return self._execute(event)
+        finally:
+            chains.retries = retries
+
+    def _execute(self, event: WireEvent) -> EventResult:
         command = event[0]
         numbers: Sequence[Any] = unpack(event[3])
         closed = self._configuration.closed

@@ -16,6 +16,7 @@ from fieldbrook.actors.project.capabilities import ProjectCapabilities
 from fieldbrook.actors.project.chains import ProjectChains
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, read_configuration
 from fieldbrook.actors.project.execution.activity import Activity
+from fieldbrook.actors.project.execution.ahead import RunsAhead
 from fieldbrook.actors.project.execution.commands import NodeCommands
 from fieldbrook.actors.project.execution.commit import (
     NODE_SCOPE,
@@ -34,7 +35,7 @@ from fieldbrook.actors.project.execution.runner import HandlerRunner, OpenDataba
 from fieldbrook.actors.project.execution.spans import CommitSpans, HandlerSpans
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
-from fieldbrook.actors.project.routing import Target, count_dead, match
+from fieldbrook.actors.project.routing import Target, count_dead
 from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.project.traffic import TrafficGate
 from fieldbrook.actors.store_watch import StoreWatch
@@ -114,11 +115,7 @@ class ProjectExecutor:
         self._store = store
         self._pool = pool
         self._chains = chains
-        self._look_ahead = look_ahead
         self._queue: collections.deque[tuple[Requester, Any, int]] = collections.deque()
-        # Since the last decision whether to look ahead:
-        self._speculated = self._handled = 0  # events
-        self._cpu_s = 0.0
         self._watch = StoreWatch(self.health, store)
         self._order = MqttOrder()
         self._runner = HandlerRunner(
@@ -129,6 +126,7 @@ class ProjectExecutor:
             self.health,
             self.activity,
         )
+        self._ahead = RunsAhead(look_ahead, self._runner)
         self._run_handler, self._run_shared = self._runner.run, self._runner.run_shared
         if spans.here is not None:
             traced = HandlerSpans(spans.here, project_id, self._runner)
@@ -138,7 +136,7 @@ class ProjectExecutor:
             *(store, self._runner, self._traffic, self._order, self._watch, chains, self.activity),
             None if spans.here is None else CommitSpans(spans.here, project_id),
         )
-        self._commands = NodeCommands(store, self._runner, self.activity)
+        self._commands = NodeCommands(store, self._runner, self.activity, chains)
         self.outbox = OutboxRequests(project_id, store.outbox, self._watch, chains, notify)
         self._version = -1
         self._configuration = NO_CONFIGURATION
@@ -161,8 +159,7 @@ class ProjectExecutor:
         if self._chains is not None:
             self._chains.retries = configuration.retries_chains
         self._traffic.configure(configuration.traffic_limit)
-        if self._look_ahead is not None:
-            self._look_ahead.use(configuration.env, configuration.applets.values())
+        self._ahead.configure(configuration)
         self._version = version
         self.activity.enter("")
 
@@ -172,8 +169,7 @@ class ProjectExecutor:
 
     def close(self) -> None:
         """Close everything but the store; uncommitted writes to the database are dropped."""
-        if self._look_ahead is not None:
-            self._look_ahead.close()
+        self._ahead.close()
         self._runner.close()
         if self._chains is not None:
             self._chains.close()
@@ -223,20 +219,9 @@ class ProjectExecutor:
             self._watch.probe()
             self.activity.enter("")
         self.refresh()
-        look_ahead = self._look_ahead
-        if look_ahead is None:
-            batch = self._handle_queue(slice_s)
-        elif self._speculated or look_ahead.policy.measures:
-            if not self._speculated:
-                self._speculate(look_ahead)
-            began_s = time.thread_time()
-            batch = self._handle_queue(slice_s)
-            self._cpu_s += time.thread_time() - began_s
-        else:
-            began_s = time.monotonic()
-            batch = self._handle_queue(slice_s)
-            look_ahead.policy.add_wall_time(time.monotonic() - began_s, self._handled)
-            self._handled = 0
+        batch = self._ahead.run(
+            self._queue, self._configuration, lambda: self._handle_queue(slice_s)
+        )
         if self._runner.overrun:
             self.health.raise_(HUNG_GUEST, self._runner.overrun)
             self._runner.overrun = ""
@@ -249,8 +234,7 @@ class ProjectExecutor:
         self._committer.finish(full=full)
         if full:
             return
-        if self._speculated and self._look_ahead is not None:
-            self._settle_speculation(self._look_ahead)
+        self._ahead.settle()
         self.outbox.announce()
         now = time.monotonic()
         if now >= self._gauges_at:
@@ -277,7 +261,8 @@ class ProjectExecutor:
                 if WRITE_LOG in events:
                     if batch:
                         break  # the checkpoint has to include the events before it
-                    self._checkpoint_for(requester)
+                    self.checkpoint()
+                    requester.answer(self.trace_state)
                 else:
                     activity.enter("outbox")  # a synced transaction
                     self.outbox.answer(requester, events)
@@ -313,56 +298,14 @@ class ProjectExecutor:
                 break
         if batch:
             self.last_event = now
-        self._handled += size
         return batch
-
-    # ---------------------------------------------------------------- looking ahead
-
-    def _speculate(self, look_ahead: LookAhead) -> None:
-        """Let heavy handlers of the queued events run before their turn, if that pays off."""
-        if look_ahead.wanted and self._configuration.closed is None:
-            events = [
-                event
-                for _, body, at in tuple(self._queue)
-                if not isinstance(body, dict)
-                for event in body[at:]
-            ]
-            self._runner.speculation = look_ahead.speculate(
-                events, lambda event: self._configuration.early_targets(event)
-            )
-            self._speculated = len(events)
-        else:
-            self._speculated = sum(
-                len(body) - at for _, body, at in tuple(self._queue) if not isinstance(body, dict)
-            )
-
-    def _settle_speculation(self, look_ahead: LookAhead) -> None:
-        """Discard speculative runs up to the last commit; end the speculation after its events."""
-        if self._runner.speculation is not None:
-            self._runner.speculation.settle()
-        if self._handled and self._handled >= self._speculated:
-            self._runner.speculation = None
-            # Thread CPU time, not wall time: on a busy machine wall time would make every handler
-            # look expensive, and CPU time is all that others can take over.
-            look_ahead.end_requests(self._cpu_s, self._handled)
-            self._cpu_s, self._speculated, self._handled = 0.0, 0, 0
-
-    def _checkpoint_for(self, requester: Requester) -> None:
-        """Write what waits to the store, then answer the request."""
-        self.activity.enter("checkpoint")
-        try:
-            self._store.checkpoint()
-        except StoreError as error:
-            self._watch.failed(error)
-        requester.answer(self.trace_state)
-        self.activity.enter("")
 
     # ---------------------------------------------------------------- events
 
     def _handle(self, event: WireEvent) -> EventResult:
         """Handle one event; an error of the node is its result as well."""
         if event[1] == NODE_COMMAND:
-            return self._command(event)
+            return self._commands.execute(event)
         try:
             if event[5]:
                 known = stored_result(self._store, event)
@@ -426,17 +369,6 @@ class ProjectExecutor:
                 chains.retries = retries
         return tuple(results)
 
-    def _command(self, event: WireEvent) -> EventResult:
-        """Carry out a command of the node; a part of it cannot be refused for now."""
-        chains = self._chains
-        if chains is None:
-            return self._commands.execute(event)
-        retries, chains.retries = chains.retries, False
-        try:
-            return self._commands.execute(event)
-        finally:
-            chains.retries = retries
-
     def _handle_shared(
         self, events: Sequence[WireEvent], at: int, limit: int
     ) -> Sequence[EventResult]:
@@ -450,16 +382,11 @@ class ProjectExecutor:
         Returns:
             Their results; empty when the event at `at` has to run alone.
         """
-        configuration = self._configuration
-        # A traffic limit checks each event by itself.
-        if configuration.closed is not None or self._traffic.active:
+        if self._traffic.active:  # it checks each event by itself
             return ()
-        event_type = events[at][0]
-        targets = match(configuration.routes, event_type)
-        if len(targets) != 1 or targets[0].applet_id not in configuration.per_batch:
-            return ()
-        target, store = targets[0], self._store
-        if target.dead:
+        event_type, store = events[at][0], self._store
+        target = self._configuration.shared_target(event_type)
+        if target is None:
             return ()
         end = at + 1
         last = min(len(events), at + limit)
@@ -467,9 +394,7 @@ class ProjectExecutor:
             last = self._runner.tracing.first_wanted(events, at, last)
         while end < last and events[end][0] == event_type and is_certainly_new(store, events[end]):
             end += 1
-        if end - at < SHARED_EVENTS or not target.started:
-            return ()
-        if not is_certainly_new(store, events[at]):
+        if end - at < SHARED_EVENTS or not is_certainly_new(store, events[at]):
             return ()
         shared = events[at:end]
         results: Sequence[Outcome] = self._run_shared(target, shared)
@@ -490,8 +415,7 @@ class ProjectExecutor:
             self.health.clear(HUNG_GUEST)
             self._watch.probe()
             self._runner.retry_unreadable()
-        if self._look_ahead is not None:
-            self._look_ahead.rest()
+        self._ahead.rest()
         self._committer.prepare([])
 
     def checkpoint(self) -> bool:

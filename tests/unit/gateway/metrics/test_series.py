@@ -182,10 +182,11 @@ def test_memory_and_cpu_come_from_the_processes_by_their_kind() -> None:
     assert found.memory[GATEWAYS] > 1 << 20
     assert found.memory[PROJECTS] > 0
     assert found.cpu == 0.0  # one look says nothing of the time between two
-    spent = time.process_time() + 0.05
+    spent = time.process_time() + 0.1
     while time.process_time() < spent:
         sum(range(100_000))
-    assert processes.read([("http:0", mine)], now + 1).cpu >= 0.04
+    # The kernel counts whole ticks of 10 ms, of the program and of the system apart.
+    assert processes.read([("http:0", mine)], now + 1).cpu > 0.07
 
 
 def test_a_process_that_has_ended_counts_no_more() -> None:

@@ -16,10 +16,18 @@ SLICE_S = 0.01
 
 
 class Turns:
-    """Counts the time of each holder in a turn of the loop; all is called in it."""
+    """Counts the time of each holder in a turn of the loop; all is called in it.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    Args:
+        loop: the loop.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._loop = loop
+        self._clock = clock
         self._used: dict[str, float] = {}
         self._waiting: dict[str, collections.deque[Callable[[], None]]] = {}
         self._serving: str | None = None
@@ -33,11 +41,11 @@ class Turns:
 
     def do(self, holder: str, work: Callable[[], None]) -> None:
         """Do a piece of work and count its time."""
-        began = time.perf_counter()
+        began = self._clock()
         try:
             work()
         finally:
-            took = time.perf_counter() - began
+            took = self._clock() - began
             self._used[holder] = self._used.get(holder, 0.0) + took
             self._schedule()
 

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 
 from fieldbrook.gateway.mqtt.connection.turns import SLICE_S, Turns
 
 
+class Clock:
+    """Time that passes when work is done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, slices: float) -> None:
+        self.now += slices * SLICE_S
+
+
 def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhile() -> None:
-    order: list[str] = []
+    clock, order = Clock(), list[str]()
 
     def work(name: str) -> None:
-        time.sleep(SLICE_S * 0.6)
+        clock.work(0.6)
         order.append(name)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        turns = Turns(loop)
+        turns = Turns(loop, clock)
         for number in range(8):
             turns.do_soon("hog", partial(work, f"hog {number}"))
         assert not turns.may("hog")
@@ -35,7 +47,7 @@ def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhil
 
 
 def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
-    done: list[int] = []
+    clock, done = Clock(), list[int]()
 
     def fail() -> None:
         raise ValueError
@@ -44,8 +56,8 @@ def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
         loop = asyncio.get_running_loop()
         failures: list[object] = []
         loop.set_exception_handler(lambda _, context: failures.append(context))
-        turns = Turns(loop)
-        turns.do("hog", lambda: time.sleep(SLICE_S))
+        turns = Turns(loop, clock)
+        turns.do("hog", lambda: clock.work(1.0))
         turns.wait("hog", lambda: turns.do("hog", fail))
         turns.wait("hog", lambda: done.append(1))
         turns.wait("other", lambda: done.append(2))

@@ -54,6 +54,7 @@ class Step:
         vanished: numbers of blocks that a reorganisation removed.
         ancestor: the number of the last unchanged block; None if no block vanished.
         lost: the reorganisation is deeper than the known blocks, so more may have vanished.
+        lags: an answer came from a node that lacks blocks which another one behind its address has.
     """
 
     added: tuple[Header, ...] = ()
@@ -61,6 +62,7 @@ class Step:
     vanished: tuple[int, ...] = ()
     ancestor: int | None = None
     lost: bool = False
+    lags: bool = False
 
 
 @dataclass
@@ -104,7 +106,7 @@ class Follower:
         if not self.blocks:
             return Step(added=await self._first_headers(client, head))
         if self.blocks.get(head.number) == head.hash:
-            return Step()
+            return Step(lags=head.number < self.newest)
         if head.number < self.oldest:
             raise MalformedAnswerError(
                 f"its newest block is {head.number}, but the oldest known block is {self.oldest}: "
@@ -161,7 +163,7 @@ class Follower:
                 if not added:
                     raise
             if added[0].parent == self.blocks[self.newest]:
-                return self._extended(added)
+                return self._extended(added, lags=added[-1] is not head)
         ancestor = await self._ancestor(client, min(head.number, self.newest))
         lost = ancestor is None
         last_kept = self.oldest - 1 if ancestor is None else ancestor
@@ -188,8 +190,8 @@ class Follower:
             parent, number = header.hash, number + 1
         return tuple(found)
 
-    def _extended(self, added: tuple[Header, ...]) -> Step:
-        return Step(added, self._surplus(list(self.blocks), len(added)))
+    def _extended(self, added: tuple[Header, ...], *, lags: bool = False) -> Step:
+        return Step(added, self._surplus(list(self.blocks), len(added)), lags=lags)
 
     def _surplus(self, kept: list[int], added: int) -> tuple[int, ...]:
         return tuple(kept[: max(0, len(kept) + added - self.depth)])

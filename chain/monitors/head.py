@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from fieldbrook.chain.blocks.follower import Follower, Step, hashes_to_bytes
-from fieldbrook.chain.errors import CHAIN_FAILURES, MalformedAnswerError
+from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError, MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.subscription import HeadSubscription
 from fieldbrook.chain.monitors.watch import Progress, describe
@@ -30,6 +30,7 @@ _LEAST_BETWEEN_LOOKS_S = 0.02
 _IDLE_LOOK_S = 30.0  # between looks while no monitor is active
 _ANNOUNCED_POLLS = 2  # polling intervals between two looks while blocks are announced
 _ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # between looks for an announced block
+_LAGGING_LOOKS = 10  # for which an endpoint is expected to lag, after it did
 _STORE_FAILED_S = 0.5  # before the next look
 _NO_CHAIN_S = 10.0  # time of failed looks before the health condition is raised
 
@@ -57,6 +58,8 @@ class HeadTracker:
         self._contradictions = 0  # looks with contradictory answers since the last success
         self._tagged = -1  # the newest block that has the chain's `block_tag`
         self._looks_for_announced = 0  # in a row, without success
+        self._lagging_looks = 0  # for so many more looks the nodes of an endpoint may lag
+        self._looks_past_lag = False  # the next look is an additional one
         self.subscription: HeadSubscription | None = None
         if host.chain.websocket is not None:
             # Announcements in quick succession cause one look together.
@@ -117,7 +120,7 @@ class HeadTracker:
         self._due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
         error = ""
         try:
-            self._apply(await self._follower.poll(self._client))
+            self._apply(await self._step())
             if self.subscription is not None:
                 self._compare(self.subscription)
             if self._chain.block_tag != LATEST:
@@ -138,6 +141,28 @@ class HeadTracker:
         self._progress.update_state(
             error=error, endpoints=endpoints, confirmed=self.confirmed, websocket=websocket
         )
+
+    async def _step(self) -> Step:
+        """Ask for the head. If a node lacks blocks that another one behind its address has, look
+        again soon: the other one may answer then.
+
+        Raises:
+            ChainUnavailableError, RpcError, MalformedAnswerError: see `Follower.poll`.
+        """
+        try:
+            step = await self._follower.poll(self._client)
+        except IncompleteAnswerError:
+            self._look_past_lag(lags=True, moved=False)
+            raise
+        self._look_past_lag(step.lags, bool(step.added))
+        return step
+
+    def _look_past_lag(self, lags: bool, moved: bool) -> None:
+        self._lagging_looks = _LAGGING_LOOKS if lags else max(0, self._lagging_looks - 1)
+        wanted = lags or (self._lagging_looks > 0 and not moved)
+        self._looks_past_lag = wanted and not self._looks_past_lag
+        if self._looks_past_lag:
+            self._due -= (self._due - self._looked_at) / 2
 
     def _compare(self, subscription: HeadSubscription) -> None:
         """Compare the newest block with the announcements, and look accordingly."""
@@ -168,7 +193,7 @@ class HeadTracker:
     def _failed(self, failure: Exception, error: str) -> None:
         # After a failure look again soon, even while no monitor is active: the client
         # decides how long an endpoint is skipped.
-        self._due = self._looked_at + self.poll_s
+        self._due = min(self._due, self._looked_at + self.poll_s)
         self._contradictions += isinstance(failure, MalformedAnswerError)
         if self._contradictions >= _CONTRADICTIONS:
             self._contradictions = 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fieldbrook.chain.monitors import head as head_module
 from fieldbrook.chain.monitors import logs, watch
 from tests.chain.evm import CHAIN_ID
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
@@ -80,6 +83,51 @@ async def test_a_new_block_that_the_answering_node_lacks_is_asked_for_again_soon
         await eventually(lambda: is_at(50, 10))
         chain.logs_behind = 0
         await eventually(lambda: world.numbers() == [1])
+
+
+class Pool(ForkedChain):
+    """Nodes of different heights: the one that answers has no block with the number `lacks`."""
+
+    lacks = -1
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        if method == "eth_getBlockByNumber" and params[0] == hex(self.lacks):
+            return {"result": None}
+        return await super().request(method, params)
+
+
+async def test_where_nodes_lag_the_chain_is_looked_at_again_after_half_the_time(
+    tmp_path: Path,
+) -> None:
+    pool = Pool(50)
+    world = watched(tmp_path, pool, poll_ms=60_000)
+    async with world.running() as service:
+        head = service._head
+        await eventually(lambda: head.confirmed == 50)
+
+        async def pause() -> int:
+            began = time.monotonic()
+            await head.look()
+            return round((head.due - began) / 10) * 10
+
+        assert await pause() == 60, "nothing tells of different heights"
+        newest = pool.fork(1)
+        assert [await pause(), await pause()] == [30, 60], "an older head, twice"
+        pool.chain += newest
+        assert await pause() == 30, "it may be old again"
+        pool.grow(1)
+        assert await pause() == 60
+        pool.lacks = 52
+        pool.grow(0, 0, 0)
+        assert [await pause(), head.confirmed] == [30, 51], "a head, and no block below it"
+        pool.grow(0, 0)
+        pool.lacks = 55
+        assert [await pause(), head.confirmed] == [60, 54], "one additional look, not two"
+        pool.lacks = -1
+        assert [await pause(), head.confirmed] == [60, 56]
+        for _ in range(head_module._LAGGING_LOOKS):
+            await head.look()
+        assert [await pause(), await pause()] == [60, 60], "it has not lagged for a while"
 
 
 @pytest.mark.parametrize("killed", [False, True])

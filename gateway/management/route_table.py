@@ -41,13 +41,18 @@ from fieldbrook.gateway.management.routes.node import (
 from fieldbrook.gateway.management.routes.node import health as health_routes
 from fieldbrook.gateway.management.routes.projects import (
     applets,
-    configurations,
     instances,
     projects,
     publishers,
     resources,
     strategies,
     transfer,
+)
+from fieldbrook.gateway.management.routes.projects.configurations import (
+    chain_conduct,
+    database,
+    environment,
+    flow,
 )
 
 PREFIXES = ("/srv-applet-mgr/v0", "/api/w3bapp")
@@ -63,7 +68,10 @@ ROUTES: tuple[Route, ...] = (
     *access_keys.ROUTES,
     *projects.ROUTES,
     *transfer.ROUTES,
-    *configurations.ROUTES,
+    *environment.ROUTES,
+    *database.ROUTES,
+    *flow.ROUTES,
+    *chain_conduct.ROUTES,
     *applets.ROUTES,
     *instances.ROUTES,
     *publishers.ROUTES,

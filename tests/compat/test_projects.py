@@ -9,15 +9,17 @@ import pytest
 
 from fieldbrook.core.errors import BadRequestError
 from fieldbrook.gateway.management.framework.binding import bind_body
-from fieldbrook.gateway.management.routes.projects.configurations import (
-    ENV_LIMIT,
+from fieldbrook.gateway.management.routes.projects.configurations.database import (
     Database,
-    Environment,
-    Flow,
     check_database,
-    check_environment,
     database_value,
 )
+from fieldbrook.gateway.management.routes.projects.configurations.environment import (
+    ENV_LIMIT,
+    Environment,
+    check_environment,
+)
+from fieldbrook.gateway.management.routes.projects.configurations.flow import Flow
 from fieldbrook.observability.health import NO_BROKER, Condition, NodeHealth
 from tests.support.management import V0, Server, User
 

@@ -152,7 +152,7 @@ TABLE: dict[str, Entry] = {
         ("", "1", "h"),
         ("", ".1m", "s"),
     ),
-    "fieldbrook.gateway.management.routes.projects.configurations:_NAME": _match(
+    "fieldbrook.gateway.management.routes.projects.configurations.database:_NAME": _match(
         _JSON, ("a", "a", "-")
     ),
     "fieldbrook.gateway.management.routes.chain.contract_abis:_NAME": _match(

@@ -49,7 +49,19 @@ from fieldbrook.gateway.management.routes.events.traffic_limits import (
     Threshold,
     is_duration,
 )
-from fieldbrook.gateway.management.routes.projects import configurations
+from fieldbrook.gateway.management.routes.projects.configurations.chain_conduct import (
+    ChainConduct,
+    SpendingLimit,
+)
+from fieldbrook.gateway.management.routes.projects.configurations.database import (
+    Database,
+    check_database,
+)
+from fieldbrook.gateway.management.routes.projects.configurations.environment import (
+    Environment,
+    check_environment,
+)
+from fieldbrook.gateway.management.routes.projects.configurations.flow import Flow
 from fieldbrook.gateway.management.routes.projects.publishers import EVENT_TYPES_LIMIT
 from fieldbrook.gateway.schedule.cron import parse_schedule
 from fieldbrook.storage.backup.transfer import Exported, ExportedToken
@@ -61,11 +73,11 @@ _DIGEST_BYTES = 32
 Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 _SHOWN = 64
 _CONFIGS: dict[str, type[msgspec.Struct]] = {
-    PROJECT_ENV: configurations.Environment,
-    PROJECT_DATABASE: configurations.Database,
-    PROJECT_FLOW: configurations.Flow,
-    PROJECT_SPENDING: configurations.SpendingLimit,
-    PROJECT_CHAINS: configurations.ChainConduct,
+    PROJECT_ENV: Environment,
+    PROJECT_DATABASE: Database,
+    PROJECT_FLOW: Flow,
+    PROJECT_SPENDING: SpendingLimit,
+    PROJECT_CHAINS: ChainConduct,
 }
 
 
@@ -121,10 +133,10 @@ def _check_config(config: Config) -> str:
     _require(kind is not None, config.kind, "there is no such kind")
     value: Any = msgspec.json.decode(config.value, type=kind)
     errors: list[FieldError] = []
-    if isinstance(value, configurations.Environment):
-        errors = configurations.check_environment(value.env, PROJECT_ENV)
-    elif isinstance(value, configurations.Database):
-        errors = configurations.check_database(value, PROJECT_DATABASE)
+    if isinstance(value, Environment):
+        errors = check_environment(value.env, PROJECT_ENV)
+    elif isinstance(value, Database):
+        errors = check_database(value, PROJECT_DATABASE)
     if errors:
         raise BadRequestError(*errors)
     return config.kind

@@ -23,15 +23,17 @@ from fieldbrook.gateway.management.framework.answers import page
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.routes.projects.configurations import (
+from fieldbrook.gateway.management.routes.projects.configurations.database import (
     Database,
-    Environment,
-    Flow,
-    Pairs,
     check_database,
-    check_environment,
     database_value,
 )
+from fieldbrook.gateway.management.routes.projects.configurations.environment import (
+    Environment,
+    Pairs,
+    check_environment,
+)
+from fieldbrook.gateway.management.routes.projects.configurations.flow import Flow
 from fieldbrook.gateway.management.routes.projects.replies.projects import (
     CreatedProjectReply,
     ProjectPage,

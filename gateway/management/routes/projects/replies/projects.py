@@ -18,11 +18,11 @@ from fieldbrook.core.model import (
 )
 from fieldbrook.gateway.management.framework.answers import Page, Timed, as_stored, times
 from fieldbrook.gateway.management.framework.binding import json_key
-from fieldbrook.gateway.management.routes.projects.configurations import (
-    DatabaseReply,
+from fieldbrook.gateway.management.routes.projects.configurations.database import DatabaseReply
+from fieldbrook.gateway.management.routes.projects.configurations.environment import (
     EnvironmentReply,
-    StoredFlow,
 )
+from fieldbrook.gateway.management.routes.projects.configurations.flow import StoredFlow
 from fieldbrook.gateway.management.routes.projects.replies.applets import AppletRow, applet_row
 
 

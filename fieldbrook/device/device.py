@@ -11,7 +11,8 @@ from fieldbrook.device.disk_queue import DiskQueue
 from fieldbrook.device.errors import DeviceError
 from fieldbrook.device.event import Accepted, Event, Refused, make_event
 from fieldbrook.device.sender import EventSender
-from fieldbrook.device.transport import Sender, open_transport
+from fieldbrook.device.transport import Sender
+from fieldbrook.device.transports import open_transport
 
 
 class Device:
@@ -79,8 +80,7 @@ class Device:
             QueueError: the queue cannot be opened.
         """
         paths = [None if path is None else str(path) for path in (ca, certificate, key)]
-        if min(limit_events, limit_bytes, batch_events, batch_bytes) < 1 or timeout_s <= 0:
-            raise DeviceError("limits, batches and the timeout are above 0")
+        _require_positive(limit_events, limit_bytes, batch_events, batch_bytes, timeout_s)
         if when_full not in ("refuse", "drop-oldest"):
             raise DeviceError(f"when_full is 'refuse' or 'drop-oldest', not {when_full!r}")
         sender = Sender(project=project, publisher=publisher, token=token)
@@ -162,3 +162,8 @@ class Device:
             self.flush(flush_s)
         self._sender.close()
         self._queue.close()
+
+
+def _require_positive(*limits: float) -> None:
+    if min(limits) <= 0:
+        raise DeviceError("limits, batches and the timeout are above 0")

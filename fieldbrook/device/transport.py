@@ -1,4 +1,4 @@
-"""What sends events: one of HTTP and one of MQTT."""
+"""The transport of a device: the interface behind which HTTP and MQTT send events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fieldbrook.device.address import Address
 from fieldbrook.device.event import Event, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """As whom to send, and to which project."""
+    """The publisher that sends, and its project."""
 
     project: str
     publisher: str
@@ -35,18 +34,3 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close the connection; another `send` would open it again."""
-
-
-def open_transport(address: Address, sender: Sender, timeout_s: float) -> Transport:
-    """Make what sends to an address; it connects when it is used.
-
-    Args:
-        timeout_s: how long the node may be silent before events are sent again.
-    """
-    if address.mqtt:
-        from fieldbrook.device.mqtt_transport import MqttTransport
-
-        return MqttTransport(address, sender, timeout_s)
-    from fieldbrook.device.http_transport import HttpTransport
-
-    return HttpTransport(address, sender, timeout_s)

@@ -14,7 +14,8 @@ from fieldbrook.device import Accepted, Event, Refused
 from fieldbrook.device.address import Address
 from fieldbrook.device.event import make_event
 from fieldbrook.device.sender import pause_s
-from fieldbrook.device.transport import Sender, Transport, open_transport
+from fieldbrook.device.transport import Sender, Transport
+from fieldbrook.device.transports import open_transport
 
 _TIMEOUT_S = 30.0
 _BEHIND_LIMIT_S = 1.0

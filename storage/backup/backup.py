@@ -19,25 +19,28 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import lmdb
-
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup.archive import Manifest, pack, refuse_existing, unpack
+from fieldbrook.storage.backup.copies import (
+    STORE,
+    copy_files,
+    copy_project,
+    copy_store,
+    copy_tree,
+    has_store,
+)
 from fieldbrook.storage.backup.journals import add_batches, copy_journals, entries_only_in_journals
 from fieldbrook.storage.chain.store import replace_monitor_tables
 from fieldbrook.storage.journal.recovery import JOURNALS
-from fieldbrook.storage.journal.unapplied import PREFIX as ASIDE
-from fieldbrook.storage.journal.unapplied import files_aside
-from fieldbrook.storage.lmdb.environment import open_environment, store_errors
-from fieldbrook.storage.project.outbox import MARKER, park, waiting_entries, waiting_projects
+from fieldbrook.storage.lmdb.environment import open_environment
+from fieldbrook.storage.project.outbox import park, waiting_entries, waiting_projects
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import RegistryTables
-from fieldbrook.storage.sql.sqlite import files as sql
 from fieldbrook.system.fsync import (
     is_of_this_boot,
     make_folder,
@@ -52,15 +55,10 @@ RESTORING = ".restoring"  # folder in a data folder until a restore has finished
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
 CHAINS, _EARLIER = "chains", ".chains"
 _JOURNALS = ".journals"
-_STORE = "data.mdb"
 _EXCLUDED = frozenset(
     {"run", "uploads", "broker", "rollback", JOURNALS, REGISTRY, PROJECTS, MODULES}
 )
-_TEMPORARY = (".new-", ".", "outbox.waiting", "lock.mdb")
-_STORE_FILES = (_STORE, sql.FILE, ASIDE, *_TEMPORARY)
-_ATTEMPTS = 1_000
 _REGISTRY_ATTEMPTS = 5
-_LOCK_WAIT_S = 10.0
 _TABLES_ROOM = 16 << 20
 
 
@@ -132,7 +130,7 @@ def require_data(data: Path) -> None:
     Raises:
         StoreError: the folder has no registry.
     """
-    if not (data / REGISTRY / _STORE).is_file():
+    if not (data / REGISTRY / STORE).is_file():
         raise StoreError(reason=f"{data} is not the data folder of a node: it has no registry")
 
 
@@ -149,7 +147,7 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str], list[str]]:
     try:
         earlier = folder / _EARLIER
         if (data / CHAINS).is_dir():
-            _copy_tree(data / CHAINS, earlier)
+            copy_tree(data / CHAINS, earlier)
         stored, damaged = _copy_projects(data, folder)
         _copy_others(data, folder)
         _replace_monitors(folder / CHAINS, earlier)
@@ -251,80 +249,13 @@ def _copy_projects(
     stored, damaged_stores = set(), set()
     for path in sorted(source.iterdir()) if source.is_dir() else ():
         if path in unreadable:
-            _copy_files(path, target / path.name)
+            copy_files(path, target / path.name)
             damaged_stores.add(int(path.name))
         elif path.name.isdecimal() and copy_project(path, target / path.name):
             stored.add(int(path.name))
     added, damaged = add_batches(folder / _JOURNALS, target, damaged_stores)
     stored |= damaged_stores
     return stored | added, damaged
-
-
-def copy_project(source: Path, target: Path) -> bool:
-    """Copy a project's store and its SQL database, as of one moment between two batches.
-
-    The copies are consistent if SQL's batch number is the same before and after the store's
-    snapshot began. A staged batch in the snapshot then has either that number and is to be
-    applied, or the next number and is to be dropped.
-
-    Returns:
-        False when the project has no store yet, or no longer.
-
-    Raises:
-        StoreError: the store or the database cannot be read.
-        OSError: another file of the project cannot be read, or the copy cannot be written.
-    """
-    if not _has_store(source):
-        return False
-    try:
-        environment = open_environment(source, map_size=0, readonly=True)
-        try:
-            copy_open_project(environment, source, target)
-        finally:
-            environment.close()
-        return True
-    except (StoreError, OSError):
-        if _has_store(source):
-            raise
-        shutil.rmtree(target, ignore_errors=True)
-        return False  # the project was removed during the copy
-
-
-def copy_open_project(environment: lmdb.Environment, source: Path, target: Path) -> None:
-    """Do the same as `copy_project`, for a process that already has the store open.
-
-    LMDB does not allow a process to open an environment twice.
-    """
-    database = source / sql.FILE
-    target.mkdir(mode=0o700, parents=True)
-    for path in files_aside(source):
-        with suppress(FileNotFoundError):  # written into the store meanwhile
-            shutil.copyfile(path, target / path.name)
-    if not any(_copy_both(environment, database, target) for _ in range(_ATTEMPTS)):
-        # Commits were so frequent that no snapshot fell between two: block them for a moment.
-        with sql.without_commits(database, _LOCK_WAIT_S):
-            _copy_both(environment, database, target)
-    # Other files of the project, such as the name of its schema on a PostgreSQL server.
-    for path in source.iterdir():
-        if path.is_file() and not path.name.startswith(_STORE_FILES):
-            shutil.copyfile(path, target / path.name)
-    if waiting_entries(target):
-        (target / MARKER).touch()
-    (target / "lock.mdb").unlink(missing_ok=True)
-
-
-def _copy_both(environment: lmdb.Environment, database: Path, target: Path) -> bool:
-    before = sql.committed_number(database) if sql.is_initialized(database) else 0
-    with store_errors(environment.path()), environment.begin() as txn:
-        if not sql.is_initialized(database):
-            environment.copy(str(target), compact=True, txn=txn)
-            return True
-        with sql.snapshot(database) as taken:
-            if taken.number != before:
-                return False
-            environment.copy(str(target), compact=True, txn=txn)
-            taken.copy(target / sql.FILE)
-    return True
 
 
 def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
@@ -359,7 +290,7 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
 @contextmanager
 def open_registry_copy(folder: Path) -> Iterator[RegistryReader]:
     """Open a copy of a registry of this schema; missing newer tables are added to the copy."""
-    room = (folder / _STORE).stat().st_size + _TABLES_ROOM
+    room = (folder / STORE).stat().st_size + _TABLES_ROOM
     environment = open_environment(folder, map_size=room)
     try:
         yield RegistryReader.sharing(environment, RegistryTables(environment, create=True))
@@ -383,61 +314,15 @@ def _copy_others(data: Path, folder: Path, unreadable: Collection[Path] = ()) ->
     for path in sorted(data.iterdir()):
         if path.name in _EXCLUDED or (path.name == REFUSED and not is_of_this_boot(path)):
             continue
-        _copy_tree(path, folder / path.name, unreadable)
+        copy_tree(path, folder / path.name, unreadable)
 
 
 def _replace_monitors(chains: Path, earlier: Path) -> None:
     """Replace the tables of monitors by the copies from before the projects were copied."""
     for path in sorted(chains.iterdir()) if chains.is_dir() else ():
-        if _has_store(path):
+        if has_store(path):
             replace_monitor_tables(earlier / path.name, path)
     shutil.rmtree(earlier, ignore_errors=True)
-
-
-def _copy_files(source: Path, target: Path) -> None:
-    """Copy the files of a damaged store as they are, for whoever repairs it."""
-    target.mkdir(mode=0o700, parents=True)
-    for path in source.iterdir():
-        if path.is_file() and path.name != "lock.mdb":
-            shutil.copyfile(path, target / path.name)
-
-
-def _copy_tree(source: Path, target: Path, unreadable: Collection[Path] = ()) -> None:
-    """Copy a file or folder: LMDB stores as snapshots, other files as they are."""
-    if source.name.startswith(_TEMPORARY) or source.is_symlink():
-        return
-    if source.is_file():
-        shutil.copyfile(source, target)
-    elif source in unreadable:
-        _copy_files(source, target)
-    elif _has_store(source):
-        copy_store(source, target)
-    elif source.is_dir():
-        target.mkdir(mode=0o700)
-        for path in sorted(source.iterdir()):
-            _copy_tree(path, target / path.name, unreadable)
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """Copy an LMDB folder as of one moment, even while another process writes to it.
-
-    Raises:
-        StoreError: the store cannot be read, or the copy cannot be written.
-    """
-    target.mkdir(mode=0o700, parents=True)
-    environment = open_environment(source, map_size=0, readonly=True)
-    try:
-        with store_errors(source), environment.begin() as txn:
-            environment.copy(str(target), compact=True, txn=txn)
-    finally:
-        environment.close()
-
-
-def _has_store(folder: Path) -> bool:
-    try:
-        return (folder / _STORE).stat().st_size > 0
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def waiting_outboxes(data: Path) -> list[dict[str, str | int]]:

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -20,16 +20,13 @@ import lmdb
 import msgspec
 
 from fieldbrook.core.errors import NodeError, StoreError
-from fieldbrook.core.model import IDENTITY_PUBLISHER, Record
+from fieldbrook.core.model import Record
 from fieldbrook.security.operator_keys import Vault
-from fieldbrook.storage.backup.backup import (
-    MODULES,
-    PROJECTS,
-    REGISTRY,
-    copy_store,
-    open_registry_copy,
-)
+from fieldbrook.storage.backup.backup import MODULES, PROJECTS, REGISTRY, open_registry_copy
+from fieldbrook.storage.backup.copies import copy_store
 from fieldbrook.storage.backup.journals import check_journals
+from fieldbrook.storage.backup.project_rows import TABLES as PROJECT_TABLES
+from fieldbrook.storage.backup.references import broken_references
 from fieldbrook.storage.journal.recovery import JOURNALS
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
@@ -37,24 +34,8 @@ from fieldbrook.storage.lmdb.ids import from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable
 from fieldbrook.storage.mqtt.records import CHECKS as MQTT_CHECKS
 from fieldbrook.storage.mqtt.store import FOLDER as MQTT
-from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.commit.batch import STAGE, Batch
-from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
-from fieldbrook.storage.project.dead_letters import DeadLetter
-from fieldbrook.storage.project.deduplication import (
-    DELIVERIES,
-    OUTCOMES,
-    Deliveries,
-    StoredOutcome,
-)
-from fieldbrook.storage.project.history.chunks import Chunk, Payloads
-from fieldbrook.storage.project.history.tables import DATABASE as HISTORY
-from fieldbrook.storage.project.history.tables import FAILURES, PAYLOADS
-from fieldbrook.storage.project.history.traces import TRACES, EventTrace
-from fieldbrook.storage.project.outbox import DATABASE as OUTBOX
-from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
-from fieldbrook.storage.project.rows import LOGS, METRICS, LogRow, MetricRow
 from fieldbrook.storage.project.stored import batch_number
 from fieldbrook.storage.registry.audit import AuditRow
 from fieldbrook.storage.registry.reader import RegistryReader
@@ -70,7 +51,6 @@ _DEFECTS_LIMIT = 1_000
 _SOCKETS = "run"  # folder with the sockets of a running node
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 POSTGRES = "postgres"  # file of a project whose batch number is on a PostgreSQL server
-_OWNER_BYTES = 8  # length of the owner in a stored key, before the marker
 
 
 _T = TypeVar("_T")
@@ -189,7 +169,7 @@ class _Verifier:
         newest = max((n for table in rows.values() for n in table), default=0)
         if newest > last:
             self._report(REGISTRY, f"id {newest} exists, but the last id given is {last}")
-        for defect in _broken_references(rows):
+        for defect in broken_references(rows):
             self._report(REGISTRY, defect)
         self._check_modules(rows["resources"])
         self._check_operators(rows["operators"])
@@ -292,7 +272,7 @@ class _Verifier:
             before = sql.committed_number(path / sql.FILE)
             with environment.begin() as txn:
                 names = {bytes(name) for name, _ in txn.cursor()}
-                for name, decode in _TABLES.items():
+                for name, decode in PROJECT_TABLES.items():
                     if name in names:
                         self._check_table(environment, txn, f"{place}: {name.decode()}", decode)
                 stage = _stage(environment, txn) if STAGE in names else None
@@ -378,94 +358,3 @@ def _stage(environment: lmdb.Environment, txn: Transaction) -> int | None:
         return None if data is None else decode_record(data, Batch).number
     except StoreError:
         return None  # reported with the other records
-
-
-def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
-    decode = msgspec.msgpack.Decoder(kind).decode
-
-    def decode_row(key: bytes, value: bytes) -> object:
-        return decode(value) if value else None  # empty: a deleted last row
-
-    return decode_row
-
-
-def _pair(key: bytes, _value: bytes) -> None:
-    if len(key) <= _OWNER_BYTES or key[_OWNER_BYTES : _OWNER_BYTES + 1] not in (b"k", b"h"):
-        raise ValueError("not a key of the key-value store")
-
-
-_TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
-    kv.DATABASE: _pair,
-    LOGS: _rows_of(LogRow),
-    METRICS: _rows_of(MetricRow),
-    DEAD_LETTERS: _rows_of(DeadLetter),
-    HISTORY: _rows_of(Chunk),
-    FAILURES: _rows_of(Chunk),
-    PAYLOADS: _rows_of(Payloads),
-    TRACES: _rows_of(EventTrace),
-    OUTBOX: _rows_of(OutboxEntry),
-    OUTCOMES: _rows_of(StoredOutcome),
-    DELIVERIES: _rows_of(Deliveries),
-    STAGE: lambda _key, value: decode_record(value, Batch),
-}
-
-
-# ---------------------------------------------------------------- references
-
-
-class _Reference(NamedTuple):
-    """A foreign key: the `field` of records in `table` has the id of a record in `named`."""
-
-    table: str
-    field: str
-    named: str
-
-
-_REFERENCES = (
-    _Reference("projects", "account_id", "accounts"),
-    _Reference("resources", "account_id", "accounts"),
-    _Reference("applets", "project_id", "projects"),
-    _Reference("applets", "resource_id", "resources"),
-    _Reference("applet_versions", "applet_id", "applets"),
-    _Reference("applet_versions", "resource_id", "resources"),
-    _Reference("configs", "project_id", "projects"),
-    _Reference("strategies", "project_id", "projects"),
-    _Reference("strategies", "applet_id", "applets"),
-    _Reference("publishers", "project_id", "projects"),
-    _Reference("cron_jobs", "project_id", "projects"),
-    _Reference("monitors", "project_id", "projects"),
-    _Reference("contract_abis", "project_id", "projects"),
-    _Reference("traffic_limits", "project_id", "projects"),
-    _Reference("access_keys", "account_id", "accounts"),
-    _Reference("operators", "account_id", "accounts"),
-    _Reference("project_operators", "project_id", "projects"),
-    _Reference("project_operators", "operator_id", "operators"),
-)
-
-
-def _broken_references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
-    for table, field, named in _REFERENCES:
-        for number, record in rows[table].items():
-            wanted = getattr(record, field)
-            if wanted not in rows[named]:
-                yield f"{table} {number}: {field} {wanted} is not an id of the {named}"
-    applets, resources = rows["applets"], rows["resources"]
-    for number, applet in applets.items():
-        resource = resources.get(applet.resource_id)
-        if resource is not None and resource.sha256 != applet.sha256:
-            yield f"applets {number}: runs {applet.sha256}, its resource is {resource.sha256}"
-    for number, strategy in rows["strategies"].items():
-        applet = applets.get(strategy.applet_id)
-        if applet is None:
-            continue
-        if applet.project_id != strategy.project_id:
-            yield f"strategies {number}: its applet belongs to project {applet.project_id}"
-    for number, key in rows["access_keys"].items():
-        named = "publishers" if key.identity_type == IDENTITY_PUBLISHER else "accounts"
-        if key.identity_id not in rows[named]:
-            yield f"access_keys {number}: identity {key.identity_id} is not an id of the {named}"
-    for number, config in rows["configs"].items():
-        try:
-            msgspec.json.decode(config.value)
-        except (ValueError, RecursionError) as error:
-            yield f"configs {number}: {config.kind} is not JSON: {error}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.backup.backup import copy_open_project
+from fieldbrook.storage.backup.copies import copy_open_project
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.rows import Numbered, RowTable
 from fieldbrook.storage.project import kv

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
-import msgspec
 
 from fieldbrook.core.model import (
     ADMIN,
-    CHAIN_RETRY,
     ENABLED,
     PROJECT_CHAINS,
     PROJECT_ENV,
@@ -51,6 +49,11 @@ from fieldbrook.storage.lmdb.environment import (
 from fieldbrook.storage.lmdb.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable, text_key
 from fieldbrook.storage.registry.audit import AuditPage, AuditRow, page
+from fieldbrook.storage.registry.configurations import (
+    environment_of,
+    retries_chains,
+    wei_per_day,
+)
 from fieldbrook.storage.registry.tables import CHANGES_CELL, RegistryTables, login_key
 from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored, quota_usage
 
@@ -63,23 +66,6 @@ _COUNTED = (
     *("accounts", "projects", "applets", "strategies", "publishers", "cron_jobs", "monitors"),
     *("operators", "access_keys", "resources"),
 )
-
-
-class _Environment(msgspec.Struct):
-    env: list[tuple[str, str]]
-
-
-class _Chains(msgspec.Struct):
-    unavailable: str
-
-
-class _Spending(msgspec.Struct):
-    per_day: str = msgspec.field(name="weiPerDay")
-
-
-_decode_chains = msgspec.json.Decoder(_Chains).decode
-_decode_spending = msgspec.json.Decoder(_Spending).decode
-_decode_environment = msgspec.json.Decoder(_Environment).decode
 
 
 class RegistryQueries(abc.ABC):
@@ -171,18 +157,15 @@ class RegistryQueries(abc.ABC):
 
     def environment(self, project_id: int) -> dict[str, str]:
         """The variables of a project's PROJECT_ENV; empty when the project has none."""
-        found = self.config(project_id, PROJECT_ENV)
-        return dict(_decode_environment(found.value).env) if found else {}
+        return environment_of(self.config(project_id, PROJECT_ENV))
 
     def retries_chains(self, project_id: int) -> bool:
         """Whether events are answered 503 while a chain is unavailable (PROJECT_CHAINS)."""
-        found = self.config(project_id, PROJECT_CHAINS)
-        return found is not None and _decode_chains(found.value).unavailable == CHAIN_RETRY
+        return retries_chains(self.config(project_id, PROJECT_CHAINS))
 
     def spending_limit(self, project_id: int) -> int | None:
         """The daily limit in wei of a project's PROJECT_SPENDING; None when it has none."""
-        found = self.config(project_id, PROJECT_SPENDING)
-        return int(_decode_spending(found.value).per_day) if found else None
+        return wei_per_day(self.config(project_id, PROJECT_SPENDING))
 
     def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
         """The publisher of a project whose key, or else whose decimal id, is `pub_id`."""

@@ -78,10 +78,7 @@ class AppletCommands(Commands):
         module = Module(filename, sha256, md5, size, handlers, compiled_size)
         cache = cache or Cache()
         with self.change() as change:
-            owner_id = change.project(project_id).account_id
-            change.account(account_id)
-            change.require_quota(owner_id, quotas.APPLETS)
-            change.require_quota(owner_id, quotas.STRATEGIES, len(strategies))
+            _require_owners(change, project_id, account_id, len(strategies))
             resource = add_resource(change, account_id, module)
             applet = change.add(
                 self.tables.applets,
@@ -270,6 +267,14 @@ def _remove_old_versions(change: Change, applet: Applet, kept: int) -> None:
         if version.number != applet.version:
             change.remove(change.tables.applet_versions, version)
             change.remove_unused_resources(version.resource_id)
+
+
+def _require_owners(change: Change, project_id: int, account_id: int, strategies: int) -> None:
+    """Check that both owners of a new applet exist, and that the project's has room for it."""
+    owner_id = change.project(project_id).account_id
+    change.account(account_id)
+    change.require_quota(owner_id, quotas.APPLETS)
+    change.require_quota(owner_id, quotas.STRATEGIES, strategies)
 
 
 def _free_name(change: Change, project_id: int, name: str) -> str:

@@ -1,0 +1,39 @@
+"""Configurations of projects: the values that other parts of the node read from their JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fieldbrook.core.model import CHAIN_RETRY, Config
+
+
+class _Environment(msgspec.Struct):
+    env: list[tuple[str, str]]
+
+
+class _Chains(msgspec.Struct):
+    unavailable: str
+
+
+class _Spending(msgspec.Struct):
+    per_day: str = msgspec.field(name="weiPerDay")
+
+
+_decode_chains = msgspec.json.Decoder(_Chains).decode
+_decode_spending = msgspec.json.Decoder(_Spending).decode
+_decode_environment = msgspec.json.Decoder(_Environment).decode
+
+
+def environment_of(config: Config | None) -> dict[str, str]:
+    """The variables of a PROJECT_ENV; empty without one."""
+    return dict(_decode_environment(config.value).env) if config else {}
+
+
+def retries_chains(config: Config | None) -> bool:
+    """Whether a PROJECT_CHAINS has events answered 503 while a chain is unavailable."""
+    return config is not None and _decode_chains(config.value).unavailable == CHAIN_RETRY
+
+
+def wei_per_day(config: Config | None) -> int | None:
+    """The daily limit in wei of a PROJECT_SPENDING; None without one."""
+    return int(_decode_spending(config.value).per_day) if config else None

@@ -34,6 +34,7 @@ from fieldbrook.storage.sql.database import ProjectDatabase, SqlLimits
 from fieldbrook.storage.sql.requests import Value, stored_time
 from fieldbrook.storage.sql.results import Rows, TimeText, check_row, row_encoder
 from fieldbrook.storage.sql.schema import PRIVATE_PREFIX, parse_schema
+from fieldbrook.storage.sql.sqlite.failures import failure_of
 from fieldbrook.storage.sql.sqlite.files import BUSY_S, STATE, committed_number, read_number
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
 from fieldbrook.storage.sql.sqlite.guard import (
@@ -59,23 +60,9 @@ _APPLETS = "/*applet*/ "
 _PROGRESS_STEPS = 1_000  # instructions of SQLite's virtual machine, about ten microseconds
 # A replay may go on for so long after the run's deadline. The watchdog ends a process after 3 s.
 _REPLAY_S = 1.5
-_DISK_RESERVE_BYTES = 1 << 20  # with less free space, SQLITE_FULL is blamed on the disk
 
 # The statements of other projects share the memory that is left for one of the node's own.
 _ERRORS = (sqlite3.Error, MemoryError)
-NODE_FAULTS = frozenset(
-    {
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_PROTOCOL,
-    }
-)
 
 _STORED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -261,22 +248,7 @@ class SqliteDatabase(ProjectDatabase):
         return rows.encode()
 
     def _failure(self, error: Exception) -> Exception:
-        """Return the failure as `StoreError` (of the node) or `StatementError` (of the applet)."""
-        number = getattr(error, "sqlite_errorcode", None)
-        code = 0 if number is None else number & 0xFF
-        if code in NODE_FAULTS:
-            return StoreError(reason=f"{self._path}: {error}")
-        if code == sqlite3.SQLITE_INTERRUPT:
-            return StatementError("the statement exceeded its time limit")
-        if code == sqlite3.SQLITE_FULL:
-            space = os.statvfs(self._path.parent)
-            if space.f_bavail * space.f_frsize < _DISK_RESERVE_BYTES:
-                return StoreError(reason=f"{self._path}: the disk is full")
-            limit = self._limits.database_bytes
-            return StatementError(f"the database has reached its limit of {limit} bytes")
-        if self._guard.denied:
-            return StatementError(f"applets may not use {self._guard.denied}")
-        return StatementError(str(error) or "the statement is too large")
+        return failure_of(error, self._path, self._limits.database_bytes, self._guard.denied)
 
     # ------------------------------------------------------------ the transaction
 

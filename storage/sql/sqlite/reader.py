@@ -17,7 +17,7 @@ from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.storage.sql.reading import DatabaseReader, Result, ResultRows, Session
 from fieldbrook.storage.sql.requests import Value, stored_time
 from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
-from fieldbrook.storage.sql.sqlite.database import NODE_FAULTS
+from fieldbrook.storage.sql.sqlite.failures import NODE_FAULTS
 from fieldbrook.storage.sql.sqlite.files import BUSY_S, is_initialized
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
 from fieldbrook.storage.sql.sqlite.guard import (

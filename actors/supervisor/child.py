@@ -10,6 +10,15 @@ from fieldbrook.actors.supervisor.restarts import Restarts
 from fieldbrook.observability import metrics_table
 
 DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "backoff"
+CLASSES = {
+    "registry": "fieldbrook.actors.registry.RegistryActor",
+    "worker": "fieldbrook.actors.worker.actor.WorkerActor",
+    "http": "fieldbrook.gateway.http.server.HttpGateway",
+    "mqtt": "fieldbrook.gateway.mqtt.gateway.MqttGateway",
+    "scheduler": "fieldbrook.gateway.schedule.ticker.Scheduler",
+    "chain": "fieldbrook.chain.process.ChainGateway",
+}
+"""The actor of each kind of process, by name: its module is imported in the process itself."""
 
 
 @dataclass(slots=True)

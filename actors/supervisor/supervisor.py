@@ -17,7 +17,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.registry import PART as REGISTRY
 from fieldbrook.actors.runtime import Address, NodeActor, describe_exit
 from fieldbrook.actors.shared_journal import DISK_FAILED
-from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING, UP, Child
+from fieldbrook.actors.supervisor.child import BACKOFF, CLASSES, DOWN, RETIRING, STARTING, UP, Child
 from fieldbrook.actors.supervisor.child_metrics import ChildMetrics
 from fieldbrook.actors.supervisor.node_checks import NodeChecks
 from fieldbrook.actors.supervisor.projects import MQTT_PART, RETIRE_LIMIT_S, Projects
@@ -38,15 +38,6 @@ START_LIMIT_S = 30.0
 # without the chain.
 CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
 _HEALTH_S = 0.1  # health changes within this time are sent together
-
-_CLASSES = {
-    "registry": "fieldbrook.actors.registry.RegistryActor",
-    "worker": "fieldbrook.actors.worker.actor.WorkerActor",
-    "http": "fieldbrook.gateway.http.server.HttpGateway",
-    "mqtt": "fieldbrook.gateway.mqtt.gateway.MqttGateway",
-    "scheduler": "fieldbrook.gateway.schedule.ticker.Scheduler",
-    "chain": "fieldbrook.chain.process.ChainGateway",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +207,7 @@ class Supervisor(NodeActor):
         if child.is_project:
             self.workers.run(child)
         else:
-            child.address = self.createActor(_CLASSES[child.kind])
+            child.address = self.createActor(CLASSES[child.kind])
             start = m.Start(child.part, child.generation, self.settings, self._run_dir, child.slot)
             self.send_to(child, start)
         self.set_timer(CHAIN_LATE_S if child.kind == "chain" else START_LIMIT_S, "started?", child)

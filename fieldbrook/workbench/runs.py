@@ -126,21 +126,22 @@ class Workbench:
         self._number = 0  # the number of the next run
         self._seeded = self._seeded_for(0)  # time and random bits for the current run's SQL
         self._folder: TemporaryDirectory[str] | None = None
-        self._sql: SqliteDatabase | None = None
-        if schema is not None:
-            if database is None:
-                self._folder = TemporaryDirectory(prefix="fieldbrook-")
-                database = Path(self._folder.name) / "sql.db"
-            self._sql = SqliteDatabase(
-                database,
-                schema,
-                moment=lambda: datetime.fromtimestamp(self._seeded.unix_ns // 1_000_000_000, UTC),
-                draw=lambda bits: self._seeded.bits(bits),
-            )
+        self._sql = None if schema is None else self._database(schema, database)
         engine: Engine = make_engine(limits, lines=lines)
         compiled, _ = compile_module(engine, to_binary(module), limits)
         make = AppletHost if host != REFERENCE and raw_available() else ReferenceHost
         self._host: Host = make(engine, compiled, limits, seeded=True)
+
+    def _database(self, schema: Mapping[str, Any], path: Path | None) -> SqliteDatabase:
+        if path is None:
+            self._folder = TemporaryDirectory(prefix="fieldbrook-")
+            path = Path(self._folder.name) / "sql.db"
+        return SqliteDatabase(
+            path,
+            schema,
+            moment=lambda: datetime.fromtimestamp(self._seeded.unix_ns // 1_000_000_000, UTC),
+            draw=lambda bits: self._seeded.bits(bits),
+        )
 
     @property
     def handlers(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from fieldbrook.chain.transaction import (
     parse_call,
     sign,
 )
+from fieldbrook.chain.transactions.accounts import Account
 from fieldbrook.chain.transactions.chain_state import (
     ChainState,
     Rpc,
@@ -52,9 +53,6 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
-_DROPPED_KEPT, _DROPPED_KEPT_BYTES = 1_024, 4 << 20  # of the calls of an account
-_LAGS_MS = 60_000  # how long an endpoint may not count nonces that another one has counted
-
 
 class TransactionRequest(NamedTuple):
     """A project's request for a transaction; see `actors.project.chains`.
@@ -69,60 +67,6 @@ class TransactionRequest(NamedTuple):
     event_type: str
     api: bytes
     within_s: float
-
-
-class _Account:
-    """The nonces of one address."""
-
-    def __init__(self) -> None:
-        self.open: dict[bytes, Transaction] = {}  # leases, in the order of their nonces
-        self.dropped: dict[bytes, Transaction] = {}  # dropped leases that a new run may reuse
-        self.busy = False
-        self._dropped_bytes = 0
-        self._used, self._used_at = 0, 0  # the first nonce above the committed ones, and when
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def drop(self, row: Transaction) -> None:
-        """Keep a dropped lease for the next run of its event, instead of the oldest ones."""
-        self.take_dropped(row.call_key)
-        self.dropped[row.call_key] = row
-        self._dropped_bytes += len(row.data)
-        while len(self.dropped) > _DROPPED_KEPT or self._dropped_bytes > _DROPPED_KEPT_BYTES:
-            self.take_dropped(next(iter(self.dropped)))
-
-    def take_dropped(self, key: bytes) -> None:
-        """Forget a dropped lease."""
-        row = self.dropped.pop(key, None)
-        self._dropped_bytes -= len(row.data) if row is not None else 0
-
-    def first_unused(self, rows: Collection[Transaction], now: int) -> int:
-        """Return the first nonce above those of committed transactions.
-
-        Args:
-            rows: the account's transactions that the node still follows. The nonce of one that it
-                followed lately counts as well: an endpoint may not have its block yet.
-            now: Unix milliseconds.
-        """
-        used = max((row.nonce + 1 for row in rows if row.state != LEASED), default=0)
-        if used >= self._used or now - self._used_at > _LAGS_MS:
-            self._used, self._used_at = used, now
-        return self._used
-
-    def is_free_for(self, project_id: int) -> bool:
-        return not self.busy and all(row.project_id == project_id for row in self.open.values())
-
-    async def becomes_free_for(self, project_id: int) -> None:
-        while not self.is_free_for(project_id):
-            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(changed)
-            await changed
-
-    def changed(self) -> None:
-        """Wake those that wait. It is not a coroutine, so that no cancellation can prevent it."""
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
 
 
 class Leases:
@@ -154,7 +98,7 @@ class Leases:
         self._vault = vault
         self._limits = Limits(rows, reader)
         self._clock = clock
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, Account] = {}
         for row in rows.unfinished.values():
             if row.state == LEASED:
                 self._account(row.sender).open[row.call_key] = row
@@ -304,8 +248,8 @@ class Leases:
             return None
         return self._vault.open(operator.sealed_key, operator.address)
 
-    def _account(self, address: str) -> _Account:
-        return self._accounts.setdefault(address, _Account())
+    def _account(self, address: str) -> Account:
+        return self._accounts.setdefault(address, Account())
 
     def _leases_of(self, project_id: int) -> list[Transaction]:
         return [
@@ -411,7 +355,7 @@ class Leases:
             updated_at=now,
         )
 
-    def _lease(self, account: _Account, row: Transaction) -> Transaction:
+    def _lease(self, account: Account, row: Transaction) -> Transaction:
         self._rows.put(row)
         fault_points.hit("chain.lease_stored")
         account.open[row.call_key] = row

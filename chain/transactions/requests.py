@@ -12,11 +12,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Coroutine
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from fieldbrook.actors.project.chains import (
     CALL,
@@ -29,7 +26,7 @@ from fieldbrook.actors.project.chains import (
     WITHIN_S,
     chain_socket,
 )
-from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, entry_context, frame, pack
+from fieldbrook.actors.wire import WireEntry, entry_context, frame, pack
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
@@ -37,15 +34,12 @@ from fieldbrook.chain.transactions.broadcast.broadcaster import Broadcaster
 from fieldbrook.chain.transactions.chain_state import EachRpc
 from fieldbrook.chain.transactions.limits import FundsWatch
 from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
-from fieldbrook.core import clock
+from fieldbrook.chain.transactions.outcome_events import OutcomeEvents, Submit
 from fieldbrook.core.errors import (
     ChainUnavailableError,
-    IdempotencyKeyReusedError,
     NodeError,
     StoreError,
-    TooManyRequestsError,
 )
-from fieldbrook.core.model import NODE_PUBLISHER
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.base import essential
 from fieldbrook.gateway.chain_client import (
@@ -59,15 +53,13 @@ from fieldbrook.gateway.chain_client import (
     read_frame,
 )
 from fieldbrook.gateway.delivery.outbox import OutboxConsumer
-from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.gateway.links.project_requests import ask_project
-from fieldbrook.observability import fault_points, metrics, spans
+from fieldbrook.observability import fault_points, spans
 from fieldbrook.observability.health import STUCK_LEASES, ProcessHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionWriter
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.registry.service import RegistryReader
-from fieldbrook.wasm.host.api import decode, response
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +70,6 @@ _ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
 _ANSWERED_PART = 0.9  # of the time that a project waits; the rest is for storing and sending
 _SILENT_S = 5.0  # after this time a project that does not answer is reported to health
-
-Submit = Callable[[int, WireEvent, Settle], None]
 
 
 class Transactions:
@@ -117,7 +107,6 @@ class Transactions:
         self._rows = rows
         self._reader = reader
         self._path = chain_socket(run_dir, self.part)
-        self._submit = submit
         self._activate = activate
         self.leases = Leases(chain, rpc, rows, reader, vault)
         self._health = health or ProcessHealth()
@@ -125,6 +114,7 @@ class Transactions:
             chain, rpc, rows, self.leases, self._finished, restored, self._health
         )
         self._funds = FundsWatch(self.leases.chain_state, rows, self._health)
+        self._outcomes = OutcomeEvents(rows, reader, submit)
         self._outbox = OutboxConsumer({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
         self._activated: dict[int, float] = {}  # project: time of the last activation
@@ -188,6 +178,10 @@ class Transactions:
                 self._chain.name,
                 exc_info=task.exception(),
             )
+
+    def _finished(self, row: Transaction) -> None:
+        """Send the project the outcome of a transaction, if a strategy wants it."""
+        self._start_task(self._outcomes.send(row))
 
     # ---------------------------------------------------------------- requests of projects
 
@@ -386,99 +380,3 @@ class Transactions:
         await self.leases.accept(row)
         fault_points.hit("chain.outbox_entry_stored")
         self.broadcaster.wake()
-
-    # ---------------------------------------------------------------- outcomes
-
-    def _finished(self, row: Transaction) -> None:
-        """Send the project the outcome of a transaction, if a strategy wants it."""
-        self._start_task(self._send_outcome(row))
-
-    async def _send_outcome(self, row: Transaction) -> None:
-        event = outcome_event(row)
-        while self._is_wanted(row):
-            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-            try:
-                metrics.add(metrics.EVENTS_RECEIVED)
-                self._submit(row.project_id, event, done.set_result)
-            except TooManyRequestsError:
-                await asyncio.sleep(_RETRY_S)
-                continue
-            except NodeError as error:
-                log.error("outcome %s cannot be delivered and is dropped: %s", event[2], error)
-                break
-            fault_points.hit("chain.before_outcome_event")
-            outcome = await done
-            # A reused id: the project has had this outcome, before the block changed.
-            if not isinstance(outcome, NodeError) or isinstance(outcome, IdempotencyKeyReusedError):
-                break
-            log.warning("outcome %s was not handled and is sent again: %s", event[2], outcome)
-            await asyncio.sleep(_RETRY_S)
-        fault_points.hit("chain.outcome_event_committed")
-        while not self._reported(row):
-            await asyncio.sleep(_RETRY_S)
-        fault_points.hit("chain.outcome_delivery_stored")
-
-    def _reported(self, row: Transaction) -> bool:
-        """Store that the project has received an outcome; returns False if it cannot be stored.
-
-        The block may have vanished meanwhile.
-        """
-        now = self._rows.unfinished.get(row.transaction_id, row)
-        reported = now.state == row.state
-        outcomes = [*now.outcomes, row.state]
-        try:
-            self._rows.put(msgspec.structs.replace(now, reported=reported, outcomes=outcomes))
-        except StoreError as error:
-            log.error("outcome of transaction %s: %s", row.name, error)
-            return False
-        return True
-
-    def _is_wanted(self, row: Transaction) -> bool:
-        """Return whether the project handles the outcome's event type.
-
-        Strategies for `DEFAULT` do not count, because they were written for device messages.
-        Outcomes of API calls are always sent, because the call named their event type. If the
-        registry cannot be read, the answer is True.
-        """
-        with contextlib.suppress(StoreError):
-            if self._reader.project(row.project_id) is None:
-                return False
-            if row.api:
-                return True
-            found = self._reader.strategies(row.project_id)
-            return any(strategy.event_type == row.event_type for strategy in found)
-        return True
-
-
-def outcome_event(row: Transaction) -> WireEvent:
-    """Make the event with a transaction's outcome; id and payload are the same at each call."""
-    body = json.dumps(outcome(row), separators=(",", ":")).encode()
-    if row.api:
-        request = decode(row.api)
-        header = request["Header"] if request else {}
-        short = {"transactionID": row.name, "state": row.state}
-        text = json.dumps(short, separators=(",", ":")).encode()
-        body = response(HTTPStatus.OK, header, text)
-    again = f"-{len(row.outcomes)}" if row.outcomes else ""
-    event_id = f"sent-{row.name}-{row.state}{again}"
-    return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT, ""
-
-
-def outcome(row: Transaction) -> dict[str, Any]:
-    """Return a transaction's outcome as the payload of an event."""
-    return {
-        "transactionID": row.name,
-        "chainID": row.chain_id,
-        "state": row.state,
-        "hash": row.mined,
-        "hashes": [tried.hash for tried in row.attempts],
-        "eventID": row.event_id,
-        "from": row.sender,
-        "to": row.to,
-        "nonce": row.nonce,
-        "blockNumber": row.block_number,
-        "blockHash": row.block_hash,
-        "gasUsed": row.gas_used,
-        "gasPrice": str(row.gas_price),
-        "reason": row.reason,
-    }

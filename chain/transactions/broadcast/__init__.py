@@ -2,5 +2,5 @@
 
 In: the stored transactions of a chain, and its client.
 Out: transactions in blocks that are final; each one's outcome.
-Open first: `broadcaster.py`, then `pool.py` and `outcomes.py`.
+Open first: `broadcaster.py`, then `submissions.py` and `outcomes.py`.
 """

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -27,21 +25,21 @@ from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity, read_tagged
 from fieldbrook.chain.rpc.refusals import classify_rejection
 from fieldbrook.chain.together import together
-from fieldbrook.chain.transaction import TransactionRefusedError, fees_for
+from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.chain.transactions.broadcast.finality import Blocks
 from fieldbrook.chain.transactions.broadcast.gaps import Gaps
 from fieldbrook.chain.transactions.broadcast.outcomes import RECEIPTS_TOGETHER, Outcomes
-from fieldbrook.chain.transactions.broadcast.pool import Pool
 from fieldbrook.chain.transactions.broadcast.refusals import Refusals
 from fieldbrook.chain.transactions.broadcast.replacements import Replacements
 from fieldbrook.chain.transactions.broadcast.rows import Rows
+from fieldbrook.chain.transactions.broadcast.submissions import Submissions
 from fieldbrook.chain.transactions.chain_state import EachRpc
 from fieldbrook.chain.transactions.nonces import Leases
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.settings import Chain
 from fieldbrook.core.settings.chain import LATEST
-from fieldbrook.observability import fault_points, metrics, spans
+from fieldbrook.observability import metrics
 from fieldbrook.observability.health import NONCES_DIFFER, STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     FAILED,
@@ -55,7 +53,6 @@ from fieldbrook.storage.chain.transactions import (
 log = logging.getLogger(__name__)
 
 CANCELLED = "cancelled by an administrator"
-_GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
 _LEAST_WATCH_S = 1.0  # between rounds while nothing is under way
 _STATES = 120  # blocks; endpoints keep the state of so many
 _LAGS_BLOCKS = 8  # nodes behind one address may lack so many blocks that others of them have
@@ -75,6 +72,9 @@ class Broadcaster:
         restored: whether the data was restored from a backup and nothing may be sent yet.
         health: gets a condition while a transaction is stuck.
         clock: returns Unix milliseconds.
+
+    Attributes:
+        spans: see `Submissions`.
     """
 
     def __init__(
@@ -94,12 +94,13 @@ class Broadcaster:
         self._refusals = Refusals(clock)
         self._replacements = Replacements(chain, self._rows, leases, clock)
         self._outcomes = Outcomes(chain, rpc, self._rows, self._refusals, finished, clock)
-        self._pool = Pool(rpc, clock)
         self._gaps = Gaps(self._rows, self._outcomes, clock)
         self._blocks = Blocks(rpc, clock)
-        # Of transactions, by their ids. One may be sent before its outbox entry tells its trace.
-        self.spans = spans.Joined()
-        self._leases = leases
+        self._submissions = Submissions(
+            *(chain, rpc, self._rows, self._refusals, self._replacements),
+            *(self._gaps, leases.chain_state, clock),
+        )
+        self.spans = self._submissions.spans
         self._restored = restored
         self._health = health or ProcessHealth()
         self._clock = clock
@@ -165,7 +166,7 @@ class Broadcaster:
                 self._outcomes.vanish(self._rows.current(row))
                 self.wake()
             self._end_watches(head)
-            self._pool.keep_only(self._rows.committed())
+            self._submissions.keep_only(self._rows.committed())
         self._gaps.keep_only(senders)
         self._report_health()
         if failures:
@@ -307,11 +308,11 @@ class Broadcaster:
                 taken.add(row.nonce)
                 # After a refusal stop: transactions with later nonces could only wait for it.
                 try:
-                    going = await self._push(row, head, ahead=row.nonce - counted)
+                    going = await self._submissions.push(row, head, ahead=row.nonce - counted)
                 except TransactionRefusedError as error:
-                    going = self._refused(row, str(error))
+                    going = self._submissions.refuse(row, str(error))
         if waiting := await self._gaps.compare(sender, counted):
-            self._stuck(
+            self._submissions.block(
                 min(waiting, key=_turn),
                 f"the chain counts {counted} nonces of its account, and no transaction of the node "
                 f"has nonce {counted}",
@@ -347,115 +348,6 @@ class Broadcaster:
                 yield row if receipt is None else await self._outcomes.record(row, receipt, head)
             if failure is not None:
                 raise failure
-
-    async def _push(self, row: Transaction, head: int, *, ahead: int) -> bool:
-        """Send a transaction, or check one that was sent; returns False if it was refused."""
-        if row.state == INIT:
-            return await self._send(row, head)
-        now = self._clock()
-        if not ahead and now - row.sent_at >= self._chain.reprice_s * 1_000:
-            if await self._replacements.raise_fees(row):
-                return await self._send(self._rows.current(row), head)
-            cap = self._chain.max_fee_per_gas
-            row = self._stuck(
-                row, f"no block includes it, and it pays the cap of {cap} wei per gas"
-            )
-        if not await self._pool.has_lost(row, head, ahead=ahead):
-            return True
-        rest = self._rows.of(row.sender)
-        self._pool.lose(r for r in rest if r.state == PENDING and r.nonce >= row.nonce)
-        return await self._send(row, head)
-
-    async def _send(self, row: Transaction, head: int) -> bool:
-        """Send the newest signature to the first endpoint that takes it.
-
-        Returns False if none does.
-        """
-        began_ns = time.time_ns()
-        fault_points.hit("chain.before_send")
-        try:
-            await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
-        except RpcError as error:
-            match classify_rejection(error.text):
-                case "known":
-                    pass
-                case "nonce":
-                    self._pool.sent(row, head)
-                    self._rows.update(
-                        row, reason="a block includes another transaction with its nonce"
-                    )
-                    return True  # the next round finds out which transaction used it
-                case "fee" | "underpriced" as why:
-                    return await self._too_cheap(row, why, error.text)
-                case "funds":
-                    return self._refused(row, error.text)
-                case _:
-                    return await self._refused_by_all(row, head, error.text)
-        fault_points.hit("chain.sent")
-        if spans.here is not None:
-            about = _about(row, self._chain)
-            self.spans.done(row.transaction_id, spans.SUBMIT, spans.CLIENT, began_ns, about)
-        self._pool.sent(row, head)
-        self._refusals.clear(row.sender)
-        fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
-        if row.sender not in self._gaps.unfilled:
-            if row.refused_at:
-                log.warning("transaction %s: an endpoint accepts it now", row.name)
-            fields |= {"reason": "", "refused_at": 0}
-        self._rows.update(row, **fields)
-        fault_points.hit("chain.pending_stored")
-        return True
-
-    async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
-        """Raise the fees of a transaction that pays less than a block or its rival requires."""
-        market, _ = await self._leases.chain_state.market()
-        cap = self._chain.max_fee_per_gas
-        dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
-        if dearer and await self._replacements.raise_fees(row):
-            return False  # the next round sends it
-        return self._refused(row, f"{text}; it may pay {cap} wei per gas at most")
-
-    # ---------------------------------------------------------------- what is refused
-
-    async def _refused_by_all(self, row: Transaction, head: int, text: str) -> bool:
-        """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.
-
-        It is cancelled by an empty transaction with the same nonce. The chain includes only one
-        of the two, so the call cannot run after the cancellation.
-        """
-        now, times = self._clock(), self._refusals.times(row.sender)
-        long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
-        never = classify_rejection(text) == "never" and not row.last.cancels
-        if not (never and long and times >= _GIVEN_UP_AFTER) or await self._is_known(row):
-            return self._refused(row, text)
-        why = f"refused for good: {text}"
-        log.warning("transaction %s of project %d: %s", row.name, row.project_id, why)
-        await self._replacements.cancel(row, why, competes=False)
-        return await self._send(self._rows.current(row), head)
-
-    async def _is_known(self, row: Transaction) -> bool:
-        """Return whether any endpoint has a signature of a transaction; True if none answers."""
-        for tried in row.attempts:
-            answers = await self._rpc.ask_all("eth_getTransactionByHash", [tried.hash])
-            if not answers or any(answer is not None for answer in answers):
-                return True
-        return False
-
-    def _refused(self, row: Transaction, reason: str) -> bool:
-        """Pause an account whose next transaction was refused; always returns False."""
-        self._refusals.record(row.sender)
-        self._stuck(row, reason, state=INIT)
-        return False
-
-    def _stuck(self, row: Transaction, reason: str, **fields: Any) -> Transaction:
-        """Record and log why a transaction is stuck."""
-        if not row.refused_at:
-            log.warning(
-                "transaction %s of project %d blocks its account %s: %s",
-                *(row.name, row.project_id, row.sender, reason),
-            )
-        since = row.refused_at or self._clock()
-        return self._rows.update(row, reason=reason, refused_at=since, **fields)
 
     # ---------------------------------------------------------------- what ends
 
@@ -493,12 +385,3 @@ class Broadcaster:
 def _turn(row: Transaction) -> tuple[int, bool, int]:
     """Sort key for the transactions of an account: nonce, then those already sent, then id."""
     return row.nonce, not row.sent_at, row.transaction_id
-
-
-def _about(row: Transaction, chain: Chain) -> spans.Attributes:
-    """The attributes of the span of a transaction."""
-    return {
-        "fieldbrook.chain.id": str(chain.id),
-        "fieldbrook.event.id": row.event_id,
-        "fieldbrook.transaction.hash": row.last.hash,
-    }

@@ -1,0 +1,185 @@
+"""Giving the signed bytes of transactions to endpoints, and what endpoints refuse."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.rpc.refusals import classify_rejection
+from fieldbrook.chain.transaction import fees_for
+from fieldbrook.chain.transactions.broadcast.gaps import Gaps
+from fieldbrook.chain.transactions.broadcast.pool import Pool
+from fieldbrook.chain.transactions.broadcast.refusals import Refusals
+from fieldbrook.chain.transactions.broadcast.replacements import Replacements
+from fieldbrook.chain.transactions.broadcast.rows import Rows
+from fieldbrook.chain.transactions.chain_state import ChainState, EachRpc
+from fieldbrook.core.clock import Clock
+from fieldbrook.core.settings import Chain
+from fieldbrook.observability import fault_points, spans
+from fieldbrook.storage.chain.transactions import INIT, PENDING, Transaction
+
+log = logging.getLogger(__name__)
+
+_GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
+
+
+class Submissions:
+    """Sends transactions, checks that pools still have them, and records what is refused.
+
+    Args:
+        chain: the settings of the chain.
+        rpc: the client of the chain.
+        rows: the stored transactions.
+        refusals: pauses accounts whose next transaction was refused.
+        replacements: signs transactions again.
+        gaps: knows which accounts wait for a nonce that no transaction has.
+        chain_state: reads the fees that the chain asks.
+        clock: returns Unix milliseconds.
+
+    Attributes:
+        spans: of transactions, by their ids. One may be sent before its outbox entry tells its
+            trace.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        rpc: EachRpc,
+        rows: Rows,
+        refusals: Refusals,
+        replacements: Replacements,
+        gaps: Gaps,
+        chain_state: ChainState,
+        clock: Clock,
+    ) -> None:
+        self._chain = chain
+        self._rpc = rpc
+        self._rows = rows
+        self._refusals = refusals
+        self._replacements = replacements
+        self._pool = Pool(rpc, clock)
+        self._gaps = gaps
+        self._chain_state = chain_state
+        self._clock = clock
+        self.spans = spans.Joined()
+
+    def keep_only(self, rows: Sequence[Transaction]) -> None:
+        """Forget what pools are known to have of all other transactions."""
+        self._pool.keep_only(rows)
+
+    async def push(self, row: Transaction, head: int, *, ahead: int) -> bool:
+        """Send a transaction, or check one that was sent; returns False if it was refused."""
+        if row.state == INIT:
+            return await self._send(row, head)
+        now = self._clock()
+        if not ahead and now - row.sent_at >= self._chain.reprice_s * 1_000:
+            if await self._replacements.raise_fees(row):
+                return await self._send(self._rows.current(row), head)
+            cap = self._chain.max_fee_per_gas
+            row = self.block(row, f"no block includes it, and it pays the cap of {cap} wei per gas")
+        if not await self._pool.has_lost(row, head, ahead=ahead):
+            return True
+        rest = self._rows.of(row.sender)
+        self._pool.lose(r for r in rest if r.state == PENDING and r.nonce >= row.nonce)
+        return await self._send(row, head)
+
+    async def _send(self, row: Transaction, head: int) -> bool:
+        """Send the newest signature to the first endpoint that takes it.
+
+        Returns False if none does.
+        """
+        began_ns = time.time_ns()
+        fault_points.hit("chain.before_send")
+        try:
+            await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
+        except RpcError as error:
+            match classify_rejection(error.text):
+                case "known":
+                    pass
+                case "nonce":
+                    self._pool.sent(row, head)
+                    self._rows.update(
+                        row, reason="a block includes another transaction with its nonce"
+                    )
+                    return True  # the next round finds out which transaction used it
+                case "fee" | "underpriced" as why:
+                    return await self._too_cheap(row, why, error.text)
+                case "funds":
+                    return self.refuse(row, error.text)
+                case _:
+                    return await self._refused_by_all(row, head, error.text)
+        fault_points.hit("chain.sent")
+        if spans.here is not None:
+            about = _about(row, self._chain)
+            self.spans.done(row.transaction_id, spans.SUBMIT, spans.CLIENT, began_ns, about)
+        self._pool.sent(row, head)
+        self._refusals.clear(row.sender)
+        fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
+        if row.sender not in self._gaps.unfilled:
+            if row.refused_at:
+                log.warning("transaction %s: an endpoint accepts it now", row.name)
+            fields |= {"reason": "", "refused_at": 0}
+        self._rows.update(row, **fields)
+        fault_points.hit("chain.pending_stored")
+        return True
+
+    async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
+        """Raise the fees of a transaction that pays less than a block or its rival requires."""
+        market, _ = await self._chain_state.market()
+        cap = self._chain.max_fee_per_gas
+        dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
+        if dearer and await self._replacements.raise_fees(row):
+            return False  # the next round sends it
+        return self.refuse(row, f"{text}; it may pay {cap} wei per gas at most")
+
+    async def _refused_by_all(self, row: Transaction, head: int, text: str) -> bool:
+        """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.
+
+        It is cancelled by an empty transaction with the same nonce. The chain includes only one
+        of the two, so the call cannot run after the cancellation.
+        """
+        now, times = self._clock(), self._refusals.times(row.sender)
+        long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
+        never = classify_rejection(text) == "never" and not row.last.cancels
+        if not (never and long and times >= _GIVEN_UP_AFTER) or await self._is_known(row):
+            return self.refuse(row, text)
+        why = f"refused for good: {text}"
+        log.warning("transaction %s of project %d: %s", row.name, row.project_id, why)
+        await self._replacements.cancel(row, why, competes=False)
+        return await self._send(self._rows.current(row), head)
+
+    async def _is_known(self, row: Transaction) -> bool:
+        """Return whether any endpoint has a signature of a transaction; True if none answers."""
+        for tried in row.attempts:
+            answers = await self._rpc.ask_all("eth_getTransactionByHash", [tried.hash])
+            if not answers or any(answer is not None for answer in answers):
+                return True
+        return False
+
+    def refuse(self, row: Transaction, reason: str) -> bool:
+        """Pause an account whose next transaction was refused; always returns False."""
+        self._refusals.record(row.sender)
+        self.block(row, reason, state=INIT)
+        return False
+
+    def block(self, row: Transaction, reason: str, **fields: Any) -> Transaction:
+        """Record and log why a transaction is stuck."""
+        if not row.refused_at:
+            log.warning(
+                "transaction %s of project %d blocks its account %s: %s",
+                *(row.name, row.project_id, row.sender, reason),
+            )
+        since = row.refused_at or self._clock()
+        return self._rows.update(row, reason=reason, refused_at=since, **fields)
+
+
+def _about(row: Transaction, chain: Chain) -> spans.Attributes:
+    """The attributes of the span of a transaction."""
+    return {
+        "fieldbrook.chain.id": str(chain.id),
+        "fieldbrook.event.id": row.event_id,
+        "fieldbrook.transaction.hash": row.last.hash,
+    }

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,8 +40,9 @@ class Plan:
     """What happens, and how much of it.
 
     Attributes:
-        provider: the personality of the only endpoint; none for the chain itself.
-        failures: the part of its answers that fail.
+        provider: the personality of the endpoint, or of several, such as `infura+pool`; none for
+            the chain itself.
+        failures: the part of their answers that fail.
     """
 
     transactions: int = 1_000
@@ -117,12 +118,12 @@ def run(folder: Path, plan: Plan) -> Report:
     report = Report(plan)
     try:
         with contextlib.ExitStack() as stack:
-            url = evm.url
+            urls = [evm.url]
             if plan.provider:
-                names, failures = [plan.provider], plan.failures
-                (endpoint,) = stack.enter_context(providers(evm, names, failures, plan.seed))
-                url = endpoint.url
-            sending = stack.enter_context(_node(folder, evm, url))
+                names = plan.provider.split("+")
+                made = stack.enter_context(providers(evm, names, plan.failures, plan.seed))
+                urls = [endpoint.url for endpoint in made]
+            sending = stack.enter_context(_node(folder, evm, urls))
             began = time.monotonic()
             _storm(sending, report)
             report.seconds = time.monotonic() - began
@@ -134,9 +135,9 @@ def run(folder: Path, plan: Plan) -> Report:
 
 
 @contextlib.contextmanager
-def _node(folder: Path, evm: Evm, url: str) -> Iterator[Sending]:
+def _node(folder: Path, evm: Evm, urls: Sequence[str]) -> Iterator[Sending]:
     more: dict[str, Any] = {"confirmations": CONFIRMATIONS, "finality": FINALITY}
-    sending = Sending(folder, evm, url=url, poll_ms=200, **more)
+    sending = Sending(folder, evm, endpoints=urls, poll_ms=200, **more)
     try:
         retry = {"unavailable": "RETRY"}
         answer = sending.node.call("POST", "/project_config/x/sender/PROJECT_CHAINS", retry)

@@ -15,7 +15,7 @@ from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError, Malfo
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.subscription import HeadSubscription
 from fieldbrook.chain.monitors.watch import Progress, describe
-from fieldbrook.chain.rpc.answers import read_tagged
+from fieldbrook.chain.rpc.answers import Header, read_tagged
 from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
@@ -54,6 +54,7 @@ class HeadTracker:
         self._due = 0.0  # when to look next, by `time.monotonic`
         self._hurried = asyncio.Event()
         self._looked_at = 0.0
+        self._lone_head: Header | None = None  # of the last look while there was no monitor
         self._failing_since: float | None = None  # start of the current row of failed looks
         self._contradictions = 0  # looks with contradictory answers since the last success
         self._tagged = -1  # the newest block that has the chain's `block_tag`
@@ -72,8 +73,17 @@ class HeadTracker:
     @property
     def confirmed(self) -> int:
         """The newest block that counts: it has enough confirmations, and the `block_tag`."""
-        counted = self._follower.newest - self._chain.confirmations
+        return self._confirmed_below(self._follower.newest)
+
+    def _confirmed_below(self, newest: int) -> int:
+        counted = newest - self._chain.confirmations
         return counted if self._chain.block_tag == LATEST else min(counted, self._tagged)
+
+    @property
+    def _newest(self) -> int:
+        """The newest block that the last look has found."""
+        lone = None if self._progress.watches else self._lone_head
+        return self._follower.newest if lone is None else lone.number
 
     @property
     def poll_s(self) -> float:
@@ -120,7 +130,10 @@ class HeadTracker:
         self._due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
         error = ""
         try:
-            self._apply(await self._step())
+            if self._progress.watches:
+                self._apply(await self._step())
+            else:
+                await self._look_at_head()
             if self.subscription is not None:
                 self._compare(self.subscription)
             if self._chain.block_tag != LATEST:
@@ -138,9 +151,26 @@ class HeadTracker:
             EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()
         ]
         websocket = "" if self.subscription is None else self.subscription.reason or OK
+        confirmed = self._confirmed_below(self._newest)
         self._progress.update_state(
-            error=error, endpoints=endpoints, confirmed=self.confirmed, websocket=websocket
+            error=error, endpoints=endpoints, confirmed=confirmed, websocket=websocket
         )
+
+    async def _look_at_head(self) -> None:
+        """Ask for the head only: without monitors nobody needs the blocks below it.
+
+        The first monitor finds a gap below the head, or no block at all, as after a start.
+
+        Raises:
+            ChainUnavailableError, RpcError: see `ChainClient.head`.
+        """
+        before, shown = self._lone_head, self._progress.state.head
+        self._lone_head = head = await self._client.head(
+            lambda found: before is not None and before.hash in (found.hash, found.parent)
+        )
+        # A lower head comes from a node that lags, and a much lower one from a chain begun anew.
+        if head.number > shown or head.number < shown - self._follower.depth:
+            self._progress.update_state(head=head.number, head_ms=clock.now_ms())
 
     async def _step(self) -> Step:
         """Ask for the head. If a node lacks blocks that another one behind its address has, look
@@ -166,7 +196,7 @@ class HeadTracker:
 
     def _compare(self, subscription: HeadSubscription) -> None:
         """Compare the newest block with the announcements, and look accordingly."""
-        newest = self._follower.newest
+        newest = self._newest
         subscription.compare(newest)
         if subscription.is_complete(newest):  # a longer interval finds what is not announced
             self._due += (_ANNOUNCED_POLLS - 1) * (self._due - self._looked_at)

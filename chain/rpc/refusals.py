@@ -39,6 +39,11 @@ _UNKNOWN_BLOCK = re.compile(
 
 Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
 
+# Messages of go-ethereum, Besu, OpenEthereum; Nethermind; chains made with the Cosmos SDK.
+_KNOWN = re.compile(
+    r"already ?known|known transaction|already imported|already (exists )?in (the )?(mem)?pool"
+)
+
 # Messages of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil for transactions that can
 # never be valid.
 _PERMANENT = re.compile(
@@ -106,7 +111,7 @@ def classify_rejection(message: str) -> Rejection:
         `other`: any other message; the reason may be temporary.
     """
     text = message.lower()
-    if "already known" in text or "known transaction" in text or "already imported" in text:
+    if _KNOWN.search(text):
         return "known"
     if "nonce too low" in text or "nonce is too low" in text or "old nonce" in text:
         return "nonce"

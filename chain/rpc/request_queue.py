@@ -2,7 +2,9 @@
 
 Urgent ones are sent first, but some of the others go between them: handlers that ask without end
 must not stop the transactions of earlier handlers, nor the reading of blocks. These two take turns:
-a process that starts reads many blocks.
+a process that starts reads many blocks. While requests of transactions wait, every second request
+is not urgent: a handler asks five times for each transaction, which then takes about as many
+requests to its final block. With fewer the transactions under way would become ever more.
 
 What waits while other requests are under way, or comes within two milliseconds, is sent together,
 as a batch of JSON-RPC, where the endpoint takes batches.
@@ -30,6 +32,7 @@ from fieldbrook.chain.rpc.transport import (
 
 _EXCHANGES, _URGENT_EXCHANGES = 8, 12  # under way at the same time
 _URGENT_IN_A_ROW = 3  # then one that is not urgent is sent, if any waits
+_URGENT_BEFORE_TRANSACTIONS = 1  # the same while one of transactions waits
 _BATCH = 20
 _COMPANY_S = 0.002  # a request that is not urgent waits so long for others, to be sent with them
 _TRIED_AGAIN = 100  # answers, after which a larger batch is tried; twice as many each time
@@ -91,6 +94,11 @@ class _Others:
         self._lane(waiting).remove(waiting)
 
     @property
+    def urgent_before(self) -> int:
+        """How many urgent requests are sent before one of these."""
+        return _URGENT_BEFORE_TRANSACTIONS if self._transactions else _URGENT_IN_A_ROW
+
+    @property
     def first(self) -> _Waiting:
         return self._next_lane()[0]
 
@@ -139,7 +147,7 @@ class RequestQueue:
         """Return about how long another request would wait before it is sent."""
         before, others = len(self._urgent), len(self._normal)
         if urgent:
-            others = min(others, before // _URGENT_IN_A_ROW + 1)
+            others = min(others, before // self._normal.urgent_before + 1)
         return self.pace.wait_s(now) + (before + others) / self.pace.rate
 
     async def send(
@@ -214,7 +222,7 @@ class RequestQueue:
             most = 1
         while len(group) < most and (self._urgent or self._normal):
             others = len(self._normal) and self._has_place_for_others
-            turn = self._in_a_row >= _URGENT_IN_A_ROW or not self._urgent
+            turn = self._in_a_row >= self._normal.urgent_before or not self._urgent
             if others and turn:
                 first, queue = self._normal.first, self._normal
             elif self._urgent:

@@ -115,6 +115,31 @@ async def test_many_monitors_share_one_request_for_a_new_block(world: World, evm
     proxy.close()
 
 
+async def test_without_monitors_only_the_head_is_asked_for_and_the_first_one_misses_nothing(
+    world: World, evm: Evm
+) -> None:
+    proxy = Proxy(evm.url)
+    contract = evm.deploy()
+    evm.mine(40)
+    contract.call("ping", 1, "")
+    world.urls = (proxy.url,)
+    async with world.running() as service:
+        await eventually(lambda: world.store.state().head == evm.height)
+        assert proxy.asked["eth_getBlockByNumber"] == 1
+        contract.call("ping", 2, "")
+        service._head.hurry(0.0)
+        await eventually(lambda: world.store.state().head == evm.height)
+        assert world.store.state().confirmed == evm.height
+        assert proxy.asked["eth_getBlockByNumber"] == 2
+        world.logs(contract.address)
+        await eventually(lambda: world.numbers() == [1, 2])
+        evm.reorganise(1)
+        await eventually(lambda: world.numbers("SEEN_REMOVED") == [2])
+        contract.call("ping", 3, "")
+        await eventually(lambda: world.numbers() == [1, 2, 3])
+    proxy.close()
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 10])
 async def test_a_reorganisation_takes_back_what_vanished_the_newest_first(
     world: World, evm: Evm, depth: int

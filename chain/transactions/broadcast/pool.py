@@ -59,6 +59,10 @@ class Pool:
         known: bool = await self._rpc.call("eth_getTransactionByHash", params, read=is_known)
         return not known
 
+    def is_unseen(self, row: Transaction) -> bool:
+        """Return whether this process has neither sent a transaction nor looked it up."""
+        return row.transaction_id not in self._looked_up
+
     def lose(self, rows: Iterable[Transaction]) -> None:
         """Take transactions for lost."""
         self._lost.update(row.transaction_id for row in rows)

@@ -80,11 +80,33 @@ class Submissions:
                 return await self._send(self._rows.current(row), head)
             cap = self._chain.max_fee_per_gas
             row = self.block(row, f"no block includes it, and it pays the cap of {cap} wei per gas")
+        if not ahead and self._pool.is_unseen(row) and await self._send_anew(row, head):
+            return True
         if not await self._pool.has_lost(row, head, ahead=ahead):
             return True
+        self._lose_from(row)
+        return await self._send(row, head)
+
+    async def _send_anew(self, row: Transaction, head: int) -> bool:
+        """Send again what an earlier process has sent, which looks it up as well.
+
+        Where an endpoint allows few requests, one instead of two counts. Returns False if the
+        answer does not tell whether the endpoint has the transaction now.
+        """
+        try:
+            await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
+        except RpcError as error:
+            if classify_rejection(error.text) != "known":
+                return False
+        else:
+            self._lose_from(row)
+        self._pool.sent(row, head)
+        return True
+
+    def _lose_from(self, row: Transaction) -> None:
+        """Take a sent transaction and the later ones of its account for lost."""
         rest = self._rows.of(row.sender)
         self._pool.lose(r for r in rest if r.state == PENDING and r.nonce >= row.nonce)
-        return await self._send(row, head)
 
     async def _send(self, row: Transaction, head: int) -> bool:
         """Send the newest signature to the first endpoint that takes it.

@@ -186,6 +186,11 @@ TABLE: dict[str, Entry] = {
         ("search",),
         (("", "tx ", ""), ("", "transaction ", ""), ("", "mem", "")),
     ),
+    "fieldbrook.chain.rpc.refusals:_KNOWN": Entry(
+        _RPC + ": the text of an error, 4,096 characters",
+        ("search",),
+        (("", "already ", ""), ("", "already exists in the ", ""), ("", "already in the mem", "")),
+    ),
     "fieldbrook.chain.rpc.refusals:_TOO_FAST": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),

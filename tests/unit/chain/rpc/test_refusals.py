@@ -112,6 +112,10 @@ def test_the_text_of_an_error_is_redacted() -> None:
     [
         ("already known", "known"),
         ("transaction already imported", "known"),
+        ("AlreadyKnown", "known"),
+        ("Known transaction", "known"),
+        ("tx already in mempool", "known"),
+        ("tx already exists in the mempool", "known"),
         ("nonce too low: next nonce 3, tx nonce 2", "nonce"),
         ("replacement transaction underpriced", "underpriced"),
         ("insufficient funds for gas * price + value", "funds"),

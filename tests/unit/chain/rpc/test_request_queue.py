@@ -57,6 +57,19 @@ async def test_some_of_the_others_go_between_urgent_requests() -> None:
     await queue.close()
 
 
+async def test_while_transactions_wait_every_second_request_is_not_urgent() -> None:
+    endpoint = Endpoint()
+    queue = RequestQueue(endpoint)
+    work = _waiting(queue, "nonce", 20, urgent=True)
+    work += _waiting(queue, "eth_getBlockByNumber", 4, urgent=False)
+    work += _waiting(queue, "eth_sendRawTransaction", 4, urgent=False)
+    endpoint.let(28)
+    await asyncio.gather(*work)
+    turns = ["nonce", "eth_sendRawTransaction", "nonce", "eth_getBlockByNumber"]
+    assert endpoint.asked[:14] == (4 * turns)[:14]
+    await queue.close()
+
+
 async def test_transactions_and_the_reading_of_blocks_take_turns() -> None:
     endpoint = Endpoint()
     queue = RequestQueue(endpoint)

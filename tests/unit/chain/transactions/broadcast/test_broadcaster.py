@@ -404,6 +404,28 @@ def test_a_lost_pool_is_noticed_at_the_next_transaction_and_all_are_sent_again(
     assert bench.rpc.sent == ["0x" + bench.row(n).last.raw.hex() for n in ids]
 
 
+@pytest.mark.parametrize(
+    ("words", "sent", "looked_up"),
+    [("", 12, 0), ("already known", 1, 0), (FUNDS, 1, 1)],
+    ids=["lost", "known", "unclear"],
+)
+def test_a_process_that_starts_sends_the_next_transaction_again_and_the_others_if_it_was_lost(
+    bench: Bench, words: str, sent: int, looked_up: int
+) -> None:
+    ids = bench.commit(12)
+    bench.round()
+    bench.use()
+    bench.rpc.sent.clear()
+    bench.rpc.words = lambda _raw: words
+    bench.rpc.known, bench.rpc.looked_up = True, 0
+    bench.round(2_000)
+    assert bench.rpc.sent == ["0x" + bench.row(n).last.raw.hex() for n in ids[:sent]]
+    assert bench.rpc.looked_up == looked_up
+    assert all(bench.row(n).state == PENDING for n in ids)
+    bench.round(100)
+    assert len(bench.rpc.sent) == sent
+
+
 def test_what_waits_behind_many_others_is_looked_up_seldom(bench: Bench) -> None:
     bench.commit(40)
     bench.rpc.known = True

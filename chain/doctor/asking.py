@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.endpoint_url import secret_parts
@@ -14,13 +14,17 @@ from fieldbrook.chain.rpc.transport import (
     BatchRefusedError,
     BusyError,
     HttpTransport,
+    TooLargeError,
     TransportError,
     make_transport,
 )
 
 _BUSY_WAITS = 4  # for one request
+_ATTEMPTS = 4  # of one request that fails on the way
 _BUSY_WAIT_S, _LONGEST_BUSY_WAIT_S = 1.0, 10.0
 _SHOWN_CHARACTERS = 200
+
+_T = TypeVar("_T")
 
 FAILURES = (RpcError, TransportError)
 """What `Asker` raises if there is no result."""
@@ -41,6 +45,10 @@ class Asker:
     Args:
         url: its address.
         limit_s: the time limit of a request.
+
+    Attributes:
+        latencies_s: of all requests that were answered.
+        accidents: why requests failed that were answered when they were sent again.
     """
 
     def __init__(self, url: str, limit_s: float) -> None:
@@ -48,6 +56,7 @@ class Asker:
         self._limit_s = limit_s
         self._secrets = sorted(secret_parts(url), key=len, reverse=True)
         self.latencies_s: list[float] = []
+        self.accidents: list[str] = []
 
     @property
     def takes_batches(self) -> bool:
@@ -55,7 +64,8 @@ class Asker:
         return isinstance(self._transport, HttpTransport)
 
     async def ask(self, method: str, params: Sequence[Any] = ()) -> Any:
-        """Return the result of a request. If the endpoint limits requests, wait and ask again.
+        """Return the result of a request. If the endpoint limits requests, wait and ask again; if
+        the request fails on the way, ask again at once.
 
         Raises:
             RpcError: the endpoint refused the request.
@@ -64,15 +74,23 @@ class Asker:
         """
         for waits_left in reversed(range(_BUSY_WAITS)):
             try:
-                return await self.ask_once(method, params)
+                return await self.ask_now(method, params)
             except BusyError as error:
                 if not waits_left or error.retry_after_s > _LONGEST_BUSY_WAIT_S:
                     raise
                 await asyncio.sleep(max(_BUSY_WAIT_S, error.retry_after_s))
         raise AssertionError("the last attempt returns or raises")
 
+    async def ask_now(self, method: str, params: Sequence[Any] = ()) -> Any:
+        """Do the same as `ask`, but do not wait if the endpoint limits requests.
+
+        Raises:
+            RpcError, BusyError, TransportError: see `ask`.
+        """
+        return await self._repeated(lambda: self.ask_once(method, params))
+
     async def ask_once(self, method: str, params: Sequence[Any] = ()) -> Any:
-        """Return the result of a request.
+        """Return the result of a request that is sent once.
 
         Raises:
             RpcError, BusyError, TransportError: see `ask`.
@@ -92,6 +110,9 @@ class Asker:
         Raises:
             BusyError, TransportError: see `ask`.
         """
+        return await self._repeated(lambda: self._batch_once(size))
+
+    async def _batch_once(self, size: int) -> bool:
         assert isinstance(self._transport, HttpTransport)
         try:
             async with asyncio.timeout(self._limit_s):
@@ -101,6 +122,25 @@ class Asker:
         except BatchRefusedError:
             return False
         return all(answer is not None and "result" in answer for answer in answers)
+
+    async def _repeated(self, request: Callable[[], Awaitable[_T]]) -> _T:
+        """Send a request again if it fails on the way: one failure may be an accident."""
+        failures: list[str] = []
+        while True:
+            try:
+                result = await request()
+            except (BusyError, NoAnswerError, TooLargeError):
+                raise
+            except TransportError as error:
+                failures.append(str(error))
+                if len(failures) == _ATTEMPTS:
+                    raise
+            except RpcError:
+                self.accidents += failures
+                raise
+            else:
+                self.accidents += failures
+                return result
 
     def redacted(self, text: str) -> str:
         """Remove secret parts of the address from a text, and shorten it."""

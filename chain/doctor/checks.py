@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -234,6 +235,16 @@ async def examine_rate(asker: Asker, report: Report) -> None:
     if rate.retry_after_s:
         text += f" (wait {rate.retry_after_s:g} s)"
     report.add("rate", "warning" if rate.per_second < _LEAST_RATE else "ok", text, **facts)
+
+
+def examine_accidents(asker: Asker, report: Report) -> None:
+    """Tell of requests that failed and were answered when they were sent again, if any."""
+    if not asker.accidents:
+        return
+    count, answered = len(asker.accidents), len(asker.latencies_s)
+    (words, _), *_ = Counter(asker.accidents).most_common(1)
+    text = f"{count} of {count + answered} requests, answered when sent again: {words}"
+    report.add("failures", "warning", asker.redacted(text), count=count, requests=count + answered)
 
 
 def _gwei(wei: int) -> str:

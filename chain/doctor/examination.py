@@ -71,6 +71,7 @@ async def examine(url: str, wishes: Wishes) -> Report:
             await examine_sending(asker, report, wishes.sender)
         if wishes.rate:  # last, because the endpoint may refuse what comes next
             await checks.examine_rate(asker, report)
+        checks.examine_accidents(asker, report)
         return report
     finally:
         await asker.close()

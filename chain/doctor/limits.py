@@ -110,7 +110,7 @@ async def measured_rate(asker: Asker) -> Rate:
             if refusals or time.monotonic() - began > _RATE_S:
                 return
             try:
-                await asker.ask_once("eth_chainId")
+                await asker.ask_now("eth_chainId")
                 answered += 1
             except TransportError as error:
                 refusals.append(error)

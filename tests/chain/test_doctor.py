@@ -242,6 +242,24 @@ def test_the_rate_is_measured_and_the_refusal_told(
     assert reason in found["text"]
 
 
+def test_requests_that_fail_now_and_then_are_sent_again_and_counted(
+    tall: Hardhat, capsys: Output
+) -> None:
+    provider = Provider(tall.url, PERSONALITIES["infura"], failures=0.1)
+    provider.change(rate=1_000)
+    try:
+        code, report = examined(capsys, provider.url)
+    finally:
+        provider.close()
+    found = facts(report, "failures")
+    assert code == 0, report
+    assert found["state"] == "warning"
+    assert 0 < found["count"] < found["requests"] / 3
+    assert "answered when sent again" in found["text"]
+    assert facts(report, "batches")["size"] == 20
+    assert facts(report, "rate")["refusal"] is None
+
+
 # ---------------------------------------------------------------- what cannot be used
 
 

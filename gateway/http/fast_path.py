@@ -22,6 +22,7 @@ from fieldbrook.gateway.http.request_head import Fields, Head, read_fields, read
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tls.bridge import bridge
 from fieldbrook.gateway.listening.connections import IdleConnection
+from fieldbrook.gateway.listening.reads import limit_reads
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 
@@ -197,6 +198,7 @@ class EventConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection."""
         self._transport = cast(asyncio.Transport, transport)
+        limit_reads(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._active_at = asyncio.get_running_loop().time()
         self._fast_path.connections.add(self)

@@ -21,6 +21,7 @@ from fieldbrook.gateway.links.pending_event import (
     Settled,
     count_settled,
 )
+from fieldbrook.gateway.listening.reads import limit_reads
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,6 @@ SMALL_BYTES = 16 << 10
 IDLE_S = 60.0
 _EVENT_BYTES = 128  # memory of one event in the worker without its payload
 _CONNECT_TRIES = 20
-# Reads allocate a buffer of this size; asyncio's own 256 KiB may be mapped and unmapped each time.
-_READ_BYTES = 1 << 16
 
 
 class Body:
@@ -162,7 +161,7 @@ class WorkerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send what waits for the new connection."""
         self._transport = cast(asyncio.Transport, transport)
-        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]  # of selector transports
+        limit_reads(transport)
         if self._ended:
             self._transport.abort()
         else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.listening.listener import peer_of
+from fieldbrook.gateway.listening.reads import limit_reads
 from fieldbrook.gateway.mqtt.connection.encoder import Encoder, refused_connect
 from fieldbrook.gateway.mqtt.connection.inbox import Inbox
 from fieldbrook.gateway.mqtt.connection.packet_buffer import PacketBuffer
@@ -112,6 +113,7 @@ class Connection(asyncio.Protocol):
         """Register the connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(UNWRITTEN_BYTES)
+        limit_reads(transport)
         peer = transport.get_extra_info("peername")
         if peer and not self.address:
             self.address = str(peer[0])

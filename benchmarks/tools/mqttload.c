@@ -1,7 +1,7 @@
 /* Load over MQTT 3.1.1: one thread, epoll, loopback only.
  *
  *   mqttload -p PORT -f FILE -k COUNT -q QOS [-c CONNECTIONS] [-m WINDOW] [-d SECONDS]
- *            [-w WARM] [-n LIMIT]
+ *            [-w WARM] [-n LIMIT] [-r RATE]
  *
  * FILE has one message per line: the topic, a tab, the payload. They are sent in turn, one per
  * connection and turn. COUNT is a file of 8 bytes, a little-endian number of the messages that
@@ -10,6 +10,10 @@
  * With -m at most WINDOW messages are sent and not yet handled (end to end); the latency of the
  * n-th message is from when it was sent until the count shows n more. Without -m, and with QoS
  * 1, each connection sends its next message when it has its PUBACK; the latency is the PUBACK's.
+ * With -r the messages are due at RATE per second, whether earlier ones are answered or not, and
+ * the connections take turns (an open loop; QoS 1, and no -m). The latency is from when a message
+ * was due until its PUBACK.
+ *
  * What is sent in the first WARM seconds is not timed. Ends after LIMIT messages at the latest,
  * then waits until all are handled, as long as the count moves within 10 s.
  *
@@ -31,10 +35,12 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BUFFER = 65536, MOST_MESSAGES = 1 << 20, CONNACK = 2, PUBACK = 4 };
+enum { BUFFER = 65536, MOST_MESSAGES = 1 << 20, PACKET_IDS = 65536, CONNACK = 2, PUBACK = 4 };
+static const uint32_t ALARM = UINT32_MAX;
 static const double STALL_S = 10, CONNECT_S = 10;
 
 typedef struct {
@@ -42,6 +48,7 @@ typedef struct {
   uint16_t packet_id;
   size_t have;
   double sent_at;
+  double *due_at; /* by packet id, when there is a rate */
   uint8_t in[BUFFER];
 } connection;
 
@@ -53,7 +60,8 @@ typedef struct {
 static message *messages;
 static size_t message_count, next_message;
 static connection *all;
-static int connections = 64, port, qos, poller, window;
+static int connections = 64, port, qos, poller, window, alarm_clock;
+static double rate;
 static volatile uint64_t *count_cell;
 static uint64_t count_base;
 static long long sent, acknowledged, limit = 2000000;
@@ -144,7 +152,8 @@ static void open_connection(connection *c, uint32_t number) {
   put(c, packet, 14 + length);
 }
 
-static void publish(connection *c) {
+/* `due_at`: when it should be sent. */
+static void publish(connection *c, double due_at) {
   message *m = &messages[next_message];
   next_message = (next_message + 1) % message_count;
   if (qos) {
@@ -153,6 +162,7 @@ static void publish(connection *c) {
     m->bytes[m->id_at + 1] = c->packet_id & 255;
   }
   c->sent_at = now();
+  if (rate > 0) c->due_at[c->packet_id] = due_at;
   c->waiting = 1;
   if (window) sent_times[sent] = c->sent_at;
   sent++;
@@ -169,7 +179,9 @@ static void packet(connection *c, int type, const uint8_t *body, size_t length) 
   } else if (type == PUBACK) {
     acknowledged++;
     c->waiting = 0;
-    if (!window && c->sent_at >= timed_from) keep_latency(now() - c->sent_at);
+    double since = c->sent_at;
+    if (rate > 0 && length >= 2) since = c->due_at[body[0] << 8 | body[1]];
+    if (!window && since >= timed_from) keep_latency(now() - since);
   }
 }
 
@@ -199,7 +211,13 @@ static void receive(connection *c) {
 static void wait_for_answers(int milliseconds) {
   struct epoll_event events[256];
   int ready = epoll_wait(poller, events, 256, milliseconds);
-  for (int i = 0; i < ready; i++) receive(&all[events[i].data.u32]);
+  for (int i = 0; i < ready; i++) {
+    uint64_t times;
+    if (events[i].data.u32 != ALARM)
+      receive(&all[events[i].data.u32]);
+    else if (read(alarm_clock, &times, sizeof times) < 0 && errno != EAGAIN)
+      fail("timer");
+  }
 }
 
 static void connect_all(void) {
@@ -234,16 +252,33 @@ static void open_count(const char *name) {
   count_base = *count_cell;
 }
 
-static void send_what_may_be(void) {
+/* epoll waits whole milliseconds, which is longer than between two due times. */
+static void wake_at(double when) {
+  struct itimerspec t = {.it_value = {.tv_sec = (time_t)when}};
+  t.it_value.tv_nsec = (long)((when - t.it_value.tv_sec) * 1e9);
+  timerfd_settime(alarm_clock, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void send_next(double due_at) {
   static int turn;
-  if (!window) {
+  publish(&all[turn], due_at);
+  turn = (turn + 1) % connections;
+}
+
+static void send_what_may_be(double begun) {
+  if (rate > 0) {
+    for (double due; sent < limit; send_next(due)) {
+      due = begun + sent / rate;
+      if (due > now()) {
+        wake_at(due);
+        return;
+      }
+    }
+  } else if (!window) {
     for (int i = 0; i < connections && sent < limit; i++)
-      if (!all[i].waiting) publish(&all[i]);
-    return;
-  }
-  while (sent < limit && sent - handled() < window) {
-    publish(&all[turn]);
-    turn = (turn + 1) % connections;
+      if (!all[i].waiting) publish(&all[i], 0);
+  } else {
+    while (sent < limit && sent - handled() < window) send_next(0);
   }
 }
 
@@ -251,7 +286,7 @@ int main(int count, char **words) {
   int option;
   double seconds = 3, warm = 0.5;
   const char *file = NULL, *counted = NULL;
-  while ((option = getopt(count, words, "p:f:k:q:c:m:d:w:n:")) > 0) switch (option) {
+  while ((option = getopt(count, words, "p:f:k:q:c:m:d:w:n:r:")) > 0) switch (option) {
       case 'p': port = atoi(optarg); break;
       case 'f': file = optarg; break;
       case 'k': counted = optarg; break;
@@ -261,14 +296,23 @@ int main(int count, char **words) {
       case 'd': seconds = atof(optarg); break;
       case 'w': warm = atof(optarg); break;
       case 'n': limit = atoll(optarg); break;
+      case 'r': rate = atof(optarg); break;
       default: return 1;
     }
   if (!file || !counted || !port || qos < 0 || qos > 1 || (!window && !qos)) return 1;
+  if (rate > 0 && (window || !qos)) return 1;
   read_messages(file);
   poller = epoll_create1(0);
+  alarm_clock = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+  struct epoll_event alarm_event = {.events = EPOLLIN, .data.u32 = ALARM};
+  epoll_ctl(poller, EPOLL_CTL_ADD, alarm_clock, &alarm_event);
   latencies = malloc(limit * sizeof *latencies);
   sent_times = malloc(limit * sizeof *sent_times);
   connect_all();
+  for (int i = 0; rate > 0 && i < connections; i++) {
+    all[i].due_at = calloc(PACKET_IDS, sizeof *all[i].due_at);
+    if (!all[i].due_at) fail("calloc");
+  }
   open_count(counted);
   double begun = now(), until = begun + warm + seconds, moved = begun, first_timed = 0;
   timed_from = begun + warm;
@@ -296,7 +340,7 @@ int main(int count, char **words) {
     }
     if (over && done >= sent && (!qos || acknowledged >= sent)) break;
     if (over && t - moved > STALL_S) break;
-    if (!over) send_what_may_be();
+    if (!over) send_what_may_be(begun);
     wait_for_answers(1);
   }
   qsort(latencies, latency_count, sizeof *latencies, compare);

@@ -73,15 +73,9 @@ class Connecting:
         session.version = packet.version
         session.will = None if packet.will is None else _will_record(packet.will)
         self._opening[connection] = session
-        keep_alive_s = packet.keep_alive_s
-        limit = self._server.limits.keep_alive_s
-        if five and limit and not 0 < keep_alive_s <= limit:
-            keep_alive_s = limit
-        answer = ConnAck(
-            present,
-            ReasonCode.SUCCESS,
-            self._granted(packet, assigned, asked, keep_alive_s) if five else NO_PROPERTIES,
-        )
+        keep_alive_s = self._keep_alive_s(packet)
+        granted = self._granted(packet, assigned, asked, keep_alive_s) if five else NO_PROPERTIES
+        answer = ConnAck(present, ReasonCode.SUCCESS, granted)
 
         def saved(error: NodeError | None) -> None:
             if self._opening.pop(connection, None) is None or session.opening is not connection:
@@ -158,6 +152,13 @@ class Connecting:
                     ReasonCode.QUOTA_EXCEEDED,
                     "this login or address has used up its share of the store",
                 )
+
+    def _keep_alive_s(self, packet: Connect) -> int:
+        """The keep-alive time: the client's, or the server's limit, which only MQTT 5 can tell."""
+        asked, limit = packet.keep_alive_s, self._server.limits.keep_alive_s
+        if packet.version == VERSION_5 and limit and not 0 < asked <= limit:
+            return limit
+        return asked
 
     def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
         """The properties of a CONNACK: what the server offers, and what it has changed."""

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Run `pip install` and show how far it is: scripts/pip_progress.py [OPTIONS of pip install]
+
+On a terminal one line changes; elsewhere there is a line for each step, and one every ten seconds.
+What pip says itself is shown when it fails. The exit code is that of pip.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from importlib.metadata import distributions, version
+from typing import IO, TextIO
+
+_TICK_S = 0.1
+_LINE_S = 10.0  # between two lines about the same step, where there is no terminal
+_KEPT_LINES = 200
+_SPINNER = "|/-\\"
+_MB = 1_000_000
+_RAW_SINCE = (24, 1)  # the first pip that tells the bytes of a download
+
+_COLLECTING = re.compile(r"^Collecting ([\w.-]+)")
+_DOWNLOADING = re.compile(
+    r"^\s*(?:Downloading|Using cached) (\S+?)(?:\.metadata)? \(([\d.]+) (\w+)\)"
+)
+_BYTES = re.compile(r"^Progress (\d+) of (\d+)$")
+_BUILDING = re.compile(r"^\s*(?:Building|Preparing|Getting requirements|Installing build)")
+_INSTALLING = re.compile(r"^Installing collected packages: (.*)$")
+_UNITS = {"bytes": 1, "kB": 1_000, "MB": _MB, "GB": 1_000 * _MB}
+
+
+class Progress:
+    """How far pip is, from the lines that it prints.
+
+    Attributes:
+        step: the kind of work; a new one is worth a line.
+        libraries: how many libraries there are to install, 0 as long as pip does not know.
+    """
+
+    def __init__(self) -> None:
+        self.step = "preparing"
+        self.libraries = 0
+        self._found = 0
+        self._name = ""
+        self._size = self._done = self._finished = 0
+
+    def feed(self, line: str) -> None:
+        """Take one line of pip's output."""
+        if found := _BYTES.match(line):
+            self._done, self._size = int(found[1]), int(found[2])
+        elif found := _DOWNLOADING.match(line):
+            self._finished += self._size
+            self._name = found[1].split("-")[0]
+            self._size, self._done = int(float(found[2]) * _UNITS.get(found[3], 0)), 0
+            self.step = "downloading"
+        elif found := _COLLECTING.match(line):
+            self._found += 1
+            self._name = found[1]
+            self.step = "downloading"
+        elif found := _INSTALLING.match(line):
+            self.libraries = len(found[1].split(","))
+            self.step = "installing"
+        elif _BUILDING.match(line):
+            self.step = "building"
+
+    def text(self, installed: int = 0) -> str:
+        """The line to show; `installed` is how many libraries are there already."""
+        if self.step == "installing":
+            return f"installing libraries, {min(installed, self.libraries)} of {self.libraries}"
+        if self.step == "building":
+            return f"building {self._name or 'fieldbrook'}"
+        if self.step == "preparing":
+            return "preparing"
+        size = f", {self._size / _MB:.1f} MB" if self._size else ""
+        if self._done:
+            size = f", {self._done / _MB:.1f} of {self._size / _MB:.1f} MB"
+        return f"downloading {self._name}{size} (library {self._found}, {self._total()} MB so far)"
+
+    def _total(self) -> str:
+        return f"{(self._finished + self._done) / _MB:.0f}"
+
+
+class Display:
+    """Shows the progress at a terminal in one line, elsewhere in several."""
+
+    def __init__(self, output: TextIO, *, terminal: bool) -> None:
+        self._output, self._terminal = output, terminal
+        self._turn, self._shown, self._shown_at = 0, "", float("-inf")
+
+    def show(self, step: str, text: str, seconds: float) -> None:
+        """Show the state after so many seconds."""
+        if self._terminal:
+            self._turn = (self._turn + 1) % 4
+            line = f"{_SPINNER[self._turn]} {text}, {seconds:.0f} s"
+            width = shutil.get_terminal_size().columns - 1
+            self._output.write(f"\r{line[:width]}\x1b[K")
+        elif step != self._shown or seconds - self._shown_at >= _LINE_S:
+            self._output.write(f"{text}, {seconds:.0f} s\n")
+            self._shown, self._shown_at = step, seconds
+        self._output.flush()
+
+    def end(self, text: str) -> None:
+        """Put a last line in the place of the state."""
+        self._output.write(f"\r\x1b[K{text}\n" if self._terminal else f"{text}\n")
+        self._output.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Run pip; returns its exit code."""
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    display, progress = Display(sys.stderr, terminal=terminal), Progress()
+    began, before = time.monotonic(), _installed()
+    process = subprocess.Popen(
+        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
+    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    try:
+        while (line := _next(lines)) is not None:
+            progress.feed(line)
+            if line and not _BYTES.match(line):
+                said.append(line)
+            now = _installed() - before if progress.step == "installing" else 0
+            display.show(progress.step, progress.text(now), time.monotonic() - began)
+    except KeyboardInterrupt:
+        display.end("interrupted")
+        process.wait()  # the Ctrl-C has reached pip, too
+        return 130
+    code = process.wait()
+    if code:
+        display.end(f"pip failed with exit code {code}:")
+        sys.stderr.writelines(f"  {line}\n" for line in said)
+    else:
+        many = "library" if progress.libraries == 1 else "libraries"
+        seconds = time.monotonic() - began
+        display.end(f"installed {progress.libraries} {many} in {seconds:.0f} s")
+    return code
+
+
+def _next(lines: queue.SimpleQueue[str | None]) -> str | None:
+    """The next line, "" when none came for a moment, None at the end."""
+    try:
+        return lines.get(timeout=_TICK_S)
+    except queue.Empty:
+        return ""
+
+
+def _read(output: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
+    for line in output:
+        lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+def _command(arguments: list[str]) -> list[str]:
+    known = tuple(int(part) for part in version("pip").split(".")[:2])
+    bar = "raw" if known >= _RAW_SINCE else "off"
+    options = ("--progress-bar", bar, "--no-color", "--disable-pip-version-check", "--no-input")
+    return [sys.executable, "-I", "-u", "-m", "pip", "install", *options, *arguments]
+
+
+def _installed() -> int:
+    """The number of libraries in this environment."""
+    return sum(1 for _ in distributions())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

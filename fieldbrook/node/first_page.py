@@ -1,10 +1,12 @@
-"""The line with the address of the dashboard, which a node prints when it is ready."""
+"""What a node prints when it is ready: its addresses, its data folder, and the next command."""
 
 from __future__ import annotations
 
 import ipaddress
 import logging
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,42 +19,104 @@ from fieldbrook.security import node_secrets, tls
 log = logging.getLogger(__name__)
 
 _HAS_NONE = 3
+_DEFAULT_HTTP_PORT = 8888  # of the command line
 
 
 def announce(settings: Settings) -> None:
-    """Print the dashboard's address at a terminal, else log it.
+    """Print the addresses, the data folder and the next command at a terminal, else log them.
 
     A node without an administrator is set up at `/setup` with a code. The code itself is shown at a
     terminal only, because logs are kept and sent elsewhere; the log names its file.
     """
     address = dashboard_address(settings)
-    if not _needs_setup(settings.data):
-        _say(f"dashboard  {address}", "the dashboard is at %s", address)
+    needs_setup = _needs_setup(settings.data)
+    if sys.stdout.isatty():
+        sys.stdout.write(ready_block(settings, address, needs_setup=needs_setup))
+        sys.stdout.flush()
         return
-    secrets = settings.data / "secrets"
-    _say(
-        f"dashboard  {address}/setup  (setup code: {node_secrets.setup_code(secrets)})",
-        "no administrator yet: open %s/setup or run `fieldbrook admin create`; the setup code is "
-        "in %s",
-        address,
-        secrets / node_secrets.SETUP_CODE,
-        level=logging.WARNING,
-    )
+    if needs_setup:
+        secrets = settings.data / "secrets"
+        log.warning(
+            "no administrator yet: open %s/setup or run `fieldbrook admin create`; the setup code "
+            "is in %s",
+            address,
+            secrets / node_secrets.SETUP_CODE,
+        )
+    else:
+        log.info("the dashboard is at %s", address)
+    log.info("events: %s; data: %s", ", ".join(event_addresses(settings)), settings.data)
+
+
+def ready_block(settings: Settings, address: str, *, needs_setup: bool) -> str:
+    """The lines at a terminal; `address` is that of the dashboard."""
+    page = address
+    if needs_setup:
+        code = node_secrets.setup_code(settings.data / "secrets")
+        page = f"{address}/setup  (setup code: {code})"
+    lines = {
+        "dashboard": page,
+        "events": "  ".join(event_addresses(settings)),
+        "data": str(settings.data),
+        "next": next_command(settings, needs_setup=needs_setup),
+        "stop": "Ctrl-C",
+    }
+    return "".join(f"{name:<9}  {text}\n" for name, text in lines.items())
+
+
+def event_addresses(settings: Settings) -> list[str]:
+    """The URLs to which devices on this machine send events, over HTTP and MQTT."""
+    secure = settings.tls_certificate is not None
+    host = _host_for_clients(settings, settings.bind, secure=secure)
+    found = [f"{'https' if secure else 'http'}://{host}:{settings.http_port}"]
+    if settings.mqtt_broker is not None:
+        return [*found, f"mqtt://{settings.mqtt_broker}"]
+    secure = secure and settings.mqtt_tls
+    return [*found, f"{'mqtts' if secure else 'mqtt'}://{host}:{settings.mqtt_port}"]
+
+
+def next_command(settings: Settings, *, needs_setup: bool) -> str:
+    """A command for a second terminal in the same folder, as it has to be typed there."""
+    words = [_program()]
+    if needs_setup and settings.data != Path.cwd() / "data":
+        words.append(f"--data {shlex.quote(_relative(settings.data))}")
+    words.append("admin create" if needs_setup else "project list")
+    if settings.http_port != _DEFAULT_HTTP_PORT or settings.tls_certificate is not None:
+        words.append(f"--server {event_addresses(settings)[0]}")
+    return " ".join(words)
+
+
+def _program() -> str:
+    """How the command line of this installation is called: by its name if that is found."""
+    here = Path(sys.executable).with_name("fieldbrook")
+    found = shutil.which("fieldbrook")
+    if found is not None and Path(found).resolve() == here.resolve():
+        return "fieldbrook"
+    return shlex.quote(_relative(here)) if here.exists() else "python -m fieldbrook"
+
+
+def _relative(path: Path) -> str:
+    """A path as seen from the current folder, if it is below that."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def dashboard_address(settings: Settings) -> str:
     """The URL at which a browser on this machine, or one on the way of the settings, is served."""
     secure = settings.plain_dashboard != "serve"
-    host = settings.dashboard_bind
+    host = _host_for_clients(settings, settings.dashboard_bind, secure=secure)
+    return f"{'https' if secure else 'http'}://{host}:{settings.dashboard_port}"
+
+
+def _host_for_clients(settings: Settings, bind: str, *, secure: bool) -> str:
+    """The host name of a listening address in URLs for clients on this machine."""
+    host = bind
     with suppress(ValueError):
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(bind)
         if address.is_loopback or address.is_unspecified:
             host = "localhost"
         elif address.version == 6:
             host = f"[{host}]"
-    if secure:
-        host = _own_name(settings) or host
-    return f"{'https' if secure else 'http'}://{host}:{settings.dashboard_port}"
+    return (_own_name(settings) or host) if secure else host
 
 
 def _own_name(settings: Settings) -> str:
@@ -61,14 +125,6 @@ def _own_name(settings: Settings) -> str:
     if not names and settings.tls_certificate is not None:
         names = tls.names_in(settings.tls_certificate)
     return next((name for name in names if not name.startswith("*.") and ":" not in name), "")
-
-
-def _say(shown: str, logged: str, *values: object, level: int = logging.INFO) -> None:
-    if sys.stdout.isatty():
-        sys.stdout.write(f"{shown}\n")
-        sys.stdout.flush()
-    else:
-        log.log(level, logged, *values)
 
 
 def _needs_setup(data: Path) -> bool:

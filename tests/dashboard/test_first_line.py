@@ -1,4 +1,4 @@
-"""What `fieldbrook up` says about the dashboard once it is ready."""
+"""What `fieldbrook up` prints at a terminal once it is ready."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +16,19 @@ from tests.support.nodes import RunningNode, until
 from tests.support.tools import LIMIT_S, free_port
 
 
-def read_line(terminal: int, start: bytes) -> str:
-    """The first line at a terminal that begins with these bytes."""
+def read_block(terminal: int) -> dict[str, str]:
+    """The lines at a terminal up to the last one of the block, by their first words."""
     shown = b""
-    while not re.search(rb"^" + start + rb".*\r\n", shown, re.MULTILINE):
+    while not re.search(rb"^stop .*\r\n", shown, re.MULTILINE):
         shown += os.read(terminal, 4_096)
-    match = re.search(rb"^" + start + rb"[^\r]*", shown, re.MULTILINE)
-    assert match is not None
-    return match[0].decode()
+    pairs = (line.split(maxsplit=1) for line in shown.decode().splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
-def up_at_a_terminal(data: Path, port: int) -> str:
-    """Start a node at a terminal and stop it; returns its line about the dashboard."""
+def up_at_a_terminal(
+    data: Path, port: int, run: Callable[[dict[str, str]], None] = lambda block: None
+) -> dict[str, str]:
+    """Start a node at a terminal, call `run` with the block that it prints, and stop the node."""
     terminal, inside = os.openpty()
     ports = ("--http-port", str(free_port()), "--mqtt-port", str(free_port()))
     command = [sys.executable, "-m", "fieldbrook", "up", "--data", str(data), *ports]
@@ -39,23 +41,43 @@ def up_at_a_terminal(data: Path, port: int) -> str:
     )
     os.close(inside)
     try:
-        return read_line(terminal, b"dashboard")
+        block = read_block(terminal)
+        run(block)
+        return block
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(LIMIT_S)
         os.close(terminal)
 
 
+def create_administrator(block: dict[str, str]) -> None:
+    """Run the command of the block, as it is."""
+    done = subprocess.run(
+        ["sh", "-c", f"{block['next']} --password -"],
+        input="correct horse\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.thorough
-def test_a_terminal_shows_the_setup_code_until_there_is_an_administrator(tmp_path: Path) -> None:
+def test_a_terminal_shows_where_the_node_is_and_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     data, port = tmp_path / "data", free_port()
-    line = up_at_a_terminal(data, port)
+    block = up_at_a_terminal(data, port, create_administrator)
     code = (data / "secrets" / "setup-code").read_text().strip()
-    assert line == f"dashboard  http://localhost:{port}/setup  (setup code: {code})"
-    node = RunningNode(data)
-    node.log_in()
-    node.stop()
-    assert up_at_a_terminal(data, port) == f"dashboard  http://localhost:{port}"
+    assert block["dashboard"] == f"http://localhost:{port}/setup  (setup code: {code})"
+    assert block["data"] == str(data)
+    assert re.fullmatch(r"http://localhost:\d+  mqtt://localhost:\d+", block["events"])
+    assert " admin create --server http://localhost:" in block["next"]
+    later = up_at_a_terminal(data, port)
+    assert later["dashboard"] == f"http://localhost:{port}"
+    assert " project list --server http://localhost:" in later["next"]
 
 
 def test_a_log_names_the_file_of_the_setup_code_and_not_the_code(node: RunningNode) -> None:
@@ -63,3 +85,5 @@ def test_a_log_names_the_file_of_the_setup_code_and_not_the_code(node: RunningNo
     told = f"/setup or run `fieldbrook admin create`; the setup code is in {path}"
     until(lambda: told in node.log, "the log names the file")
     assert path.read_text().strip() not in node.log
+    ports = f"http://localhost:{node.http_port}, mqtt://localhost:{node.mqtt_port}"
+    until(lambda: f"events: {ports}; data: {node.data}" in node.log, "the log names the ports")

@@ -1,4 +1,4 @@
-"""The address of the dashboard that a node prints at its start."""
+"""The addresses and the next command that a node prints at its start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.settings import Settings
-from fieldbrook.node.first_page import dashboard_address
+from fieldbrook.node.first_page import dashboard_address, event_addresses, next_command
 from fieldbrook.security.certificates import Authority
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - no test binds it
@@ -56,3 +56,29 @@ def test_plain_http_is_kept_where_nothing_else_is_configured(tmp_path: Path) -> 
     )
     for given, plain in cases:
         assert Settings(**given).plain_dashboard == plain
+
+
+def test_devices_are_told_how_the_ports_are_protected(tmp_path: Path) -> None:
+    assert event_addresses(Settings()) == ["http://localhost:8888", "mqtt://localhost:1883"]
+    assert event_addresses(Settings(bind="192.0.2.7", mqtt_broker="192.0.2.8:1883")) == [
+        "http://192.0.2.7:8888",
+        "mqtt://192.0.2.8:1883",
+    ]
+    issued = Authority().issue(["node.example"])
+    (tmp_path / "certificate.pem").write_bytes(issued.certificate)
+    secure = Settings(tls_certificate=tmp_path / "certificate.pem", mqtt_tls=False)
+    assert event_addresses(secure)[0] == "https://node.example:8888"
+    assert event_addresses(secure)[1].startswith("mqtt://")
+
+
+def test_the_next_command_names_only_what_is_not_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = Settings(data=tmp_path / "data")
+    assert next_command(here, needs_setup=True).endswith("fieldbrook admin create")
+    assert next_command(here, needs_setup=False).endswith("fieldbrook project list")
+    other = Settings(data=tmp_path / "my data", http_port=8080)
+    assert next_command(other, needs_setup=True).endswith(
+        "fieldbrook --data 'my data' admin create --server http://localhost:8080"
+    )

@@ -122,7 +122,7 @@ class Console:
             return "the token came from FIELDBROOK_TOKEN: unset it or set a valid token"
         option = "" if self.server == DEFAULT_SERVER else f" --server {self.server}"
         if self._needs_administrator():
-            create = f"fieldbrook admin create admin{option}"
+            create = f"fieldbrook admin create{option}"
             return f"the node has no administrator yet: create one with `{create}`"
         return f"log in with `fieldbrook login{option}`"
 

@@ -15,6 +15,7 @@ from fieldbrook.gateway.listening import sockets
 from fieldbrook.node.first_page import announce
 from fieldbrook.system import process_tree
 from fieldbrook.system.process import name_process
+from fieldbrook.system.service_manager import Reports
 
 log = logging.getLogger(__name__)
 
@@ -23,15 +24,27 @@ BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
 # Workers write what their stores lack. A kill after it loses nothing: the journal has it.
 _END_LIMIT_S = 10.0
+_SIGN_LIMIT_S = (
+    1.0  # for the answer of the supervisor; the death of a part is not noticed meanwhile
+)
 
 
-def run(settings: Settings, stops: Callable[[], bool], *, is_first: bool) -> int:
+def run(
+    settings: Settings,
+    stops: Callable[[], bool],
+    *,
+    is_first: bool,
+    reports: Reports | None = None,
+    sign_s: float | None = None,
+) -> int:
     """Start the actor system, watch it until `stops` says so, and drain it.
 
     Args:
         settings: the node's settings.
         stops: returns whether the node is to stop.
         is_first: whether to tell the address of the dashboard.
+        reports: where to report that the node serves, and that it works; None for nowhere.
+        sign_s: seconds between two reports that it works; None for no such reports.
 
     Returns:
         0 after a drain, PART_LOST, or CANNOT_START.
@@ -49,11 +62,19 @@ def run(settings: Settings, stops: Callable[[], bool], *, is_first: bool) -> int
     log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
     if is_first:
         announce(settings)
+    if reports is not None:
+        reports.ready()
     watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
     lost: list[str] = []
+    next_sign = time.monotonic()
     while not stops() and not lost:
         lost = watch.wait(0.2)
         process_tree.reap()
+        if reports is not None and sign_s is not None and time.monotonic() >= next_sign:
+            next_sign = time.monotonic() + sign_s
+            # The supervisor replaces every other part that does not answer. Nobody else asks it.
+            if tree.ask(m.Inspect(), min(_SIGN_LIMIT_S, sign_s), m.Inspected) is not None:
+                reports.alive()
     if lost:
         log.critical("%s died", ", ".join(lost))
         process_tree.kill_descendants()

@@ -39,6 +39,7 @@ from fieldbrook.system.process import (
     name_process,
     report_fatal_signals,
 )
+from fieldbrook.system.service_manager import Reports, ServiceManager
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def run(settings: Settings) -> int:
     name_process("fb-node")
     report_fatal_signals()
     settings = settings.model_copy(update={"data": settings.data.absolute()})
-    stop = _StopFlag()
+    stop, manager = _StopFlag(), ServiceManager.from_environment()
     logs.configure(settings.log_level, settings.log_format)
     node_log.start("node")
     for warning in settings.warnings:
@@ -83,13 +84,13 @@ def run(settings: Settings) -> int:
         log.critical("the node cannot start: %s", error)
         return CANNOT_START
     _preload(settings)
-    code = _keep_running(settings, stop)
+    code = _keep_running(settings, stop, manager)
     for lock in locks:
         os.close(lock)
     return code
 
 
-def _keep_running(settings: Settings, stop: _StopFlag) -> int:
+def _keep_running(settings: Settings, stop: _StopFlag, manager: ServiceManager) -> int:
     """Start the core, and start it again when it has lost a part, until `stop` is set.
 
     Returns:
@@ -100,7 +101,7 @@ def _keep_running(settings: Settings, stop: _StopFlag) -> int:
     restarts, is_first = Restarts(), True
     while True:
         started = time.monotonic()
-        code = _run_core(settings, stop, is_first=is_first)
+        code = _run_core(settings, stop, manager, is_first=is_first)
         # Two processes must never write the same journal, and one in a sync ends after it.
         while process_tree.descendants(os.getpid()):
             process_tree.kill_descendants()
@@ -122,9 +123,12 @@ def _keep_running(settings: Settings, stop: _StopFlag) -> int:
             return PART_LOST
 
 
-def _run_core(settings: Settings, stop: _StopFlag, *, is_first: bool) -> int:
+def _run_core(
+    settings: Settings, stop: _StopFlag, manager: ServiceManager, *, is_first: bool
+) -> int:
     """Run the core in a child until it ends; returns its exit code."""
     parent = os.getpid()
+    reports = Reports() if manager.is_there else None
     pid = os.fork()
     if not pid:
         code = PART_LOST
@@ -132,22 +136,47 @@ def _run_core(settings: Settings, stop: _StopFlag, *, is_first: bool) -> int:
             die_with_parent()
             if os.getppid() != parent:
                 os._exit(code)  # it died before `die_with_parent` took effect
-            code = core.run(settings, stop.is_set, is_first=is_first)
+            code = core.run(
+                *(settings, stop.is_set),
+                is_first=is_first,
+                reports=reports,
+                sign_s=manager.sign_s,
+            )
         except BaseException:
             log.exception("the node failed")
         finally:
             os._exit(code)
     watch = process_tree.DeathWatch({pid: "the core"})
-    asked = False
+    asked = serves = False
     while not watch.wait(_TICK_S):
         if stop.is_set() and not asked:
+            manager.stopping()
             os.kill(pid, signal.SIGTERM)
             asked = True
+        if reports is not None:
+            serves = _pass_on(reports, manager, settings, serves=serves)
     watch.close()
+    if reports is not None:
+        reports.close()
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code < 0:
         log.critical("the core died: %s", describe_exit(code))
     return code if code >= 0 else PART_LOST
+
+
+def _pass_on(
+    reports: Reports, manager: ServiceManager, settings: Settings, *, serves: bool
+) -> bool:
+    """Tell the service manager what the core reports; returns whether the core serves now.
+
+    A core that starts gives no signs of life itself. It has time limits of its own.
+    """
+    ready, alive = reports.take()
+    if ready:
+        manager.ready(f"listens on port {settings.http_port}")
+    if alive or not serves:
+        manager.alive()
+    return ready or serves
 
 
 class _StopFlag:

@@ -49,6 +49,9 @@ WRITE_LOG = "write_log"
 """The key of a request to write all that waits in memory to the project's store now, so that a
 client that has seen an answer can also read what it stored. The answer, after that checkpoint, is
 the state of the project's trace (`Tracing.state`), or None."""
+FOLLOWED = "followed"
+"""The value of `WRITE_LOG` when only pages that follow the project want it. A project with many
+events then writes less often than it is asked to (`actors.project.followed`)."""
 
 NOT_HERE = "not_here"
 """The answer to a body for a project that the worker does not run: nothing of the body ran."""

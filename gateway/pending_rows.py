@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fieldbrook.actors.wire import LOST, NOT_HERE, WRITE_LOG, frame, pack, worker_sockets
+from fieldbrook.actors.wire import FOLLOWED, LOST, NOT_HERE, WRITE_LOG, frame, pack, worker_sockets
 from fieldbrook.core.errors import UnavailableError
 from fieldbrook.gateway.chain_client import read_frame
 
@@ -59,7 +59,8 @@ class PendingRows:
     async def flush_followed(self, project_id: int) -> None:
         """Do the same for pages that show rows as they come, at most four times a second.
 
-        A page that comes within 0.25 s of another's gets the rows of that checkpoint.
+        A page that comes within 0.25 s of another's gets the rows of that checkpoint. A project
+        with many events answers without a checkpoint when it had one a short while ago.
         """
         now = self._clock()
         if now - self._followed.get(project_id, 0.0) < _FOLLOWED_S:
@@ -68,7 +69,9 @@ class PendingRows:
             if now - asked_at >= _FOLLOWED_S:
                 del self._followed[followed]
         self._followed[project_id] = now
-        await self.flush(project_id)
+        lock = self._locks.setdefault(project_id, asyncio.Lock())
+        async with lock:
+            await _ask_all(self._run_dir, [project_id], _LIMIT_S, FOLLOWED)
 
     async def trace_state(self, project_id: int) -> Any:
         """Ask for a checkpoint, and return the state of a project's trace (`Tracing.state`).
@@ -97,9 +100,9 @@ async def flush_projects(
 
 
 async def _ask_all(
-    run_dir: Path, project_ids: Collection[int], limit_s: float
+    run_dir: Path, project_ids: Collection[int], limit_s: float, by: Any = True
 ) -> tuple[dict[int, Any], bool]:
-    """Ask all workers, of which each project has at most one.
+    """Ask all workers, of which each project has at most one. `by` is the value of `WRITE_LOG`.
 
     A worker that has died leaves its socket. What it had is in its journal, which the next one
     reads before it removes that socket, so such a worker is asked again for a while.
@@ -112,7 +115,7 @@ async def _ask_all(
 
     async def ask(path: Path) -> bool:
         try:
-            await _ask(path, project_ids, answers, limit_s)
+            await _ask(path, project_ids, answers, limit_s, by)
         except TimeoutError:
             log.debug("%s did not answer in time", path)
             return False
@@ -131,13 +134,13 @@ async def _ask_all(
 
 
 async def _ask(
-    path: Path, project_ids: Collection[int], answers: dict[int, Any], limit_s: float
+    path: Path, project_ids: Collection[int], answers: dict[int, Any], limit_s: float, by: Any
 ) -> None:
     """Ask one worker, and add its answers for the projects that it runs."""
     async with asyncio.timeout(limit_s):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:
-            writer.write(frame(pack([(number, {WRITE_LOG: True}) for number in project_ids])))
+            writer.write(frame(pack([(number, {WRITE_LOG: by}) for number in project_ids])))
             missing = set(project_ids)
             while missing:
                 for project_id, answer in await read_frame(reader):

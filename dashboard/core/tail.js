@@ -2,6 +2,8 @@
 /** The rows of a live list: bounded, the newest first, and still while somebody looks at them. */
 
 export const KEPT = 2000; // rows while the list is live
+const KEPT_MS = 6000; // how long counts are kept, and over how many milliseconds a rate is shown at least
+const SHOWN_MS = 3000;
 export const LOADED = 20_000; // rows when older ones were loaded on purpose
 
 /**
@@ -53,7 +55,7 @@ export class Tail {
     this.failed += news.failed ?? 0;
     this.leftOut += news.left_out ?? 0;
     this.slowest = Math.max(this.slowest * 0.98, news.slowest_ms ?? 0);
-    this.counts = [...this.counts.filter(([time]) => now - time < 3000), [now, total]];
+    this.counts = [...this.counts.filter(([time]) => now - time < KEPT_MS), [now, total]];
   }
 
   /** Let the list stand still, or go on. @param {boolean} still */
@@ -72,8 +74,12 @@ export class Tail {
     return this.frozen ? this.total - this.frozen.seen : 0;
   }
 
-  /** Rows a second, over the last three seconds. @param {number} now */
+  /** Rows a second: from the first to the last message of the last seconds, which may be two seconds apart. @param {number} now */
   rate(now) {
-    return this.counts.reduce((sum, [time, count]) => sum + (now - time < 3000 ? count : 0), 0) / 3;
+    const [[first] = [now], ...later] = this.counts;
+    const [last] = later.at(-1) ?? [first];
+    const sum = (/** @type {[number, number][]} */ counts) => counts.reduce((all, [, count]) => all + count, 0);
+    if (now - last < SHOWN_MS && last - first >= SHOWN_MS) return (sum(later) / (last - first)) * 1000;
+    return (sum(this.counts.filter(([time]) => now - time < SHOWN_MS)) / SHOWN_MS) * 1000;
   }
 }

@@ -131,6 +131,12 @@ class ProjectStore(Effects):
         return self._waiting.bytes
 
     @property
+    def waiting_rows(self) -> int:
+        """How many event records and log rows wait for a checkpoint, or for a batch before it."""
+        waiting = len(self._waiting.records) + len(self._waiting.rows)
+        return waiting + len(self._history_records) + len(self._rows)
+
+    @property
     def waiting_since(self) -> float:
         """When the first of those batches happened (`time.monotonic`); infinite without one."""
         return self._waiting.since

@@ -33,6 +33,7 @@ from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
 from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
 from fieldbrook.actors.project.execution.runner import HandlerRunner, OpenDatabase
 from fieldbrook.actors.project.execution.spans import CommitSpans, HandlerSpans
+from fieldbrook.actors.project.followed import FollowedCheckpoints
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target, count_dead
@@ -40,6 +41,7 @@ from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.project.traffic import TrafficGate
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import (
+    FOLLOWED,
     FRAME_EVENTS,
     NODE_COMMAND,
     POISON,
@@ -140,6 +142,7 @@ class ProjectExecutor:
         self.outbox = OutboxRequests(project_id, store.outbox, self._watch, chains, notify)
         self._version = -1
         self._configuration = NO_CONFIGURATION
+        self._followed = FollowedCheckpoints()
         self._refused_now = False  # the last event, by the store or a chain; no commit counts here
         self._gauges_at = float("-inf")
         self.gauges_due = math.inf  # when the gauges have to be set again, monotonic
@@ -259,9 +262,10 @@ class ProjectExecutor:
                 continue
             if isinstance(events, dict):
                 if WRITE_LOG in events:
-                    if batch:
-                        break  # the checkpoint has to include the events before it
-                    self.checkpoint()
+                    if self._is_checkpoint_wanted(events[WRITE_LOG]):
+                        if batch:
+                            break  # the checkpoint has to include the events before it
+                        self.checkpoint()
                     requester.answer(self.trace_state)
                 else:
                     activity.enter("outbox")  # a synced transaction
@@ -421,14 +425,20 @@ class ProjectExecutor:
     def checkpoint(self) -> bool:
         """Write what waits for a checkpoint to the store; return whether that succeeded."""
         self.activity.enter("checkpoint")
+        began = time.monotonic()
         try:
             self._store.checkpoint()
         except StoreError as error:
             self._watch.failed(error)
             return False
         finally:
+            self._followed.wrote(began, time.monotonic())
             self.activity.enter("")
         return True
+
+    def _is_checkpoint_wanted(self, by: Any) -> bool:
+        """Whether a checkpoint has to be made at once, by the value of `WRITE_LOG`."""
+        return by != FOLLOWED or self._followed.is_due(self._store.waiting_rows, time.monotonic())
 
     @property
     def can_retire(self) -> bool:

@@ -26,6 +26,14 @@ test('what came adds up: listed and left out', () => {
   assert.equal(tail.rate(10_000), 0);
 });
 
+test('the rate is that of the last seconds, however far apart the messages are', () => {
+  const tail = made();
+  for (let at = 0; at <= 10_000; at += 2000) tail.add({ rows: [], total: 4000, left_out: 4000 }, at);
+  assert.equal(tail.rate(10_000), 2000);
+  assert.equal(tail.rate(11_900), 2000);
+  assert.equal(tail.rate(13_100), 0);
+});
+
 test('a list that is held shows the same rows and counts the newer ones', () => {
   const tail = made();
   tail.add({ rows: [row(1)] }, 0);

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
-from fieldbrook.actors.wire import LOST, NODE_COMMAND, NOT_HERE, RESUME, WRITE_LOG, WireEvent, pack
+from fieldbrook.actors.wire import (
+    FOLLOWED,
+    LOST,
+    NODE_COMMAND,
+    NOT_HERE,
+    RESUME,
+    WRITE_LOG,
+    WireEvent,
+    pack,
+)
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
 from tests.support.disks import MIB, fill, small_disk
@@ -102,6 +111,14 @@ def test_a_checkpoint_makes_a_write_visible_in_the_store(worker: Worker) -> None
     worker.send((project, [event(COUNTER + b"k")]), (project, {WRITE_LOG: True}))
     worker.receive(2)
     assert stored(worker, project) == (1).to_bytes(8, "little")
+
+
+def test_a_checkpoint_for_pages_writes_few_rows_at_once(worker: Worker) -> None:
+    project, _ = worker.projects
+    for _ in range(2):  # the second one soon after the first
+        worker.send((project, [event(COUNTER + b"k")]), (project, {WRITE_LOG: FOLLOWED}))
+        worker.receive(2)
+    assert stored(worker, project) == (2).to_bytes(8, "little")
 
 
 def test_an_exception_in_a_project_ends_only_its_actor(

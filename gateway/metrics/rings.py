@@ -29,6 +29,22 @@ class Rings:
     def __len__(self) -> int:
         return len(self._rings)
 
+    def __contains__(self, owner: int) -> bool:
+        return owner in self._rings
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all rings are taken."""
+        return len(self._rings) >= self._limit
+
+    def begin(self, owner: int, number: int, others: Rings, other: int) -> None:
+        """Give an owner a ring with the samples of one of `others`, before the sample `number`."""
+        self._make_room(number, {owner: NOTHING})
+        ring, copied = self._rings.get(owner), others._rings.get(other)
+        if ring is not None and copied is not None:
+            ring[:] = copied
+            self._latest[owner] = others._latest.get(other, number)
+
     def put(self, number: int, rates: Mapping[int, Rates]) -> None:
         """Write the sample with this number for all owners; those without rates have 0."""
         self._make_room(number, rates)

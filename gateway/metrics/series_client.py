@@ -51,9 +51,9 @@ def read_series(series: Series, query: SeriesQuery) -> SeriesAnswer:
     step = series.step(step_s)
     span = query.names, query.begin, query.end
     if query.project_id is not None:
-        columns = step.of_owner(step.projects, query.project_id, *span)
+        columns = step.of_project(query.project_id, *span)
     elif query.account_id is not None:
-        columns = step.of_owner(step.accounts, query.account_id, *span)
+        columns = step.of_account(query.account_id, *span)
     else:
         columns = step.of_node(*span)
     return SeriesAnswer(step_s=step_s, columns=columns, rates=series.rates())

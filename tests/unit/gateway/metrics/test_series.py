@@ -48,11 +48,11 @@ class Node:
 
     def project(self, project_id: int, step: int = 1) -> list[float]:
         samples = self.series.step(step)
-        return samples.of_owner(samples.projects, project_id, ["events"], 0, math.inf)[1]
+        return samples.of_project(project_id, ["events"], 0, math.inf)[1]
 
     def account(self, account_id: int, step: int = 1) -> list[float]:
         samples = self.series.step(step)
-        return samples.of_owner(samples.accounts, account_id, ["events"], 0, math.inf)[1]
+        return samples.of_account(account_id, ["events"], 0, math.inf)[1]
 
 
 def test_counters_become_rates_and_gauges_stay_levels() -> None:
@@ -114,6 +114,26 @@ def test_the_sums_of_an_account_count_all_its_projects_however_many_there_are() 
     assert [node.account(n) for n in (0, 24, 25)] == [[10], [10], [0]]
 
 
+def test_an_account_with_events_of_one_project_shares_its_series_until_there_are_several() -> None:
+    node = Node(20)
+    for part, events in (("project:3", 1), ("project:3", 2), ("project:4", 4), ("project:3", 8)):
+        node.row(part)[metrics.PROJECT_EVENTS] += events
+        node.pass_s(1)
+        assert len(node.series.step(1).accounts.rings) == (events >= 4)
+    assert node.account(0) == [1, 2, 4, 8]
+    node.pass_s(6)
+    assert node.account(0, step=10) == [1.5]
+    assert node.account(1) == [0] * 10
+
+
+def test_accounts_beyond_the_limit_have_nothing_rather_than_a_part() -> None:
+    node = Node(10 * ACCOUNTS_LIMIT + 10)
+    for part in node.parts[3:]:
+        node.row(part)[metrics.PROJECT_EVENTS] += 1
+    node.pass_s(1)
+    assert [node.account(n) for n in (0, ACCOUNTS_LIMIT - 1, ACCOUNTS_LIMIT)] == [[10], [10], [0]]
+
+
 def test_an_owner_without_events_for_the_whole_time_makes_room_for_another() -> None:
     rings = Rings(rows=3, limit=1)
     rings.put(0, {1: (5, 1)})
@@ -133,7 +153,7 @@ def test_a_rate_beyond_half_precision_is_kept_as_the_largest_number() -> None:
     assert node.column("events") == [1_000_000]
 
 
-def test_the_rings_have_a_day_and_take_less_than_six_mebibytes_whatever_happens() -> None:
+def test_the_rings_have_a_day_and_take_less_than_four_mebibytes_whatever_happens() -> None:
     node = Node(PROJECTS_LIMIT + 5)
     for part in node.parts[3:]:
         node.row(part)[metrics.PROJECT_EVENTS] += 1
@@ -143,7 +163,7 @@ def test_the_rings_have_a_day_and_take_less_than_six_mebibytes_whatever_happens(
     assert node.series.step(1).oldest == 1_011
     assert len(node.series.step(10).of_node([], 0, math.inf)[0]) == 91
     owners = PROJECTS_LIMIT + ACCOUNTS_LIMIT
-    assert sum(rows * (8 + 4 * len(NAMES) + 4 * owners) for rows in STEPS.values()) < 6 << 20
+    assert sum(rows * (8 + 4 * len(NAMES) + 4 * owners) for rows in STEPS.values()) < 3.75 * 2**20
     assert len(node.series.step(1).projects.rings) == PROJECTS_LIMIT
 
 

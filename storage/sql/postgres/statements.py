@@ -31,7 +31,7 @@ from fieldbrook.storage.sql.statements import (
     replace_placeholders,
 )
 
-_CACHED = 256  # translated statements
+_CACHED, _CACHED_LENGTH = 256, 4_096  # translated statements, and the characters of one
 
 # White space and letters are those of PostgreSQL: every byte above 127 is a letter.
 _TOKEN = re.compile(
@@ -152,7 +152,6 @@ class Statement(NamedTuple):
     changes: bool
 
 
-@lru_cache(_CACHED)
 def translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> Statement:
     """Translate an applet's placeholders and table names for PostgreSQL, and check the statement.
 
@@ -165,6 +164,12 @@ def translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> 
         StatementError: the statement is not allowed for applets, has placeholders of both kinds,
             or cannot be split into tokens with certainty.
     """
+    if len(statement) > _CACHED_LENGTH:
+        return _translate(statement, schemas, forbidden)
+    return _translate_cached(statement, schemas, forbidden)
+
+
+def _translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> Statement:
     if "\0" in statement:
         raise StatementError("the statement has a zero character")
     tokens = [(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(statement)]
@@ -177,6 +182,9 @@ def translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> 
     plain = [text.upper() for kind, text in words if kind == "name"]
     changes = not _CHANGING.isdisjoint(plain)
     return Statement(text, max(order, default=-1) + 1, plain[0] if plain else "", changes)
+
+
+_translate_cached = lru_cache(_CACHED)(_translate)
 
 
 def _check_certain(tokens: list[Token]) -> None:

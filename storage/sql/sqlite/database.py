@@ -50,6 +50,13 @@ from fieldbrook.storage.sql.sqlite.migration import (
     existing_names,
     plan,
 )
+from fieldbrook.storage.sql.sqlite.preparation import (
+    CACHED_STATEMENTS,
+    EFFORT_LIMIT,
+    created_by,
+    forget_statement,
+    trials,
+)
 from fieldbrook.storage.sql.sqlite.statements import translate
 
 _EVENT = f"{PRIVATE_PREFIX}event"
@@ -74,6 +81,7 @@ class _Write(NamedTuple):
     values: list[Value]
     seed: int
     changed: int
+    effort: int
 
 
 class SqliteDatabase(ProjectDatabase):
@@ -184,16 +192,20 @@ class SqliteDatabase(ProjectDatabase):
         connection = self._open_connection()
         statement = translate(text, self._schema.names)
         values = statement.arrange(params)
+        if statement.effort > EFFORT_LIMIT:
+            trials.require(lambda: created_by(connection), statement.text, self._path.parent)
         self._set_savepoint(connection)
         seed = self._draw(64)
         self._ends_at = min(ends_at, time.monotonic() + self._limits.statement_ms / 1000)
         before = connection.total_changes
         own = _APPLETS + statement.text
         try:
-            result, changed = self._run_statement(connection, own, values, seed, wanted=wanted)
+            result, changed = self._run_statement(
+                connection, own, values, seed, statement.effort, wanted=wanted
+            )
             if changed:
                 self._count_write(len(request))
-                self._journal.append(_Write(own, values, seed, changed))
+                self._journal.append(_Write(own, values, seed, changed, statement.effort))
         except StatementError:
             # The statement has changed rows before it failed, for example by too many results.
             if connection.total_changes != before:
@@ -214,6 +226,7 @@ class SqliteDatabase(ProjectDatabase):
         text: str,
         values: list[Value],
         seed: int,
+        effort: int,
         *,
         wanted: bool,
     ) -> tuple[bytes, int]:
@@ -236,6 +249,7 @@ class SqliteDatabase(ProjectDatabase):
                 cursor.close()
         finally:
             self._guard.active = False
+            forget_statement(connection, effort, text)
 
     def _result(self, cursor: sqlite3.Cursor) -> bytes:
         if cursor.description is None:
@@ -325,8 +339,10 @@ class SqliteDatabase(ProjectDatabase):
     ) -> None:
         self._ends_at = ends_at
         try:
-            for text, values, seed, before in writes:
-                _, changed = self._run_statement(connection, text, values, seed, wanted=False)
+            for text, values, seed, before, effort in writes:
+                _, changed = self._run_statement(
+                    connection, text, values, seed, effort, wanted=False
+                )
                 if changed != before:
                     reason = f"a replayed write changed {changed} rows instead of {before}"
                     raise StoreError(reason=f"{self._path}: {reason}")
@@ -378,6 +394,7 @@ class SqliteDatabase(ProjectDatabase):
             isolation_level=None,
             detect_types=sqlite3.PARSE_DECLTYPES,
             check_same_thread=False,
+            cached_statements=CACHED_STATEMENTS,
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -28,6 +28,7 @@ from fieldbrook.storage.sql.sqlite.guard import (
     bound_memory,
 )
 from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_columns
+from fieldbrook.storage.sql.sqlite.preparation import EFFORT_LIMIT, created_by, trials
 from fieldbrook.storage.sql.sqlite.statements import translate
 
 _INTERRUPTED_AGAIN_S = 0.05  # an interrupt before the statement has begun is lost
@@ -92,6 +93,7 @@ class _SqliteSession(Session):
             for name, columns in found.items()
             if not name.startswith(PRIVATE_PREFIX)
         }
+        self._created = created_by(connection)
         self._guard = Guard(frozenset(self.tables), read_only=True)
         self._guard.active = True
         connection.set_authorizer(self._guard.authorize)
@@ -107,6 +109,10 @@ class _SqliteSession(Session):
         """See `Session.run`."""
         translated = translate(statement, self._schemas)
         arranged = translated.arrange(values)
+        if translated.effort > EFFORT_LIMIT:
+            began = time.monotonic()
+            trials.require(lambda: self._created, translated.text, self._path.parent)
+            ends_at += time.monotonic() - began
         self._guard.begin()
         try:
             with self._interrupted_at(ends_at):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fieldbrook.storage.sql.requests import Value
+from fieldbrook.storage.sql.sqlite.preparation import effort
 from fieldbrook.storage.sql.statements import (
     check_command,
     join_schemas,
@@ -15,13 +16,13 @@ from fieldbrook.storage.sql.statements import (
     replace_placeholders,
 )
 
-_CACHED = 256  # translated statements
+_CACHED, _CACHED_LENGTH = 256, 4_096  # translated statements, and the characters of one
 
 _TOKEN = re.compile(
     r"""
       (?P<literal>'(?:[^']|'')*+')
-    | (?P<quoted>"(?:[^"]|"")*+")
-    | (?P<space>\s+|--[^\n]*+|/\*.*?(?:\*/|\Z))
+    | (?P<quoted>"(?:[^"]|"")*+"|`(?:[^`]|``)*+`|\[[^\]]*+(?:\]|\Z))
+    | (?P<space>[ \t\n\f\r\ufeff]+|--[^\n]*+|/\*.*?(?:\*/|\Z))
     | (?P<number>\$\d+)
     | (?P<mark>\?\d*)
     | (?P<name>[A-Za-z_\x80-\U0010ffff][\w$]*+)
@@ -33,11 +34,15 @@ _TOKEN = re.compile(
 
 
 class Statement(NamedTuple):
-    """A statement for SQLite: `order` has the parameter's index for each `?` in `text`."""
+    """A statement for SQLite: `order` has the parameter's index for each `?` in `text`.
+
+    `effort` bounds what SQLite makes of it before it runs (`preparation.effort`).
+    """
 
     text: str
     order: tuple[int, ...]
     params: int
+    effort: int
 
     def arrange(self, values: Sequence[Value]) -> list[Value]:
         """Return the parameters in the order of the placeholders.
@@ -50,7 +55,6 @@ class Statement(NamedTuple):
         return [values[index] for index in self.order]
 
 
-@lru_cache(_CACHED)
 def translate(statement: str, schemas: frozenset[str]) -> Statement:
     """Translate the placeholders and schema names of a PostgreSQL statement for SQLite.
 
@@ -60,7 +64,16 @@ def translate(statement: str, schemas: frozenset[str]) -> Statement:
     Raises:
         StatementError: neither a query nor a change of rows, or placeholders of both kinds.
     """
+    if len(statement) > _CACHED_LENGTH:
+        return _translate(statement, schemas)
+    return _translate_cached(statement, schemas)
+
+
+def _translate(statement: str, schemas: frozenset[str]) -> Statement:
     tokens = [(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(statement)]
     check_command(tokens)
     text, order = replace_placeholders(join_schemas(tokens, schemas), lambda _: "?")
-    return Statement(text, order, max(order, default=-1) + 1)
+    return Statement(text, order, max(order, default=-1) + 1, effort(tokens))
+
+
+_translate_cached = lru_cache(_CACHED)(_translate)

@@ -23,7 +23,9 @@ from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.storage.sql.requests import parse_request
 from fieldbrook.storage.sql.results import row_encoder
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
+from fieldbrook.storage.sql.sqlite.preparation import EFFORT_LIMIT
 from fieldbrook.storage.sql.sqlite.reader import SqliteReader
+from fieldbrook.storage.sql.sqlite.statements import translate
 from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,
@@ -538,3 +540,122 @@ def test_a_statement_that_sorts_much_writes_no_file_outside_the_data_folder(
         watch.join()
         db.close()
     assert [path for path in seen if "etilqs" in path] == []  # as SQLite names such files
+
+# ---------------------------------------------------------------- what SQLite makes of a statement
+
+
+def _referring(levels: int, body: str) -> str:
+    """A statement of tables that each refer to the one before."""
+    tables = [f"c{n} AS ({body.replace('?', f'c{n - 1}')})" for n in range(1, levels + 1)]
+    return f"WITH c0 AS (SELECT 1 x), {', '.join(tables)} SELECT count(*) v FROM c{levels}"
+
+
+def _nested(levels: int, uses: int) -> str:
+    """A statement of queries that each use the column of the next one."""
+    text = "SELECT f_count x FROM t_reading"
+    for _ in range(levels):
+        text = f"SELECT {' + '.join(['x'] * uses)} x FROM ({text})"
+    return text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        _referring(30, "SELECT 1 x FROM ? a, ? b"),
+        _referring(30, "SELECT 1 x FROM '?' a, '?' b"),
+        _referring(30, "SELECT 1 x FROM [?] a, `?` b"),
+        _referring(30, "SELECT x FROM ? UNION ALL SELECT x FROM ?"),
+        _referring(30, "SELECT (SELECT x FROM ?) + (SELECT x FROM ?) x"),
+        _nested(4, 60),
+    ],
+)
+def test_a_statement_that_grows_before_it_runs_is_refused_within_seconds(
+    db: SqliteDatabase, tmp_path: Path, statement: str
+) -> None:
+    """No time limit interrupts SQLite there: such a statement ended the worker of all projects."""
+    insert(db, "a")
+    db.keep_event()
+    db.commit(1)
+    db.begin_event()
+    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits())
+    began = time.thread_time()
+    with pytest.raises(StatementError, match="to be prepared"):
+        ask(db, statement)
+    with pytest.raises(StatementError, match="to be prepared"):
+        reader.query(statement, [])
+    assert time.thread_time() - began < 1  # the work is done in a child with limits
+    assert ask(db, "SELECT 1 v") == {"v": 1}
+
+
+def test_a_query_of_many_parts_runs_after_its_trial(db: SqliteDatabase, tmp_path: Path) -> None:
+    insert(db, "a")
+    db.keep_event()
+    db.commit(1)
+    db.begin_event()
+    parts = ", ".join(
+        f"p{n} AS (SELECT f_id i, f_device d, f_count c, {n} n FROM t_reading WHERE f_id > $1)"
+        for n in range(12)
+    )
+    columns = ", ".join(f"count(p{n}.n) AS c{n}" for n in range(12))
+    joined = " ".join(f"JOIN p{n} ON p{n}.i = p0.i AND p{n}.d = p0.d" for n in range(1, 12))
+    statement = f"WITH {parts} SELECT {columns} FROM p0 {joined}"
+    assert translate(statement, frozenset()).effort > EFFORT_LIMIT
+    assert ask(db, statement, {"int32": 0}) == {f"c{n}": 1 for n in range(12)}
+    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits())
+    assert reader.query(statement, [0]).rows == [[1] * 12]
+
+
+def test_usual_statements_need_no_trial() -> None:
+    rows = ", ".join(["(?, ?, ?, ?)"] * 5_000)
+    for statement in (
+        f"INSERT INTO t_reading VALUES {rows}",
+        "SELECT a, b, c, d, e, f, g, h FROM t_a WHERE a = ? AND b > ? ORDER BY c DESC LIMIT 10",
+        "SELECT r.a, r.b, max(s.c) AS m FROM t_r r JOIN t_s s ON s.a = r.a WHERE r.b IN "
+        "(SELECT b FROM t_b WHERE b = r.b AND d = ?) GROUP BY r.a, r.b HAVING m > 1 ORDER BY m",
+    ):
+        assert translate(statement, frozenset()).effort <= EFFORT_LIMIT
+
+
+def test_long_statements_are_not_kept_in_memory() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            translate(f"SELECT {number} -- \U0001f600 {'a' * 100_000}", frozenset())
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 20_000_000  # all of them have 240 MB
+
+
+_LARGE = """
+import sys
+from pathlib import Path
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.sqlite import guard
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
+from tests.contract.sql.databases import READINGS, config, devices, do, insert
+
+guard._MEMORY_BYTES = 10 << 20
+folder = Path(sys.argv[1])
+large = SqliteDatabase(folder / "a.db", config(READINGS), SqlLimits(statement_ms=60_000))
+large.begin_event()
+cases = " ".join(f"WHEN f_count = {n} THEN {n}" for n in range(3_000))
+for number in range(20):
+    do(large, f"UPDATE t_reading SET f_count = CASE {cases} END WHERE f_id = {number}")
+other = SqliteDatabase(folder / "b.db", config(READINGS))
+other.begin_event()
+insert(other, "works")
+print(devices(other))
+"""
+
+
+def test_the_large_statements_of_a_project_leave_memory_to_the_others(tmp_path: Path) -> None:
+    # In a process of its own, as above. SQLite makes 0.7 MB of each statement.
+    done = subprocess.run(
+        [sys.executable, "-c", _LARGE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "['works']" in done.stdout, done.stderr

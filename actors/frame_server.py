@@ -97,7 +97,7 @@ class Connection:
         self._on_output(self)
 
     def flush(self) -> bool:
-        """Send what waits, as far as the client reads; return whether something still waits."""
+        """Send waiting answers as far as the client reads; return whether some still wait."""
         with self._lock:
             if self._output:
                 del self._output[: self._send(self._output)]
@@ -111,7 +111,7 @@ class Connection:
             self._drop(reason)
 
     def _send(self, data: bytes | bytearray) -> int:
-        """Send what the socket takes now; returns how many bytes need not be sent any more."""
+        """Send as much as the socket takes now; return how many bytes were sent or dropped."""
         try:
             sent = self._socket.send(data)
         except BlockingIOError:
@@ -131,7 +131,7 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)  # so that `poll` returns it
 
     def close(self, limit_s: float = 0.0) -> None:
-        """Close the connection; what waits is sent within `limit_s`, or not at all."""
+        """Close the connection; waiting answers are sent within `limit_s`, or dropped."""
         with self._lock:
             if self._output and limit_s > 0:
                 with contextlib.suppress(OSError):
@@ -238,7 +238,7 @@ class FrameServer:
         self.wake()
 
     def _flush(self) -> None:
-        """Send what waits, and poll for the connections for which something still waits."""
+        """Send waiting answers, and poll the connections whose answers still wait."""
         while self._new_unread:
             connection = self._new_unread.popleft()
             if not connection.closed:

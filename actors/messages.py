@@ -260,7 +260,7 @@ class ProjectRemoved:
 
 @dataclass(frozen=True, slots=True)
 class JournalRecovered:
-    """The stores have what the journal of a worker had, or the reason why that failed."""
+    """The journal of a worker is applied to the stores, or the reason why that failed."""
 
     name: str
     reason: str = ""

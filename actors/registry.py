@@ -156,7 +156,7 @@ class RegistryActor(NodeActor):
         return True, encode_result(result)
 
     def _note_dedicated(self, project: Project, *, removed: bool) -> None:
-        """Tell the supervisor when another project has to have a worker of its own, or no more."""
+        """Tell the supervisor when the set of projects with a worker of their own changes."""
         others = self._dedicated - {project.project_id}
         wanted = project.dedicated and not removed
         dedicated = others | {project.project_id} if wanted else others

@@ -105,6 +105,6 @@ class SharedJournal:
 
 
 def _end(error: JournalFailedError) -> NoReturn:
-    """End this process: only the next one can tell what is in the journal."""
+    """End this process: only the next one can find out which records the journal has."""
     log.critical("the journal failed, the worker ends: %s", error)
     os._exit(DISK_FAILED)

@@ -237,11 +237,11 @@ class FrameReader:
 
 
 class Requester(Protocol):
-    """Whoever has sent a request to a project, and gets the answer."""
+    """The sender of a request to a project, which gets the answer."""
 
     @property
     def closed(self) -> bool:
-        """Whether answers reach nobody any more."""
+        """Whether answers can no longer be delivered."""
         ...
 
     def answer(self, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What goes into a dry run, and what comes out of it."""
+"""Input and result of a dry run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child gets; `scratch` is a folder for this run alone."""
+    """The input of the child; `scratch` is a folder for this run alone."""
 
     trial: Trial
     node: NodeParts

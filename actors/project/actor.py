@@ -182,7 +182,7 @@ class ProjectActor:
         return self._activity.current()
 
     def turn(self, slice_s: float) -> None:
-        """Do what is next; call `finish` afterwards, when the journal has `records`."""
+        """Do one turn; call `finish` afterwards, when the journal has `records`."""
         if self.closed:
             return
         now = time.monotonic()
@@ -320,7 +320,7 @@ class ProjectActor:
         return LookAhead(threads, pool, store, topics, settings.api_host_list, row=self.row)
 
     def _close(self) -> None:
-        """Write what waits, close the store, and report that."""
+        """Write the waiting batches, close the store, and report that."""
         executor, store = self._executor, self._store
         assert executor is not None
         assert store is not None
@@ -338,7 +338,7 @@ class ProjectActor:
         self.ended = m.ProjectEnded(self.part, self.generation, failed=False)
 
     def _end(self, executor: ProjectExecutor) -> None:
-        """Close all but the store. What waits for a `RESUME` still waits in the next actor."""
+        """Close all but the store. Events that wait for a `RESUME` still wait in the next actor."""
         self.told |= {
             link.connection for link in list(self._links.values()) if executor.holds(link)
         }

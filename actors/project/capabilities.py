@@ -1,4 +1,4 @@
-"""Capabilities: what the applets of one project may use outside of it."""
+"""Capabilities: topics, hosts and chains outside of a project that its applets may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of a project: what the registry says about it, as of one version."""
+"""The configuration of a project: its objects in the registry, as of one version."""
 
 from __future__ import annotations
 

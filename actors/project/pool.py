@@ -79,7 +79,7 @@ class InstancePool:
 
 
 def _version(applet: Applet) -> object:
-    """Return what a host depends on, to compare with that of another applet record."""
+    """Return the values that a host depends on, to compare them with another applet record's."""
     if applet.isolation != PER_INSTANCE:
         return applet.sha256
     # `updated_at` ends a kept instance when the applet is restarted or changed.

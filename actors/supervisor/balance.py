@@ -1,4 +1,4 @@
-"""What workers and projects use of the machine, and what is moved or started again for it."""
+"""Use of processor and memory by workers and projects: who is moved, and who is restarted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Balance:
         self._moved_at = float("-inf")
 
     def look(self, now: float) -> None:
-        """Note what everybody uses, and act on it; call it every few seconds."""
+        """Record the use of all, and move or restart projects; call it every few seconds."""
         children = self._supervisor.children.values()
         workers = [child for child in children if child.kind == "worker" and child.state == UP]
         projects: dict[str, list[Child]] = {worker.part: [] for worker in workers}
@@ -99,7 +99,7 @@ class Balance:
             self._check_memory(worker, projects[worker.part])
         shared = [worker for worker in workers if not worker.is_dedicated and worker.state == UP]
         busiest = max(shared, key=lambda one: self.rates.whole_share(one.part), default=None)
-        # What a move changes is known only after a whole window.
+        # The effect of a move is known only after a whole window.
         if busiest is not None and now - self._moved_at > 2 * WINDOW_S:
             self._make_room(now, busiest, projects[busiest.part], shared)
 
@@ -141,7 +141,7 @@ class Balance:
     # ---------------------------------------------------------------- memory
 
     def _check_memory(self, worker: Child, projects: Sequence[Child]) -> None:
-        """Start what uses more memory than it may again."""
+        """Restart projects and workers that use more memory than they may."""
         settings = self._supervisor.settings
         used = {project.part: self._number(project, metrics.PROJECT_MEMORY) for project in projects}
         limit = settings.project_memory_bytes

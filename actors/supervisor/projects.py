@@ -135,7 +135,7 @@ class Projects:
             self.forget(child)
 
     def forget(self, child: Child) -> None:
-        """Remove what is left of a removed project whose actor has ended."""
+        """Remove the store of a removed project whose actor has ended."""
         supervisor = self._supervisor
         del supervisor.children[child.part]
         supervisor.child_metrics.forget_project(child.project_id)

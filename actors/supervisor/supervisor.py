@@ -357,7 +357,7 @@ class Supervisor(NodeActor):
                 self.set_timer(CHAIN_START_LIMIT_S - CHAIN_LATE_S, "started?", child)
                 self._check_boot()
             case "started?" if child.state == STARTING and child.is_project:
-                # Its worker is watched by itself; a project that starts slowly harms nobody else.
+                # The worker is watched by itself; a project that starts slowly harms no others.
                 reason = f"it has not started within {START_LIMIT_S:.0f} s"
                 self._raise_condition(child, health.CANNOT_START, reason)
                 self.set_timer(START_LIMIT_S, "started?", child)

@@ -1,4 +1,4 @@
-"""The workers of the node: which project runs where, and what follows from a worker's death."""
+"""The workers of the node: placement of projects, and the consequences of a worker's death."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPECT_S = 600.0  # a project in whose turn a worker died has a worker of its own for this time
-SUSPECTS = 8  # of them at most; a further one waits until another has behaved for `PROVEN_S`
+SUSPECTS = 8  # of them at most; a further one waits until one has caused no death for `PROVEN_S`
 PROVEN_S = 60.0
 _GIVEN_UP_AFTER = 2  # deaths in a row: another worker reads its journal and takes its projects
 _ASKED_AGAIN_S = 30.0
@@ -100,7 +100,7 @@ class Workers:
         return starts and self.is_alone(project) and part not in children
 
     def _let_wait(self, project: Child) -> None:
-        """Let a project wait, and have the suspect that has behaved longest go back to others."""
+        """Let a project wait, and return the suspect with the oldest last death to the others."""
         supervisor = self._supervisor
         detail = f"it waits for a worker of its own: {SUSPECTS} projects in whose turn workers died"
         supervisor.board.raise_(project.part, health.CANNOT_START, f"{detail} have one")
@@ -118,7 +118,7 @@ class Workers:
         return project.project_id in self.dedicated or time.monotonic() < project.suspect_until
 
     def look(self, now: float) -> None:
-        """Move and start again what has to be; call it every few seconds."""
+        """Move and restart projects and workers as needed; call it every few seconds."""
         self._balance.look(now)
         self.settle()
         self._recover_elsewhere(now)
@@ -176,7 +176,7 @@ class Workers:
     # ---------------------------------------------------------------- a worker's life
 
     def on_ready(self, worker: Child) -> None:
-        """Run the projects that have waited for this worker, whose journal is read now."""
+        """Run the projects that waited until this worker had read its journal."""
         children = self._supervisor.children
         self._asked.pop(worker.part, None)
         if not self._recovered:
@@ -234,7 +234,7 @@ class Workers:
                 self._asked[part] = now
 
     def on_retired(self, worker: Child) -> None:
-        """Have the journal of a dedicated worker removed, which has ended for good."""
+        """Have the journal of a dedicated worker removed, which will not start again."""
         self._ask(worker)
 
     def _ask(self, worker: Child) -> bool:

@@ -178,7 +178,7 @@ class WorkerCore:
         return again
 
     def _refuse_later(self, actor: ProjectActor) -> None:
-        """Refuse what a gateway sends to an actor that is gone, until it knows of that."""
+        """Refuse requests of gateways for an actor that is gone, until they know that."""
         for link, _ in actor.outside:
             link.connection.answer([(actor.project_id, NOT_HERE)])
             actor.told.add(link.connection)

@@ -1,4 +1,4 @@
-"""Opens the journals of workers; what the stores lack is written into them first."""
+"""Opens the journals of workers; missing batches are written into the stores first."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ STATEMENT = "statement"
 
 
 class Activity:
-    """What the data thread does now. The data thread writes it, any thread may read it."""
+    """The current step of the data thread. The data thread writes it, any thread may read it."""
 
     __slots__ = ("_phase", "_statements", "busy_since")
 

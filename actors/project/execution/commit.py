@@ -200,7 +200,7 @@ class BatchCommitter:
         return client_error(error)
 
     def _count(self, events: int) -> list[tuple[int, int]]:
-        """Return what a batch adds to the metrics after its commit: columns and numbers."""
+        """Return the counts that a batch adds to the metrics after its commit, by column."""
         store = self._store
         counts = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
         if store.dead_letters:

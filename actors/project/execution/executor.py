@@ -423,7 +423,7 @@ class ProjectExecutor:
         self._committer.prepare([])
 
     def checkpoint(self) -> bool:
-        """Write what waits for a checkpoint to the store; return whether that succeeded."""
+        """Write the batches that wait for a checkpoint to the store; return the success."""
         self.activity.enter("checkpoint")
         began = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""Runs one handler over one event, and adds what comes of it to the batch of the store."""
+"""Runs one handler over one event, and adds its effects to the batch of the store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _BUDGETS = {
 
 
 class Mark(NamedTuple):
-    """What a batch has at one time: all writes, and the numbers of other effects."""
+    """The content of a batch at one time: all writes, and the numbers of other effects."""
 
     overlay: dict[bytes, bytes | None]
     sent: int

@@ -48,7 +48,7 @@ class LookAheadThreads:
         self._queue.put(work)
 
     def close(self) -> None:
-        """End the threads; wait at most 1 s for each to finish what it does."""
+        """End the threads; wait at most 1 s for each to finish its run."""
         with self._starting:
             for _ in self._threads:
                 self._queue.put(None)

@@ -1,4 +1,4 @@
-"""Several requests at the same time, of which none goes on when nobody waits for it."""
+"""Several requests at the same time, which are cancelled when their caller has given up."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class _Read:
 
 
 class _Span(NamedTuple):
-    """The logs of consecutive blocks up to `end`, who gave them, and why there are no more."""
+    """The logs of consecutive blocks up to `end`, their endpoint, and the reason to stop there."""
 
     logs: list[Log]
     end: int
@@ -72,7 +72,7 @@ class _Span(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """The logs of recent blocks up to `end`, and why there are no more."""
+    """The logs of recent blocks up to `end`, and the reason to stop there."""
 
     logs: list[Log]
     end: int

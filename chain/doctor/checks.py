@@ -172,7 +172,7 @@ async def examine_history(asker: Asker, report: Report, head: Head) -> None:
 
 
 async def examine_fees(asker: Asker, report: Report, head: Head) -> None:
-    """Find out by which rules fees are, and what the endpoint suggests."""
+    """Find out the rules of fees on the chain, and the fees that the endpoint suggests."""
     try:
         price = quantity(await asker.ask("eth_gasPrice"))
     except _UNUSABLE as error:

@@ -22,7 +22,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class Wishes(NamedTuple):
-    """What the user asks of an examination.
+    """The options of an examination.
 
     Attributes:
         chain_id: the chain that the endpoint must belong to; None for any.
@@ -40,7 +40,7 @@ class Wishes(NamedTuple):
 
 
 class NoEndpointError(Exception):
-    """Nobody answers at the address, or not as an endpoint of an EVM chain."""
+    """The address does not answer, or not as an endpoint of an EVM chain."""
 
 
 async def examine(url: str, wishes: Wishes) -> Report:

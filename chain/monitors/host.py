@@ -1,4 +1,4 @@
-"""What the monitors need from the process of the chain."""
+"""The interface of a chain's process that its monitors need."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Progress:
         self.update_cursor(watch, error=reason, failures=watch.cursor.failures + 1)
 
     def announced(self, watch: Watch, from_block: int = 0) -> list[AnnouncedEvent]:
-        """Return what was sent to a monitor's project from a block on and not retracted."""
+        """Return the events of a monitor from a block on that were not retracted."""
         rows = self._store.announced(watch.monitor.monitor_id, from_block)
         return [row for row in rows if not row.removed]
 

@@ -194,7 +194,7 @@ class RequestQueue:
             self._sender = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """Send what waits; ends when nothing does."""
+        """Send waiting requests; end when none waits."""
         gathered = False
         while self._urgent or self._normal:
             self._changed.clear()
@@ -340,7 +340,7 @@ def _is_busy(waiting: _Waiting, answer: Any) -> BusyError | None:
 
 
 def _settle(waiting: _Waiting, answer: Answer | Exception) -> None:
-    if waiting.answer.done():  # nobody waits for it any more
+    if waiting.answer.done():  # its caller has given up
         return
     if isinstance(answer, Exception):
         waiting.answer.set_exception(answer)

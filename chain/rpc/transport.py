@@ -55,7 +55,7 @@ class TooLargeError(TransportError):
 
 
 class BatchRefusedError(Exception):
-    """The endpoint does not take so many requests at once, or none."""
+    """The endpoint refuses a batch of this size, or all batches."""
 
 
 class Transport(Protocol):

@@ -199,7 +199,7 @@ class FundsWatch:
 
 
 def _reserved(rows: TransactionWriter, address: str) -> int:
-    """Return what the transactions of an account that no block has yet may cost, in wei."""
+    """Return the highest cost in wei of an account's transactions that are in no block yet."""
     return sum(
         unpaid(row)
         for row in rows.unfinished.values()

@@ -1,4 +1,4 @@
-"""Records of signatures: conversions between stored attempts and what was signed."""
+"""Records of signatures: conversions between stored attempts and signed transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal in a folder of files; see `segments.py` and `records.py` for what is in them."""
+"""The journal in a folder of files; `segments.py` and `records.py` define their format."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class FileJournal:
     # ------------------------------------------------------------ reading
 
     def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
-        """Iterate over what is in the journal; see the protocol."""
+        """Iterate over the records; see the protocol."""
         assert not self._begun
 
         def note(error: JournalDamagedError) -> None:
@@ -195,7 +195,7 @@ class FileJournal:
             raise JournalFailedError(reason=reason) from error
 
     def _next_segment(self) -> None:
-        """Go on in the next segment.
+        """Continue in the next segment.
 
         Its head may be on the disk when it could not be written, and excludes what the last
         segment would get from then on. That is one more reason to write nothing after a failure.
@@ -251,11 +251,11 @@ class FileJournal:
         return total - len(self._live) <= total // 4
 
     def oldest(self) -> Mapping[int, int]:
-        """Return what the oldest segment waits for; see the protocol."""
+        """Return the releases that the oldest segment waits for; see the protocol."""
         return dict(self._live[0].needed) if self._live else {}
 
     def close(self) -> None:
-        """Forget what was not synced, and let others open the journal.
+        """Drop records that were not synced, and release the lock of the journal.
 
         When all records are released, a head is written that says so.
         """

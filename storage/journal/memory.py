@@ -33,7 +33,7 @@ class MemoryJournal:
         self._begun = self._failed = False
 
     def crash(self, keep: int = 0) -> None:
-        """Forget what was not synced, as a crash does; the journal can then be read again.
+        """Drop records that were not synced, as a crash does; the journal can then be read again.
 
         keep: how many records of a `sync` that was cut off have reached the disk nevertheless.
         """
@@ -42,7 +42,7 @@ class MemoryJournal:
         self._waiting, self._begun, self._failed = [], False, False
 
     def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
-        """Iterate over what is in the journal; memory is never damaged."""
+        """Iterate over the records; memory is never damaged."""
         assert not self._begun
         for segment in self._live:
             yield from segment.records
@@ -99,11 +99,11 @@ class MemoryJournal:
         return self.full or self._limit - len(self._live) <= self._limit // 4
 
     def oldest(self) -> Mapping[int, int]:
-        """Return what the oldest segment waits for; see the protocol."""
+        """Return the releases that the oldest segment waits for; see the protocol."""
         return dict(self._live[0].needed) if self._live else {}
 
     def close(self) -> None:
-        """Forget what was not synced, and all records when all are released."""
+        """Drop records that were not synced, and all records when all are released."""
         if self._begun and not any(segment.needed for segment in self._live):
             self._live.clear()
         self._waiting, self._begun = [], False

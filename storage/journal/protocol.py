@@ -1,4 +1,4 @@
-"""What a journal promises, whoever keeps it: files, memory, or later a replicated stream.
+"""The interface of a journal, whatever its medium: files, memory, or later a replicated stream.
 
 A batch has happened when its record is in the journal. The store of its project is brought up to
 date later, by a checkpoint, and never lies ahead of the journal. Records of one project have
@@ -38,7 +38,7 @@ class JournalWriter(Protocol):
     """The side of a journal that a project's store uses. It is not thread-safe."""
 
     def add(self, project_id: int, number: int, batch: bytes) -> None:
-        """Keep a record for the next `sync`. What `add` refuses is not part of that `sync`.
+        """Keep a record for the next `sync`. A refused record is not part of that `sync`.
 
         Raises:
             JournalFullError: the record does not fit in, or no segment is free.
@@ -62,10 +62,10 @@ class Journal(JournalWriter, Protocol):
     """A journal. A new one is first read (`records`), then begun (`begin`), then written."""
 
     def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
-        """Iterate over what is in the journal, in the order in which it was added.
+        """Iterate over the records of the journal, in the order in which they were added.
 
         These are all records that a store may still lack, and others that every store has. A
-        process that was killed in `sync` may have left records that nobody was told of.
+        process that was killed in `sync` may have left records whose events were not answered.
 
         Args:
             damaged: called for each damaged place. The end of the last `sync` is not damage.
@@ -76,7 +76,7 @@ class Journal(JournalWriter, Protocol):
         """
 
     def begin(self) -> None:
-        """Start anew: all stores hold the records that were there. Call it before the first `add`.
+        """Empty the journal: all stores hold its records. Call it before the first `add`.
 
         Raises:
             StoreError: the journal cannot be written.
@@ -87,7 +87,7 @@ class Journal(JournalWriter, Protocol):
         """Whether few segments are free, so that the projects of `oldest` need a checkpoint."""
 
     def oldest(self) -> Mapping[int, int]:
-        """Return what the oldest segment waits for: the number of each project to be released."""
+        """Return the releases that the oldest segment waits for: a number for each project."""
 
     def close(self) -> None:
-        """Forget what was not synced, and let others open the journal."""
+        """Drop records that were not synced, and release the lock of the journal."""

@@ -56,7 +56,7 @@ class Recovered(NamedTuple):
         batches: how many batches were written into stores.
         aside: why the batches of a project could not be written, by its id. They wait in its
             folder, see `unapplied.py`.
-        damaged: what is damaged in the journal. Its files are kept as `*.damaged`.
+        damaged: the damaged places of the journal. Its files are kept as `*.damaged`.
     """
 
     batches: int
@@ -117,7 +117,7 @@ def recover_abandoned(
         wait: wait a second for each that another process has open, because it may be ending.
 
     Returns:
-        What was recovered, by the name of the worker.
+        The result of each recovery, by the name of the worker.
 
     Raises:
         StoreError: as in `recover`.

@@ -36,7 +36,7 @@ class Applying(Protocol):
         """
 
     def checkpoint(self) -> None:
-        """Write what was applied, in one synced transaction.
+        """Write the applied batches, in one synced transaction.
 
         Raises:
             StoreError: the disk is full or failed.

@@ -83,7 +83,7 @@ class PublisherQueue:
 
 
 class ProjectQueues:
-    """The messages of one project: the queues of its publishers, and what is in progress."""
+    """The messages of one project: the queues of its publishers, and messages in progress."""
 
     __slots__ = (
         "in_progress",

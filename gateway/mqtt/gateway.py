@@ -75,7 +75,7 @@ class MqttInput(Protocol):
         """Answers to questions of other gateway processes."""
 
     async def refuse_more(self) -> None:
-        """Take no more messages."""
+        """Stop taking messages."""
 
     async def close(self) -> None:
         """Send the last acknowledgements and disconnect."""

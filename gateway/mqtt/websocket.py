@@ -79,7 +79,7 @@ class Relays:
             held[relay] = held.pop(relay)
 
     def discard(self, peer: str, relay: object) -> None:
-        """Count a WebSocket no more, if it is still counted."""
+        """Stop counting a WebSocket, if it is still counted."""
         held = self._peers.get(peer, {})
         if held.pop(relay, None) is not None:
             self._count -= 1

@@ -1,4 +1,4 @@
-"""CONNECT: who may connect, with which session, and what the answer tells."""
+"""CONNECT: checks the client, opens its session, and makes the answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Connecting:
         return self._opening.pop(connection, None)
 
     def connect(self, connection: Connection, packet: Connect) -> None:
-        """Answer a CONNECT, when the session is stored where it must be."""
+        """Answer a CONNECT, after the session is stored if it has to be."""
         try:
             principal = self._admit(connection.peer, packet)
             self._server.check_login(principal, packet.client_id)
@@ -79,12 +79,12 @@ class Connecting:
 
         def saved(error: NodeError | None) -> None:
             if self._opening.pop(connection, None) is None or session.opening is not connection:
-                return  # it has gone, or another connection of the client came meanwhile
+                return  # the connection has ended, or the client has opened another one meanwhile
             if error is not None:
                 refuse(ReasonCode.SERVER_UNAVAILABLE, "the session cannot be stored")
                 return
             try:
-                is_valid = self._server.logins.renew(session)  # it may have ended meanwhile
+                is_valid = self._server.logins.renew(session)  # the login may have ended meanwhile
             except StoreError:
                 refuse(ReasonCode.SERVER_UNAVAILABLE, "the registry cannot be read")
                 return
@@ -161,7 +161,7 @@ class Connecting:
         return asked
 
     def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
-        """The properties of a CONNACK: what the server offers, and what it has changed."""
+        """The properties of a CONNACK: limits of the server, and values that it has changed."""
         granted = self._server.sessions.granted(asked)
         return Properties(
             session_expiry_interval=granted if granted != asked else None,

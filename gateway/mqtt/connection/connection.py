@@ -139,13 +139,13 @@ class Connection(asyncio.Protocol):
             self._reserve(self._received.size)
 
     def pause_writing(self) -> None:
-        """Stop reading: the client does not read what was sent to it."""
+        """Stop reading: the client does not read the packets that were sent to it."""
         self._is_congested = True
         self._unread_since = self._server.now()
         self.pause()
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Read again: the client has read its packets."""
         self._is_congested = False
         self._server.loop.call_soon(self._went_on)
 
@@ -160,14 +160,14 @@ class Connection(asyncio.Protocol):
         return self._is_congested or self._server.unwritten.is_exceeded(self.peer)
 
     def _count_unwritten(self) -> None:
-        """Count what the client has not read yet."""
+        """Count the bytes that the client has not read yet."""
         size = 0 if self._transport is None else self._transport.get_write_buffer_size()
         if size != self._unwritten:
             self._server.unwritten.add(self.peer, size - self._unwritten)
             self._unwritten = size
 
     def _check_unwritten(self) -> None:
-        """Stop or go on when too much, of all or of its address, is unread."""
+        """Stop or resume reading, by the unread bytes of all clients and of its address."""
         self._count_unwritten()
         if self._is_congested:
             if not self._unwritten:
@@ -200,12 +200,12 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_reading()
 
     def pause(self) -> None:
-        """Read no more from the client for now."""
+        """Stop reading from the client for now."""
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read from the client again, unless something still speaks against it."""
+        """Read from the client again, unless there is another reason not to."""
         transport = self._transport
         if transport is None or self._is_closing or transport.is_reading() or not self._may_read:
             return
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         self._reserve(len(buffer))
 
     def _wait_for_turn(self, session: Session) -> None:
-        """Read on when others were served, too."""
+        """Read on after other clients were served."""
         self._waits = True
         self.pause()
         self._server.turns.wait(session.holder, self._go_on)
@@ -405,7 +405,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection when what was sent has arrived."""
+        """End the connection after the sent packets have arrived."""
         self._is_closing = True
         self._received.clear()
         self._reserve(0)
@@ -418,7 +418,7 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def drop(self) -> None:
-        """End the connection at once, without a word."""
+        """End the connection at once, without a packet."""
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()

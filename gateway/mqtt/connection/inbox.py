@@ -61,7 +61,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more messages may be read now."""
+        """Whether reading of messages has to pause."""
         pending, server = self._pending, self._server
         return bool(
             self._deferred

@@ -118,7 +118,7 @@ class Incoming:
         self.publishing.log_refusal(self.topic.channel, error)
         code = code_of(error)
         if self.packet is not None and isinstance(error, MalformedMessageError):
-            code = ReasonCode.NOT_AUTHORIZED  # an ordinary topic, which this client may not use
+            code = ReasonCode.NOT_AUTHORIZED  # not for events, and not allowed to this client
         self.settle(code, error)
         if reply.publisher_key:
             self.publishing.reply(self, reply)
@@ -286,7 +286,7 @@ class Publishing:
         return True
 
     def plain(self, incoming: Incoming, packet: Publish) -> None:
-        """Take a message whose topic is none of a project's events."""
+        """Take a message on a topic that is not for events."""
         session, topic = incoming.session, packet.topic
         incoming.packet = packet
         if not self._access.may_publish(session.principal, topic):
@@ -347,7 +347,7 @@ class Publishing:
             return
         metrics.here.row[metrics.MQTT_REPLIES] += 1
         session, connection = incoming.session, incoming.connection
-        # Whoever has the session now may be another client than the one that has sent the event.
+        # The session may belong to another client now than to the sender of the event.
         is_its = connection is not None and connection is session.wire
         if is_its and reply.publisher_id not in session.senders:
             self._router.readers.add_sender(

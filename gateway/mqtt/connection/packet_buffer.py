@@ -1,4 +1,4 @@
-"""What a client has sent of packets that are not read yet."""
+"""Buffer of received bytes whose packets are not read yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fieldbrook.gateway.mqtt.sessions.limits import PACKET_LIMIT_S
 
 
 class PacketBuffer:
-    """The bytes between what has arrived and what was read.
+    """The received bytes that were not read yet.
 
     While a large packet is incomplete, what comes is only appended: joining the packet with each
     piece would take time that grows with the square of its size.
@@ -30,7 +30,7 @@ class PacketBuffer:
         return len(self.data) + len(self._rest or b"")
 
     def add(self, data: bytes) -> bool:
-        """Add what has arrived; returns whether there may be a complete packet now."""
+        """Add received bytes; return whether there may be a complete packet now."""
         if self._rest is not None:
             self._rest += data
             if len(self._rest) < self._missing:
@@ -44,7 +44,7 @@ class PacketBuffer:
         return bool(self.incomplete_since) and now - self.incomplete_since > PACKET_LIMIT_S
 
     def take(self) -> bytes:
-        """Take what may be read."""
+        """Take the bytes that may be read."""
         data, self.data = self.data, b""
         return data
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Requests:
-    """Carries out what the clients of all connections ask for."""
+    """Carries out the requests of clients, for all connections."""
 
     def __init__(self, server: MqttServer) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""Turns of the loop: what clients make the server deliver to others takes one slice at a time.
+"""Turns of the loop: deliveries that a client causes are made one slice of time after the other.
 
 One small message may go to thousands of subscribers, and one read has thousands of messages. The
 work of one holder (`Session.holder`) ends at a slice in each turn of the loop; the rest waits, and
@@ -34,7 +34,7 @@ class Turns:
         self._is_scheduled = False
 
     def may(self, holder: str) -> bool:
-        """Whether a holder may do more now, and none of its work has waited for longer."""
+        """Whether a holder has time left in this turn, and none of its earlier work waits."""
         if self._used.get(holder, 0.0) >= SLICE_S:
             return False
         return holder not in self._waiting or self._serving == holder
@@ -50,7 +50,7 @@ class Turns:
             self._schedule()
 
     def wait(self, holder: str, go_on: Callable[[], None]) -> None:
-        """Call `go_on` in a later turn, when what has waited for longer is done."""
+        """Call `go_on` in a later turn, after the work that has waited for longer."""
         self._waiting.setdefault(holder, collections.deque()).append(go_on)
         self._schedule()
 
@@ -77,7 +77,7 @@ class Turns:
                 self._schedule()
 
     def _serve(self, holder: str) -> None:
-        """Let go on what waits, until a slice is used up or one goes on in a later turn."""
+        """Continue waiting work, until a slice is used up or the rest moves to a later turn."""
         queue = self._waiting[holder]
         self._serving = holder
         try:

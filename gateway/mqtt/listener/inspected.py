@@ -1,4 +1,4 @@
-"""What administrators see of the MQTT server, and what they do with it."""
+"""Inspection of the MQTT server by administrators: lists, removals, publishing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that no client sends now: those of the node and its owners, and last wills."""
+"""Messages without a sending client: those of handlers and administrators, and last wills."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class OwnMessages:
     async def _submit(
         self, topic: EventTopic, payload: bytes, login: Login | None = None
     ) -> EventReply | None:
-        """Submit an event of the node's own until it was handled or refused for good."""
+        """Submit an event of the node's own until it is handled or permanently refused."""
         while True:
             answered: asyncio.Future[EventReply] = self._server.loop.create_future()
             try:

@@ -1,7 +1,7 @@
 """Connections of browsers, which the HTTP gateways relay from WebSockets over a Unix socket.
 
 A relayed connection begins with a preface: one byte with the length of the client's address, and
-the address. What follows are the bytes of the MQTT connection.
+the address. The bytes of the MQTT connection follow.
 """
 
 from __future__ import annotations

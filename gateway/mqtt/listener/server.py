@@ -1,4 +1,4 @@
-"""The MQTT server: its ports, its connections, and what they share."""
+"""The MQTT server: its ports, its connections, and their shared state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from fieldbrook.storage.registry.service import RegistryReader
 log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.1
-_SWEEPS = 10  # every connection is checked once in so many sweeps
+_SWEEPS = 10  # every connection is checked once in this number of sweeps
 _DRAIN_LIMIT_S = 1.0
 _HANDLED_BUDGET = 64 << 20  # payload bytes of all messages that are being handled
 
@@ -253,7 +253,7 @@ class MqttServer:
             self.loop.call_soon(done, error.with_traceback(None))
 
     async def written(self) -> None:
-        """Return when all that was handed to the store so far is on disk.
+        """Return when all operations handed to the store so far are on disk.
 
         Raises:
             NodeError: the store failed.
@@ -296,7 +296,7 @@ class MqttServer:
                 self._renew()
 
     def _release(self) -> None:
-        """Deliver what was parked after a restore, when an operator has released it."""
+        """Deliver messages held back after a restore, once an operator has released them."""
         if not self.router.queues.is_parked or is_parked(self._settings.data):
             return
         self.router.queues.is_parked = False
@@ -318,7 +318,7 @@ class MqttServer:
             log.info("MQTT clients get the renewed certificate %s", self._identity.certificate)
 
     def measure(self) -> None:
-        """Write what there is to the metrics."""
+        """Set the metrics of connections and sessions."""
         metrics.put(metrics.MQTT_CONNECTIONS, len(self.connections))
         metrics.put(metrics.MQTT_SESSIONS, len(self.sessions))
         metrics.put(metrics.MQTT_SUBSCRIPTIONS, self.router.subscription_count)
@@ -335,7 +335,7 @@ class MqttServer:
         return self._failure
 
     async def refuse_more(self) -> None:
-        """Accept no more connections; end each when its messages are acknowledged, or soon."""
+        """Stop accepting; end each connection when its messages are acknowledged, or soon."""
         self.is_draining = True
         if self._listener is not None:
             self._listener.close()
@@ -352,7 +352,7 @@ class MqttServer:
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
-        """See `gateway.MqttInput`; writes what waits to the store."""
+        """See `gateway.MqttInput`; writes the waiting operations to the store."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         self.logins.close()

@@ -170,7 +170,7 @@ class _Drain:
                 log.info("delivered %d messages of the old broker so far", self._delivered)
 
     async def _deliver_all(self, messages: Iterable[Stored], refusing: set[str]) -> None:
-        """Deliver a batch, and acknowledge what was handled.
+        """Deliver a batch, and acknowledge the handled messages.
 
         `refusing` are the projects that take nothing in this pass.
         """
@@ -217,7 +217,7 @@ class _Drain:
         self._connection.write(b"PUB %b 0\r\n\r\n" % message.reply)
 
     async def _report(self) -> None:
-        """Log what was delivered, and what is dropped with the store."""
+        """Log how much was delivered, and how much is dropped with the store."""
         counts = {
             what: int(info["state"]["messages"])
             for stream, what in _DROPPED.items()
@@ -231,7 +231,7 @@ class _Drain:
             log.warning("the old broker is removed, and with it %s", dropped)
 
     async def _ask(self, what: str) -> dict[str, Any] | None:
-        """Ask the server's API; None when it does not have what was asked for."""
+        """Ask the server's API; None when the requested object does not exist."""
         try:
             return await self._connection.ask(f"{_API}.{what}", None, _LIMIT_S)
         except RequestError as error:

@@ -1,4 +1,4 @@
-"""What is wrong with a packet. These errors never leave the gateway.
+"""Errors of packets. These errors never leave the gateway.
 
 The class says what goes wrong, and thereby the reason code of the CONNACK or DISCONNECT that ends
 the connection. The text is short and fixed, so that it may be sent as a reason string: it never

@@ -72,7 +72,7 @@ ITEMS_LIMIT = 10_000
 
 
 class Place(Enum):
-    """What has properties: a packet, or the will in a CONNECT."""
+    """The owner of properties: a packet, or the will in a CONNECT."""
 
     CONNECT = auto()
     WILL = auto()

@@ -1,4 +1,4 @@
-"""What the node keeps for MQTT clients, and which message goes to whom.
+"""Sessions of MQTT clients: subscriptions, queues, retained messages and rights.
 
 In: subscriptions, messages and acknowledgements of clients.
 Out: messages to their connections (`session.Wire`); rows of `storage/mqtt`.

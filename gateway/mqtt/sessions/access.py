@@ -1,4 +1,4 @@
-"""Who may connect, publish and subscribe at the node's own MQTT server.
+"""Rights of clients to connect, publish and subscribe at the node's own MQTT server.
 
 A client without a login may send events, because the header of each message authorizes it, and may
 read the replies to the events that it has sent on this connection. A publisher that logs in with
@@ -46,7 +46,7 @@ class RefusedConnectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a client is: nobody, a publisher or an account.
+    """The identity of a client: anonymous, a publisher or an account.
 
     `name` keeps the sessions of different principals apart. `subtrees` are the beginnings of the
     topics that are the principal's own, each with a `/` at its end. `expires_at_ms` is a Unix time,
@@ -200,7 +200,7 @@ class Access:
         return found if found is not None and found.name == principal.name else None
 
     def login_for_events(self, principal: Principal) -> Login | None:
-        """What fills in the token of a message; None when each must carry its own."""
+        """The login that authorizes messages without a token; None when each must carry its own."""
         return principal.login if self._trusts_connection and principal.publisher_id else None
 
     def may_publish(self, principal: Principal, topic: str) -> bool:

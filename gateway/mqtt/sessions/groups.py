@@ -20,7 +20,7 @@ class Group:
     away: _Members = field(default_factory=collections.OrderedDict)
 
     def put(self, session: Session, subscribed: Subscribed) -> None:
-        """Add a member, or note that it is connected or away now."""
+        """Add a member, or update whether it is connected."""
         members, others = self.connected, self.away
         if session.wire is None:
             members, others = others, members

@@ -1,4 +1,4 @@
-"""The limits of the MQTT server: what no client, and no sum of clients, can exceed."""
+"""The limits of the MQTT server, for each client and for all clients together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONNECT_LIMIT_S = 10.0
 PACKET_LIMIT_S = 30.0
 """How long a packet may stay incomplete."""
 UNREAD_LIMIT_S = 60.0
-"""How long a client may leave what was sent to it unread."""
+"""How long a client may leave sent packets unread."""
 KEEP_ALIVE_SHARE = 1.5
 UNWRITTEN_BYTES = 1 << 20
 """What may wait for a client to read it; further QoS 0 messages to it are dropped."""
@@ -50,7 +50,7 @@ ALL_PACKET_IDS = 1_000_000
 LEAST_PACKET_IDS = 8
 """Packet ids of each kind that a session may remember in any case."""
 ROW_BYTES = 256
-"""What a message takes in the store beside its topic, payload and properties, at most about."""
+"""Bytes of a message in the store beside its topic, payload and properties, at most about."""
 _SEND_MAXIMUM = 1_000  # messages that a client has not acknowledged
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
@@ -149,7 +149,7 @@ class Shared:
         return self.used > self._limit or self.of(holder) > self.share
 
     def add(self, holder: str, size: int = 1) -> None:
-        """Count `size`, which is negative for what is given back."""
+        """Count `size`; a negative one is given back."""
         self.used += size
         if not holder:
             return
@@ -160,7 +160,7 @@ class Shared:
             self._by_holder.pop(holder, None)
 
     def of(self, holder: str) -> int:
-        """What a holder uses."""
+        """The amount that a holder uses."""
         return self._by_holder.get(holder, 0)
 
 

@@ -58,7 +58,7 @@ class Queues:
         self._stored.add(session.holder, session.queued * ROW_BYTES + session.queued_bytes)
 
     def forget(self, session: Session) -> None:
-        """Count a session that ends no more."""
+        """Stop counting a session that ends."""
         self._count(session, -session.queued, -session.queued_bytes)
         self.count_record(session, 0)
 
@@ -89,7 +89,7 @@ class Queues:
         return session.wire is not None and self._stored.has(session.holder, size + ROW_BYTES)
 
     def stored(self, session: Session, outgoing: Outgoing, error: NodeError | None) -> None:
-        """Go on with a message of a kept session: it is in the store now, or could not be."""
+        """Continue with a message of a kept session after it was stored, or after that failed."""
         if error is not None:
             self._uncount(session, outgoing)
             return
@@ -104,7 +104,7 @@ class Queues:
         self.pump(session)
 
     def resume(self, session: Session) -> None:
-        """Send what a session has waiting, from its oldest message on."""
+        """Send the waiting messages of a session, the oldest first."""
         session.in_flight.clear()
         if session.is_kept:
             session.waiting.clear()

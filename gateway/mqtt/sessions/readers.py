@@ -19,13 +19,13 @@ _Key = tuple[str | int, ...]
 
 
 class Rights(Protocol):
-    """What the router asks of `Access`."""
+    """The part of `Access` that the router uses."""
 
     def opens(self, topic: str) -> bool:
         """Whether all clients may read a topic, even one of replies."""
 
     def may_read(self, principal: Principal, topic: str) -> bool:
-        """Whether a client may read a topic that is none of replies."""
+        """Whether a client may read a topic that is not for replies."""
 
     def project_of(self, topic: str) -> int:
         """The id of the project to which a topic belongs; 0 for topics of none."""

@@ -34,7 +34,7 @@ class Retained:
     """
 
     def __init__(self, limits: Limits, store: MqttStore, write: Write) -> None:
-        """Load what the store has."""
+        """Load the retained messages of the store."""
         self._expiry_s = limits.retained_expiry_s
         self._write = write
         self._messages: TopicTree[Message] = TopicTree()

@@ -41,7 +41,7 @@ Done = Callable[[NodeError | None], None]
 
 
 class Router:
-    """Subscriptions, retained messages, and who gets a message.
+    """Subscriptions, retained messages, and the receivers of each message.
 
     Attributes:
         queues: the messages that wait for subscribers.
@@ -96,7 +96,7 @@ class Router:
         return True
 
     def forget(self, session: Session) -> None:
-        """Remove all subscriptions of a session that ends, and what it counts for."""
+        """Remove all subscriptions and counts of a session that ends."""
         for topic_filter in list(session.subscriptions):
             self.unsubscribe(session, topic_filter)
         self.queues.forget(session)
@@ -110,7 +110,7 @@ class Router:
                 self._groups[shared].put(session, subscribed)
 
     def resume(self, session: Session) -> None:
-        """Send what a session has waiting, from its oldest message on: it has a new connection."""
+        """Send the waiting messages of a session, the oldest first, on its new connection."""
         self.wire_changed(session)
         self.queues.resume(session)
 
@@ -165,7 +165,7 @@ class Router:
         stored: list[tuple[Session, Outgoing]],
         done: Done | None = None,
     ) -> None:
-        """Write what has to be kept of a message, and go on with the messages that wait for it."""
+        """Store a message where it has to be kept, and continue with the messages behind it."""
         if not operations:
             if done is not None:
                 done(None)
@@ -213,7 +213,7 @@ class Router:
         yield from best.values()
 
     def _of_readers(self, message: Message) -> Iterator[tuple[Session, Subscribed] | Group]:
-        """The subscriptions that match a reply, of those who may read it."""
+        """The subscriptions that match a reply, of clients that may read it."""
         groups: dict[tuple[str, str], Group] = {}
         for session in self.readers.of(message):
             for topic_filter, subscribed in session.subscriptions.items():

@@ -83,7 +83,7 @@ class WillRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Record(msgspec.Struct, array_like=True):
-    """What the store keeps of a session beside its queue. Times are Unix milliseconds.
+    """The stored record of a session, without its queue. Times are Unix milliseconds.
 
     `received` are the packet ids of QoS 2 messages that others have in the store: should the
     client send one again, they must not get it twice. `releases` are how often a packet id was
@@ -122,7 +122,7 @@ class Wire(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the client does not read what was sent to it, or all together read too little."""
+        """Whether unread packets, of this client or of all together, are too many."""
 
     @property
     def send_maximum(self) -> int:
@@ -220,7 +220,7 @@ class Session:
 
     @property
     def holder(self) -> str:
-        """Whose share of what all clients use the session counts for."""
+        """The holder for whose share the session counts."""
         return self.principal_name or self.address
 
     @property

@@ -1,4 +1,4 @@
-"""What the decoders of several packets share."""
+"""Checks that the decoders of several packets share."""
 
 from __future__ import annotations
 

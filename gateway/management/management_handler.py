@@ -101,7 +101,7 @@ class ManagementHandler(BaseHandler):
         self._refusal = refusal
 
     def _find_refusal(self) -> Callable[[], None] | None:
-        """The refusal of a request that is wrong whatever its body holds; None to go on."""
+        """The refusal of a request that is wrong whatever its body is; None if there is none."""
         method, path = self.request.method or "", self._path()
         try:
             match = find_route(ROUTES, method, path)

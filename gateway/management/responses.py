@@ -32,7 +32,7 @@ _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 @runtime_checkable
 class _ClientStream(Protocol):
-    """What the gateway's own stream of a client connection adds to Tornado's."""
+    """The methods that the gateway's own stream of a client connection adds to Tornado's."""
 
     def limit_unsent(self, limit_bytes: int) -> None:
         """Limit the bytes that the kernel takes before it can send them; 0 is its own limit."""

@@ -120,7 +120,7 @@ class Turns:
 
 @types.coroutine
 def _wait(waits_for: Any) -> Generator[Any, Any, None]:
-    """Wait for what a piece of work has yielded to the event loop."""
+    """Wait for the awaitable that a piece of work has yielded to the event loop."""
     try:
         yield waits_for
     finally:

@@ -273,6 +273,6 @@ class ManagementContext:
         return self.store_reader(project_id)
 
     async def flush_if_running(self, project_id: int) -> None:
-        """Make a project that pages follow write what waits, several times a second at most."""
+        """Make a project that pages follow write its rows, several times a second at most."""
         if project_id in self.running():  # one that does not run has written everything
             await self.flush_followed(project_id)

@@ -28,11 +28,11 @@ class Reader(Protocol):
         """
 
     async def read(self) -> Message | None:
-        """What is new since the last time; None if nothing is."""
+        """The new rows since the last call; None without any."""
 
 
 class FlushedReader:
-    """A reader of a project's store, to which the project first writes what it has in memory."""
+    """A reader of a project's store, after the project has written its rows in memory."""
 
     def __init__(self, reader: Reader, flush: Callable[[], Awaitable[None]]) -> None:
         self._reader = reader
@@ -105,7 +105,7 @@ class Channel:
             self._fail(UnavailableError(what="the node could not read what is followed"))
 
     async def _welcome(self) -> None:
-        """Give new followers what they have missed; the reader stands still meanwhile."""
+        """Give new followers the rows that they have missed; the reader pauses meanwhile."""
         while self._joining:
             follower = self._joining[0]
             news = await self._reader.first(follower.after)
@@ -123,7 +123,7 @@ class Channel:
 
 
 class Channels:
-    """The channels of one gateway process, by what they read."""
+    """The channels of one gateway process, by the data that they read."""
 
     def __init__(self) -> None:
         self._open: dict[Hashable, Channel] = {}

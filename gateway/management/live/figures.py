@@ -1,4 +1,4 @@
-"""Reads what the node says of itself: the figures of each second, and its health."""
+"""Reads the figures of the node for each second, and its health."""
 
 from __future__ import annotations
 

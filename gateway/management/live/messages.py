@@ -1,4 +1,4 @@
-"""The messages of a stream: what a client asks for, and what it gets."""
+"""The messages of a stream: requests of clients, and rows for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client of a stream: what it follows, and the messages that wait for it."""
+"""One client of a stream: the topics that it follows, and the messages that wait for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fieldbrook.gateway.management.live.topics import source_of
 TOPICS_LIMIT = 8
 WAITING_LIMIT = 8
 SILENCE_S = 15.0
-_LOOK_S = 1.0  # how long a client may keep what it has lost the right to, in silence
+_LOOK_S = 1.0  # how long a silent client may keep topics after it has lost the right to them
 
 
 class Following:
@@ -109,7 +109,7 @@ class Page:
         following.channel = self._channels.follow(source.key, source.make, following)
 
     def drop(self, number: int) -> None:
-        """Follow a topic no more; an unknown id is ignored, because its topic may have ended."""
+        """Stop following a topic; an unknown id is ignored, because its topic may have ended."""
         following = self._followings.pop(number, None)
         if following is None:
             return

@@ -1,4 +1,4 @@
-"""What a request to follow means: the rights that it needs, its filters and its reader."""
+"""Topics of a stream: the rights that each needs, its filters and its reader."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class UpgradeTo(routing.PathMatches):
 
 
 class StreamHandler(BaseHandler, websocket.WebSocketHandler):
-    """Reads tokens and topics, and sends what the page gets."""
+    """Reads tokens and topics, and sends messages to the page."""
 
     def initialize(self, services: Services) -> None:
         """Tornado's constructor hook."""

@@ -1,4 +1,4 @@
-"""What the node sends as it comes, as server-sent events."""
+"""Live data of the node, as server-sent events."""
 
 from __future__ import annotations
 

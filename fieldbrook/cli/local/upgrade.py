@@ -59,7 +59,7 @@ def upgrade(context: click.Context, check: bool, data: Path | None) -> None:
 
 
 def _show(examined: Examined) -> int:
-    """Print what was found; returns the exit code."""
+    """Print the findings; return the exit code."""
     rows = [dataclasses.asdict(finding) for finding in examined.findings]
     if current().json:
         show_json(

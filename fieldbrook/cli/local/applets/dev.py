@@ -246,7 +246,7 @@ class _Loop:
         return seen
 
     def _apply(self, changed: Sequence[Path], *, build: bool) -> None:
-        """Do what a save asks for, and print it. Expected errors are printed, too."""
+        """Build and run, or deploy, after a save; print results and expected errors."""
         from fieldbrook.workbench import scaffold
 
         block = self._blocks.begin([self._name(path) for path in changed])

@@ -39,7 +39,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Block:
-    """What one save led to. `build_ms` is None when nothing was built."""
+    """The results of one save. `build_ms` is None when nothing was built."""
 
     at: datetime
     changed: list[str]

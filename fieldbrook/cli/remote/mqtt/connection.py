@@ -82,7 +82,7 @@ class ReasonError(ClientError):
 
 @dataclass
 class _Said:
-    """What the node has said since the connection began."""
+    """The packets that the node has sent since the connection began."""
 
     connected: Reason | None = None
     properties: dict[str, Any] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Connection:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """What the node said when the connection began: `sessionPresent`, limits, offers."""
+        """The node's answer to CONNECT: `sessionPresent`, limits, offers."""
         return self._said.properties
 
     def publish(

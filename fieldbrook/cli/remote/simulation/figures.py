@@ -55,7 +55,7 @@ class Figures:
 
 @dataclass
 class Tally:
-    """Counts what the devices report; each of their threads calls it."""
+    """Counts the results that devices report; each of their threads calls it."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _sent: int = 0
@@ -81,7 +81,7 @@ class Tally:
             self._latencies[_class_of(latency_s * 1000)] += 1
 
     def refused(self, refused: Refused) -> None:
-        """The node has refused an event for good."""
+        """Count an event that the node has refused permanently."""
         with self._lock:
             known = refused.key in self._refused or len(self._refused) < _REASONS_LIMIT
             self._refused[refused.key if known else "other"] += 1
@@ -94,7 +94,7 @@ class Tally:
             self._last_problem = later.reason
 
     def read(self, seconds: float, *, is_over: bool = False) -> Figures:
-        """The figures now, so many seconds after the start."""
+        """The figures at this number of seconds after the start."""
         with self._lock:
             self._recent.append((seconds, self._committed))
             while seconds - self._recent[0][0] > _RECENT_S:

@@ -75,11 +75,11 @@ class Fleet:
         return self._sends_no_more.is_set() or self.seconds >= self._plan.seconds
 
     def stop(self) -> None:
-        """Let no device begin another event; those under way go on."""
+        """Let no device begin another event; events in progress continue."""
         self._sends_no_more.set()
 
     def give_up(self) -> None:
-        """End what is under way: those events stay unanswered."""
+        """Abort events in progress: they stay unanswered."""
         self._sends_no_more.set()
         self._gives_up.set()
         for device in self._devices:

@@ -21,7 +21,7 @@ _FORMS = "{{count}}, {{device}}, {{now}}, {{random A B}}, {{choice A B ...}}, {{
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the payload of one event is made of."""
+    """The values for the placeholders of one event's payload."""
 
     device: str
     count: int

@@ -32,7 +32,7 @@ from fieldbrook.chain.transactions.broadcast.outcomes import RECEIPTS_TOGETHER, 
 from fieldbrook.chain.transactions.broadcast.refusals import Refusals
 from fieldbrook.chain.transactions.broadcast.replacements import Replacements
 from fieldbrook.chain.transactions.broadcast.rows import Rows
-from fieldbrook.chain.transactions.broadcast.submissions import Submissions
+from fieldbrook.chain.transactions.broadcast.submissions import SENT_TOGETHER, Submissions
 from fieldbrook.chain.transactions.chain_state import EachRpc
 from fieldbrook.chain.transactions.nonces import Leases
 from fieldbrook.core.clock import Clock, now_ms
@@ -294,6 +294,7 @@ class Broadcaster:
         ends_at = asyncio.get_running_loop().time() + _TURN_S
         going = not parked and not self._refusals.is_paused(sender)
         taken = set()
+        group: list[Transaction] = []  # that are sent together
         async for row in self._with_receipts(rows, counted, head, ends_at):
             if row.state not in (INIT, PENDING):
                 continue
@@ -306,11 +307,16 @@ class Broadcaster:
                 await self._resolve_used_nonce(row, head)
             elif going:
                 taken.add(row.nonce)
-                # After a refusal stop: transactions with later nonces could only wait for it.
-                try:
-                    going = await self._submissions.push(row, head, ahead=row.nonce - counted)
-                except TransactionRefusedError as error:
-                    going = self._submissions.refuse(row, str(error))
+                ahead = row.nonce - counted
+                # The next one alone: if it is refused, the others could only wait for it.
+                if is_sent := ahead > 0 and self._submissions.is_to_be_sent(row):
+                    group.append(row)
+                if len(group) == SENT_TOGETHER or (group and not is_sent):
+                    going, group = await self._submissions.send_together(group, head), []
+                if going and not is_sent:
+                    going = await self._submissions.push(row, head, ahead=ahead)
+        if group and going:
+            await self._submissions.send_together(group, head)
         if waiting := await self._gaps.compare(sender, counted):
             self._submissions.block(
                 min(waiting, key=_turn),

@@ -46,7 +46,7 @@ class Pool:
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
         """
-        if row.transaction_id in self._lost:
+        if self.is_lost(row):
             return True
         now = self._clock()
         looked_up, block = self._looked_up.get(row.transaction_id, (row.sent_at, 0))
@@ -58,6 +58,10 @@ class Pool:
         params = [row.last.hash]
         known: bool = await self._rpc.call("eth_getTransactionByHash", params, read=is_known)
         return not known
+
+    def is_lost(self, row: Transaction) -> bool:
+        """Return whether a transaction is known or taken to be lost."""
+        return row.transaction_id in self._lost
 
     def is_unseen(self, row: Transaction) -> bool:
         """Return whether this process has neither sent a transaction nor looked it up."""

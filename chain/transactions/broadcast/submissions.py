@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.refusals import classify_rejection
-from fieldbrook.chain.transaction import fees_for
+from fieldbrook.chain.transaction import TransactionRefusedError, fees_for
 from fieldbrook.chain.transactions.broadcast.gaps import Gaps
 from fieldbrook.chain.transactions.broadcast.pool import Pool
 from fieldbrook.chain.transactions.broadcast.refusals import Refusals
@@ -23,6 +24,7 @@ from fieldbrook.storage.chain.transactions import INIT, PENDING, Transaction
 
 log = logging.getLogger(__name__)
 
+SENT_TOGETHER = 8  # of one account
 _GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
 
 
@@ -70,8 +72,41 @@ class Submissions:
         """Forget what pools are known to have of all other transactions."""
         self._pool.keep_only(rows)
 
+    def is_to_be_sent(self, row: Transaction) -> bool:
+        """Return whether a transaction was not sent yet, or is known to be lost."""
+        return row.state == INIT or self._pool.is_lost(row)
+
+    async def send_together(self, rows: Sequence[Transaction], head: int) -> bool:
+        """Send transactions of one account that follow each other; returns False after a refusal.
+
+        One after the other would take as many times as long as an endpoint needs for an answer. Of
+        several that are refused only the first one is recorded: the others may only lack it.
+
+        Raises:
+            ChainUnavailableError: one could not be sent; those that were sent are recorded.
+        """
+        answers = await asyncio.gather(*map(self._offer, rows), return_exceptions=True)
+        for row, answer in zip(rows, answers, strict=True):
+            if answer is None:
+                await self._record(row, head, None)
+        for row, answer in zip(rows, answers, strict=True):
+            if isinstance(answer, RpcError):  # after the others, which end the account's pause
+                try:
+                    return await self._record(row, head, answer)
+                except TransactionRefusedError as error:
+                    return self.refuse(row, str(error))
+            if answer is not None:
+                raise answer
+        return True
+
     async def push(self, row: Transaction, head: int, *, ahead: int) -> bool:
         """Send a transaction, or check one that was sent; returns False if it was refused."""
+        try:
+            return await self._push(row, head, ahead)
+        except TransactionRefusedError as error:
+            return self.refuse(row, str(error))
+
+    async def _push(self, row: Transaction, head: int, ahead: int) -> bool:
         if row.state == INIT:
             return await self._send(row, head)
         now = self._clock()
@@ -96,7 +131,7 @@ class Submissions:
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         except RpcError as error:
-            if classify_rejection(error.text) != "known":
+            if not _is_known(error):
                 return False
         else:
             self._lose_from(row)
@@ -113,14 +148,30 @@ class Submissions:
 
         Returns False if none does.
         """
+        return await self._record(row, head, await self._offer(row))
+
+    async def _offer(self, row: Transaction) -> RpcError | None:
+        """Give the newest signature to endpoints; returns the refusal if none takes it."""
         began_ns = time.time_ns()
         fault_points.hit("chain.before_send")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         except RpcError as error:
-            match classify_rejection(error.text):
-                case "known":
-                    pass
+            if not _is_known(error):
+                return error
+        fault_points.hit("chain.sent")
+        if spans.here is not None:
+            about = _about(row, self._chain)
+            self.spans.done(row.transaction_id, spans.SUBMIT, spans.CLIENT, began_ns, about)
+        return None
+
+    async def _record(self, row: Transaction, head: int, refusal: RpcError | None) -> bool:
+        """Record that an endpoint has a transaction, or act on its refusal.
+
+        Returns False if it is refused.
+        """
+        if refusal is not None:
+            match classify_rejection(refusal.text):
                 case "nonce":
                     self._pool.sent(row, head)
                     self._rows.update(
@@ -128,15 +179,11 @@ class Submissions:
                     )
                     return True  # the next round finds out which transaction used it
                 case "fee" | "underpriced" as why:
-                    return await self._too_cheap(row, why, error.text)
+                    return await self._too_cheap(row, why, refusal.text)
                 case "funds":
-                    return self.refuse(row, error.text)
+                    return self.refuse(row, refusal.text)
                 case _:
-                    return await self._refused_by_all(row, head, error.text)
-        fault_points.hit("chain.sent")
-        if spans.here is not None:
-            about = _about(row, self._chain)
-            self.spans.done(row.transaction_id, spans.SUBMIT, spans.CLIENT, began_ns, about)
+                    return await self._refused_by_all(row, head, refusal.text)
         self._pool.sent(row, head)
         self._refusals.clear(row.sender)
         fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
@@ -196,6 +243,10 @@ class Submissions:
             )
         since = row.refused_at or self._clock()
         return self._rows.update(row, reason=reason, refused_at=since, **fields)
+
+
+def _is_known(error: RpcError) -> bool:
+    return classify_rejection(error.text) == "known"
 
 
 def _about(row: Transaction, chain: Chain) -> spans.Attributes:

@@ -426,6 +426,44 @@ def test_a_process_that_starts_sends_the_next_transaction_again_and_the_others_i
     assert len(bench.rpc.sent) == sent
 
 
+def test_those_behind_the_next_one_are_sent_together_and_their_first_refusal_alone_counts(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = bench.commit(12)
+    refused = {"0x" + bench.row(n).last.raw.hex() for n in ids[5:8]}
+    bench.rpc.words = lambda raw: "nonce too high" if raw in refused else ""
+    bench.round()
+    states = [bench.row(n).state for n in ids]
+    assert states == 5 * [PENDING] + 3 * [INIT] + [PENDING] + 3 * [INIT]
+    assert [bool(bench.row(n).refused_at) for n in ids].index(True) == 5
+    assert sum(bool(bench.row(n).refused_at) for n in ids) == 1
+    assert len(bench.rpc.sent) == 1 + 8
+    bench.rpc.words = lambda _raw: ""
+    bench.rpc.known = True
+    bench.round(100)
+    assert len(bench.rpc.sent) == 9, "the account rests"
+    bench.round(500)
+    assert {bench.row(n).state for n in ids} == {PENDING}
+    assert len(bench.rpc.sent) == 9 + 6
+    assert caplog.text.count("blocks its account") == 1
+
+
+def test_those_that_could_be_sent_are_recorded_when_the_endpoint_fails(bench: Bench) -> None:
+    ids = bench.commit(4)
+    lost = "0x" + bench.row(ids[2]).last.raw.hex()
+
+    def words(raw: str) -> str:
+        if raw == lost:
+            raise ChainUnavailableError(chain=CHAIN.id, reason="no answer")
+        return ""
+
+    bench.rpc.words = words
+    with pytest.raises(ChainUnavailableError):
+        bench.round()
+    assert [bench.row(n).state for n in ids] == [PENDING, PENDING, INIT, PENDING]
+    assert not any(bench.row(n).refused_at for n in ids)
+
+
 def test_what_waits_behind_many_others_is_looked_up_seldom(bench: Bench) -> None:
     bench.commit(40)
     bench.rpc.known = True

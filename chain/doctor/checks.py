@@ -19,6 +19,7 @@ from fieldbrook.core.findings import State
 from fieldbrook.core.networks import DEFAULT_LOG_RANGE
 from fieldbrook.core.providers import provider_of
 
+_FEW_WEI = 100_000  # less is not shown in gwei
 _LATENCY_REQUESTS = 5
 _SLOW_S = 1.0
 _OLD_S, _OLD_BLOCKS = 120.0, 20
@@ -56,7 +57,7 @@ async def examine_head(asker: Asker, report: Report) -> Head | None:
         report.add("latency", "failed", words_of(error), milliseconds=None)
         return head
     latency_s = statistics.median(asker.latencies_s[-_LATENCY_REQUESTS:])
-    text = f"{latency_s * 1_000:.2g} ms, the median of {_LATENCY_REQUESTS} requests"
+    text = f"{_short(latency_s * 1_000)} ms, the median of {_LATENCY_REQUESTS} requests"
     slow = latency_s > _SLOW_S
     report.add("latency", "warning" if slow else "ok", text, milliseconds=round(latency_s * 1_000))
     return head
@@ -247,5 +248,10 @@ def examine_accidents(asker: Asker, report: Report) -> None:
     report.add("failures", "warning", asker.redacted(text), count=count, requests=count + answered)
 
 
+def _short(value: float) -> str:
+    """Two digits of a number below 10, otherwise all before the point."""
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
+
+
 def _gwei(wei: int) -> str:
-    return f"{wei / 10**9:,.9g} gwei"
+    return f"{wei} wei" if wei < _FEW_WEI else f"{wei / 10**9:,.9g} gwei"

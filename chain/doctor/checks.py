@@ -243,7 +243,7 @@ def examine_accidents(asker: Asker, report: Report) -> None:
     if not asker.accidents:
         return
     count, answered = len(asker.accidents), len(asker.latencies_s)
-    (words, _), *_ = Counter(asker.accidents).most_common(1)
+    words = Counter(asker.accidents).most_common(1)[0][0]
     text = f"{count} of {count + answered} requests, answered when sent again: {words}"
     report.add("failures", "warning", asker.redacted(text), count=count, requests=count + answered)
 

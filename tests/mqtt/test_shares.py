@@ -16,6 +16,7 @@ import pytest
 from fieldbrook.gateway.mqtt.protocol.encoding import encode
 from fieldbrook.gateway.mqtt.protocol.packets import (
     VERSION_5,
+    VERSION_311,
     Disconnect,
     PingReq,
     PingResp,
@@ -253,6 +254,34 @@ def test_a_release_waits_on_a_full_disk_and_is_completed_when_there_is_room(
         device.send(Publish(PROJECT, site.event(), 2, packet_id=7))
         assert device.expect(PubRec).code == ReasonCode.SUCCESS
         assert site.count() == before + 2
+
+
+@pytest.mark.thorough
+def test_a_client_whose_session_cannot_be_stored_is_told_so_and_disconnected(
+    disk: Path, start_node: StartNode
+) -> None:
+    site = Site(start_node("--mqtt-device-topics", "lake/#", "--mqtt-queued-bytes", str(1 << 28)))
+    with _kept(site, new_id("queue")) as reader:
+        reader.subscribe("lake/queue", 1)
+    with site.client() as writer:
+        writer.connect()
+        filler = fill(disk)
+        for size in (200_000, 20_000, 2_000):
+            _add_until_refused(writer, "lake/queue", size)
+    kept: dict[str, Any] = {"clean": False, "will": Will("lake/will", bytes(16_000))}
+    for version in (VERSION_311, VERSION_5):
+        expiry = {"expiry_s": 600} if version == VERSION_5 else {}
+        with site.client(version) as client:
+            code = client.connect("no-room", **kept, **expiry).code
+            assert code == ReasonCode.SERVER_UNAVAILABLE
+            assert client.socket.recv(1) == b""
+    filler.unlink()
+
+    def connects() -> bool:
+        with site.client() as client:
+            return client.connect("room", **kept, expiry_s=600).code == ReasonCode.SUCCESS
+
+    until(connects, "sessions are stored again")
 
 
 @pytest.mark.thorough

@@ -268,7 +268,7 @@ class ProjectActor:
             folder,
             settings.project_map_bytes,
             database.committed,
-            HistoryLimits(settings.history_bytes, settings.replayable_bytes),
+            HistoryLimits.of(settings),
             journal=self.records,
             project_id=self.project_id,
         )

@@ -110,5 +110,5 @@ def _open_store(settings: Settings, projects: Path, project_id: int) -> ProjectS
         folder,
         settings.project_map_bytes,
         database_access(settings, folder, project_id).committed,
-        HistoryLimits(settings.history_bytes, settings.replayable_bytes),
+        HistoryLimits.of(settings),
     )

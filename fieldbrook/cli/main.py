@@ -215,6 +215,26 @@ def doctor(context: click.Context, /, config: Path | None, **given: str | None) 
     context.exit(show(examine(settings)))
 
 
+@click.command(cls=_NodeCommand)
+@click.pass_context
+def usage(context: click.Context, /, config: Path | None, **given: str | None) -> None:
+    """Show what takes disk in the data folder, and the setting that bounds it.
+
+    It reads the files of the data folder, while a node runs or without one, as the node's user. The
+    options are those of `up`: the limits are those of these settings. The ten largest projects
+    are listed; with --json, the hundred largest.
+    """
+    settings = _settings(context, config, given)
+    from fieldbrook.cli.errors import expected_errors
+    from fieldbrook.cli.local.usage import show
+
+    with expected_errors():
+        from fieldbrook.storage.usage import measure
+
+        measured = measure(settings.data)
+    show(measured, settings, 100 if current().json else 10)
+
+
 @click.command(cls=SharedCommand)
 def version() -> None:
     """Print the version."""
@@ -241,7 +261,7 @@ def completion(shell: str) -> None:
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Run a node": (up, node, doctor, status, health, settings, node_log, mqtt, cert),
-    "Keep its data": (backup, restore, verify, outbox, upgrade),
+    "Keep its data": (backup, restore, verify, outbox, upgrade, usage),
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),
     ),

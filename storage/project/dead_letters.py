@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 LETTERS_LIMIT = 10_000
-BYTES_LIMIT = 64 << 20
 DATABASE = b"dead_letters"
 
 
@@ -101,8 +100,8 @@ _decode = msgspec.msgpack.Decoder(DeadLetter).decode
 class DeadLetters:
     """The dead letters of one open project store; its owner is the only writer."""
 
-    def __init__(self, environment: lmdb.Environment, limit_bytes: int = BYTES_LIMIT) -> None:
-        self._limit_bytes = min(limit_bytes, BYTES_LIMIT)
+    def __init__(self, environment: lmdb.Environment, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
         self._database = environment.open_db(DATABASE)
         with environment.begin(db=self._database) as txn:
             cursor = txn.cursor()

@@ -46,9 +46,8 @@ TABLES = (
     *(deduplication.OUTCOMES, deduplication.ORDER, deduplication.DELIVERIES),
     *(outbox.DATABASE, outbox.DELIVERED),
 )
-# The limit for logs, metrics, payloads and dead letters, for each of them: 64 MiB, or a
-# smaller share of the store's size limit, which leaves room for the handlers' own pairs.
-_KEPT_BYTES = 64 << 20
+# Of a store's size limit, for each of the history, logs, metrics, payloads and dead letters, which
+# leaves room for the handlers' own pairs.
 _KEPT_SHARE = 8
 
 
@@ -78,12 +77,7 @@ class ProjectTables:
         checkpoint: Checkpoint,
     ) -> None:
         """Open the tables; see `ProjectStore` and `Outbox` for the arguments."""
-        kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
-        limits = HistoryLimits(
-            min(limits.history_bytes, map_size // _KEPT_SHARE),
-            min(limits.replayable_bytes, kept),
-            min(limits.traces_bytes, kept),
-        )
+        limits = HistoryLimits(*(min(limit, map_size // _KEPT_SHARE) for limit in limits))
         self.keeps_payloads = limits.replayable_bytes > 0
         with store_errors():
             make_tables(environment)
@@ -91,14 +85,16 @@ class ProjectTables:
             self.kv = environment.open_db(kv.DATABASE)
             self.stage = environment.open_db(STAGE)
             self.logs = RowTable(
-                *(environment, LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
+                *(environment, LOGS, LogRow, LOG_ROWS_LIMIT),
+                create=True,
+                limit_bytes=limits.logs_bytes,
             )
             self.metrics = RowTable(
                 *(environment, METRICS, MetricRow, METRIC_ROWS_LIMIT),
                 create=True,
-                limit_bytes=kept,
+                limit_bytes=limits.metrics_bytes,
             )
-            self.dead_letters = DeadLetters(environment, kept)
+            self.dead_letters = DeadLetters(environment, limits.letters_bytes)
             self.history = HistoryTables(environment, create=True, limits=limits)
             self.deduplication = Deduplication(environment, map_size // _KEPT_SHARE)
             self.outbox = Outbox(environment, folder, checkpoint)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, StartNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, parts, until
 from tests.support.shell import Shell
 
 _SECRETS = ("hunter22", "key-of-the-prover", "key-of-the-chain")
@@ -180,3 +180,14 @@ def test_lines_of_processes_that_were_killed_stay_also_those_of_a_node_restarted
 def health(node: RunningNode) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = node.call("GET", "/health").json["processes"]
     return found
+
+
+def test_each_line_is_an_object_where_the_format_is_json(start_node: StartNode) -> None:
+    node = start_node("--log-format", "json")
+    os.kill(parts(node)["fb-http:0"], signal.SIGKILL)
+    until(lambda: '"level": "error"' in node.log or '"level": "warning"' in node.log, "it is told")
+    node.stop()
+    rows = [json.loads(line) for line in node.log.splitlines()]
+    assert all({"time", "level", "logger", "process", "message"} <= set(row) for row in rows)
+    assert any(f"listen on :{node.http_port}" in row["message"] for row in rows)
+    assert len({row["process"] for row in rows}) > 1, "of several processes"

@@ -409,6 +409,28 @@ class Settings(BaseSettings):
         description="Size of the payloads that a project keeps so that events can be replayed, in "
         "bytes. The oldest are removed first. 0: none are kept.",
     )
+    applet_log_bytes: int = Field(
+        64 * _MIB,
+        ge=64 * _KIB,
+        le=_GIB,
+        description="Size of the log that a project's applets write, in bytes, and at most 100,000 "
+        "rows. The oldest are removed first. At most an eighth of project_map_bytes is used.",
+    )
+    applet_metrics_bytes: int = Field(
+        64 * _MIB,
+        ge=64 * _KIB,
+        le=_GIB,
+        description="Size of the metrics that a project's applets submit, in bytes, and at most "
+        "100,000 rows. The oldest are removed first. At most an eighth of project_map_bytes is "
+        "used.",
+    )
+    dead_letter_bytes: int = Field(
+        64 * _MIB,
+        ge=64 * _KIB,
+        le=_GIB,
+        description="Size of the dead letters of a project, in bytes, and at most 10,000 letters. "
+        "The oldest are removed first. At most an eighth of project_map_bytes is used.",
+    )
     registry_map_bytes: int = Field(
         4 * _GIB,
         ge=_MIB,

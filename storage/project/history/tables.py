@@ -22,6 +22,8 @@ from fieldbrook.storage.project.history.records import EventRecord, RecordTuple
 from fieldbrook.storage.project.history.traces import TRACES_BYTES, EventTrace, Traces
 
 if TYPE_CHECKING:
+    from fieldbrook.core.settings import Settings
+
     Transaction = lmdb.Transaction[bytes]
 
 DATABASE, PAYLOADS, FAILURES = b"history", b"payloads", b"history_failures"
@@ -29,6 +31,7 @@ DATABASE, PAYLOADS, FAILURES = b"history", b"payloads", b"history_failures"
 HISTORY_BYTES = 8 << 20
 PAYLOAD_LIMIT = 8 << 10  # larger payloads are not kept: a few would displace all others
 REPLAYABLE_BYTES = 4 << 20  # for all payloads of a project
+KEPT_BYTES = 64 << 20  # for each of: the applet log, metrics, dead letters
 _FAILURES_SHARE = 4  # failed events take up to this fraction (1/4) of the history in addition
 _PART_BYTES = 256 << 10  # of the payloads of one chunk
 _PART_SHARE = 8
@@ -37,11 +40,29 @@ _ROWS = 1 << 30
 
 
 class HistoryLimits(NamedTuple):
-    """Sizes in bytes: of the history, of the payloads that it keeps for replays, of traces."""
+    """Sizes in bytes of what a project keeps of its past.
+
+    These are the history, the payloads that it keeps for replays, traces, and beside the history
+    the applet log, submitted metrics and dead letters.
+    """
 
     history_bytes: int = HISTORY_BYTES
     replayable_bytes: int = REPLAYABLE_BYTES
     traces_bytes: int = TRACES_BYTES
+    logs_bytes: int = KEPT_BYTES
+    metrics_bytes: int = KEPT_BYTES
+    letters_bytes: int = KEPT_BYTES
+
+    @classmethod
+    def of(cls, settings: Settings) -> HistoryLimits:
+        """The limits that the settings of a node say."""
+        return cls(
+            settings.history_bytes,
+            settings.replayable_bytes,
+            logs_bytes=settings.applet_log_bytes,
+            metrics_bytes=settings.applet_metrics_bytes,
+            letters_bytes=settings.dead_letter_bytes,
+        )
 
 
 _UNLIMITED = HistoryLimits(_NO_LIMIT, _NO_LIMIT, _NO_LIMIT)
@@ -62,7 +83,7 @@ class HistoryTables:
         Raises:
             lmdb.NotFoundError: `create` is false and the store has no history.
         """
-        kept, replayable, traced = limits
+        kept, replayable, traced, *_ = limits
         self.chunks = RowTable(environment, DATABASE, Chunk, _ROWS, limit_bytes=kept, create=create)
         self.payloads = RowTable(
             environment, PAYLOADS, Payloads, _ROWS, limit_bytes=replayable, create=create

@@ -14,6 +14,7 @@ from fieldbrook.storage.project.dead_letters import (
     LetterFilter,
     LetterRange,
 )
+from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
 
@@ -75,8 +76,7 @@ def test_the_oldest_letters_go_when_there_are_too_many_or_too_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "LETTERS_LIMIT", 5)
-    monkeypatch.setattr(dead_letters, "BYTES_LIMIT", 3_000)
-    store = ProjectStore(tmp_path / "p", 1 << 22)
+    store = ProjectStore(tmp_path / "p", 1 << 22, limits=HistoryLimits(letters_bytes=3_000))
     for number in range(9):
         add_dead_letters(store, str(number))
     reader = reader_of(store)

@@ -38,9 +38,9 @@ export const version = (version, state) => `v${version} · ${state.toLowerCase()
 export const dead = 'not in the module';
 /** @type {Record<string, [string, string]>} name and hint of each effect */
 export const effects = {
-  kv: ['Key-value store', 'committed with the event'], sql: ['SQL database', 'committed with the event'],
-  mqtt: ['MQTT messages', 'sent after the commit'], chain: ['Transactions', 'sent after the commit'],
-  api: ['API calls', 'sent after the commit'], metrics: ['Metrics', 'of the applets'], log: ['Logs', 'written by handlers'],
+  kv: ['Key-value store', 'with the commit'], sql: ['SQL database', 'with the commit'],
+  mqtt: ['MQTT messages', 'after the commit'], chain: ['Transactions', 'after the commit'],
+  api: ['API calls', 'after the commit'], metrics: ['Metrics', 'of the applets'], log: ['Logs', 'written by handlers'],
 };
 /** @param {number} delivered @param {number} waiting */
 export const sent = (delivered, waiting) => [`${count(delivered)} in 5 min`, waiting ? `${count(waiting)} waiting` : ''].filter(Boolean).join(', ');
@@ -57,7 +57,7 @@ export const moreTypes = (n) => `${n} more types`;
 export const moreHandlers = (n) => (n === 1 ? '1 more handler' : `${n} more handlers`);
 /** @param {number} n */
 export const moreApplets = (n) => `${n} more applets`;
-export const addPublisher = ['Add a publisher', 'it sends events'];
+export const addPublisher = ['Add publisher', 'it sends events'];
 export const addApplet = ['Deploy an applet', 'a module with handlers'];
 export const addType = ['Event types', 'of its strategies'];
 export const none = 'No event types yet';

@@ -6,6 +6,7 @@
 import * as words from '../../../words/en/flow.js';
 
 const LIMITS = { sources: 9, types: 10, handlers: 12, applets: 6 };
+const SENT = new Set(['mqtt', 'api', 'chain']); // effects that are counted
 const DENSE = 4; // quiet sources are joined to all types as long as there are no more types
 
 /**
@@ -29,7 +30,7 @@ const DENSE = 4; // quiet sources are joined to all types as long as there are n
  * @property {boolean} [loose] nothing handles it
  * @property {Row[]} [rows]
  *
- * @typedef {{from: string, to: string, rate: number, recent: number, failed: number}} Line `from` and `to` are ids of nodes or rows
+ * @typedef {{from: string, to: string, rate: number, recent: number, failed: number, shared?: boolean}} Line `from` and `to` are ids of nodes or rows; shared: its own figures are not known
  * @typedef {{columns: Node[][], lines: Line[], events: number, failed: number}} Graph
  *
  * @typedef {Api.StrategyReply} Strategy
@@ -117,6 +118,14 @@ function effectsOf({ flow, letters }, applets) {
   return nodes;
 }
 
+/** What an applet has sent: all there is, if no other applet has this effect. @param {any} applet @param {string} kind @param {Api.FlowReply} flow */
+function sentBy(applet, kind, flow) {
+  const { delivered = 0, waiting = 0, refused = 0 } = flow.sends.find((one) => one.kind === kind) ?? {};
+  const recent = delivered + waiting + refused;
+  if (flow.applets.filter(({ effects }) => effects.includes(kind)).length > 1) return { recent: recent && applet.recent, shared: true };
+  return { rate: (recent * 1000) / (Date.parse(flow.end) - Date.parse(flow.begin)), recent };
+}
+
 /** Nodes of a column in the order of what they are joined to, which keeps lines from crossing. @param {any[]} list @param {(one: any) => number[]} joined */
 function untangled(list, joined) {
   const place = new Map(list.map((one, i) => {
@@ -143,10 +152,10 @@ export function graphOf(data) {
   const { applets, rowOf, nodeOf } = shownApplets(allApplets);
 
   const lines = /** @type {Map<string, Line>} */ (new Map());
-  const join = (/** @type {string} */ from, /** @type {string} */ to, /** @type {any} */ { rate = 0, recent = 0, failed = 0 }) => {
+  const join = (/** @type {string} */ from, /** @type {string} */ to, /** @type {any} */ { rate = 0, recent = 0, failed = 0, shared = false }) => {
     const key = `${from}>${to}`;
     const old = lines.get(key);
-    lines.set(key, { from, to, rate: rate + (old?.rate ?? 0), recent: recent + (old?.recent ?? 0), failed: failed + (old?.failed ?? 0) });
+    lines.set(key, { from, to, rate: rate + (old?.rate ?? 0), recent: recent + (old?.recent ?? 0), failed: failed + (old?.failed ?? 0), shared });
   };
   const type = (/** @type {string} */ name) => typeGroup.get(`t${name}`) ?? `t${name}`;
   for (const source of allSources) {
@@ -162,7 +171,7 @@ export function graphOf(data) {
   }
   for (const applet of allApplets) {
     const known = data.flow.applets.find((one) => `a${one.appletID}` === applet.id);
-    for (const kind of known?.effects ?? []) join(nodeOf(applet), `e${kind}`, { rate: applet.rate, recent: applet.recent });
+    for (const kind of known?.effects ?? []) join(nodeOf(applet), `e${kind}`, SENT.has(kind) ? sentBy(applet, kind, data.flow) : { rate: applet.rate, recent: applet.recent });
     if (applet.failed) join(nodeOf(applet), 'eletters', { recent: applet.failed, failed: applet.failed });
   }
   const all = [...lines.values()];

@@ -76,10 +76,10 @@ function labelled(found, between) {
   const placed = /** @type {{x: number, y: number, wide: number}[]} */ ([]);
   const labels = new Map();
   const perGap = Object.groupBy(found, ({ x1 }) => Math.round(x1));
-  const wanted = found.filter(({ line }) => (line.rate || line.recent) && (line.failed || !line.to.startsWith('e')));
+  const wanted = found.filter(({ line }) => (line.rate || line.recent) && !line.shared);
   for (const one of wanted.toSorted((a, b) => b.line.failed - a.line.failed || b.line.recent - a.line.recent)) {
     const { line, key, x1 } = one;
-    const text = line.to.startsWith('e') ? words.failed(line.failed) : line.rate ? words.perSecond(line.rate) : words.inFive(line.recent);
+    const text = line.to === 'eletters' ? words.failed(line.failed) : line.rate ? words.perSecond(line.rate) : words.inFive(line.recent);
     const wide = text.length * 6.3 + 12;
     if (wide > between - 8 || (perGap[Math.round(x1)] ?? []).length > LABELS) continue;
     const free = [0.5, 0.62, 0.38, 0.74, 0.26].map((t) => at(one, t)).find(({ x, y }) => placed.every((p) => Math.abs(p.x - x) > (p.wide + wide) / 2 + 2 || Math.abs(p.y - y) > LABEL_TALL + 1));

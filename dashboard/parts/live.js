@@ -12,7 +12,7 @@ const REDRAW_MS = 100;
 const ANNOUNCE_MS = 10_000;
 
 /**
- * @param {{topic: 'events' | 'logs', project: string, filter: Record<string, any>, key: (row: any) => string,
+ * @param {{topic: 'events' | 'logs', project: string, filter: Values, key: (row: any) => string,
  *   load: (before: string, signal?: AbortSignal) => Promise<{data: any[], next?: string, newest?: string}>, live: boolean}} what
  *   load: rows older than a key, the newest first, and the newest there is, listed or not; live: follow the stream too
  */
@@ -76,13 +76,11 @@ export function useTail({ topic, project, filter, key, load, live }) {
 export function Counts({ live }) {
   const { tail } = live;
   const now = tail.rate(performance.now());
-  return html`<output class="counts"><b>${rate(now)}</b>${words.perSecond} <span class="dim">·</span> <b>${count(tail.total)}</b> ${words.seen}
-    ${tail.leftOut > 0 && html`<span class="dim">·</span> <span title=${words.thinned}><b>${count(tail.leftOut)}</b> ${words.notListed}</span>`}
-    ${tail.failed > 0 && html`<span class="dim">·</span> <b class="error">${count(tail.failed)}</b> ${words.failed}`}</output><${Announcer} tail=${tail} />`;
+  return html`<output class="counts"><b>${rate(now)}</b>${words.perSecond} <span class="dim">·</span> <b>${count(tail.total)}</b> ${words.seen}${tail.leftOut > 0 && html` <span class="dim">·</span> <span title=${words.thinned}><b>${count(tail.leftOut)}</b> ${words.notListed}</span>`}${tail.failed > 0 && html` <span class="dim">·</span> <b class="error">${count(tail.failed)}</b> ${words.failed}`}</output><${Announcer} tail=${tail} />`;
 }
 
 /** @param {{live: ReturnType<typeof useTail>}} p */
-export const PauseButton = ({ live }) => html`<button type="button" aria-pressed=${live.paused} aria-keyshortcuts="p" onClick=${() => (live.paused ? live.resume() : live.pause(true))}><${Icon} name=${live.paused ? 'play' : 'pause'} />${live.paused ? words.goOn : words.pause}</button>`;
+export const PauseButton = ({ live }) => html`<button type="button" aria-keyshortcuts="p" onClick=${() => (live.paused ? live.resume() : live.pause(true))}><${Icon} name=${live.paused ? 'play' : 'pause'} />${live.paused ? words.goOn : words.pause}</button>`;
 
 /** How many rows came while the list stood still. @param {{live: ReturnType<typeof useTail>}} p */
 export const Newer = ({ live }) => (live.tail.newer > 0 ? html`<button type="button" class="pill" onClick=${live.resume}>${words.newer(count(live.tail.newer))}</button>` : null);

@@ -196,6 +196,10 @@ def test_events_are_opened_and_left_without_a_pointer(page: Any, project: Projec
     page.wait_for_function("(before) => location.href === before", arg=first)
     page.keyboard.press("Escape")
     story.wait_for(state="detached")
+    page.keyboard.press("p")
+    page.get_by_role("button", name="Go on").wait_for()
+    page.keyboard.press("p")
+    page.get_by_role("button", name="Pause").wait_for()
     assert opener.evaluate("(button) => button === document.activeElement")
 
     menu = page.locator("details.menu")
@@ -218,7 +222,13 @@ def test_a_link_skips_the_navigation_and_the_search_opens_pages(
     assert page.evaluate("document.activeElement.id") == "main"
     page.keyboard.press("Control+k")
     page.get_by_role("combobox", name="Search").wait_for()
-    page.keyboard.type(f"{project.name} dead")
+    page.keyboard.type(project.name)
+    options = page.get_by_role("option")
+    options.nth(1).wait_for()
+    for key, chosen in (("ArrowDown", 1), ("ArrowUp", 0)):
+        page.keyboard.press(key)
+        page.locator(f"[role=combobox][aria-activedescendant=found-{chosen}]").wait_for()
+    page.keyboard.type(" dead")
     page.get_by_role("option", name=f"{project.name} · Dead letters").wait_for()
     page.keyboard.press("Enter")
     page.wait_for_url(f"**{project.path}/letters")

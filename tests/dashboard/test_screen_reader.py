@@ -11,7 +11,7 @@ import pytest
 
 from tests.dashboard.conftest import Open, session_of
 from tests.dashboard.project import Project
-from tests.dashboard.test_accessibility import GO, LOADED, THEMES
+from tests.dashboard.test_accessibility import GO, LOADED, THEMES, zoomed
 from tests.dashboard.test_keyboard import NODE, TABS, dialogs
 from tests.support.browser import Visit
 from tests.support.nodes import RunningNode, StartNode
@@ -57,17 +57,17 @@ def test_dialogs_panels_and_the_search_have_no_findings(
             page.locator("#main").get_by_role("button", name=name, exact=True).click()
             page.locator("dialog[open]").wait_for()
             page.wait_for_function("() => !document.querySelector('dialog .waiting')")
-            found[f"{path}: {name}"] = findings(page)
+            found[f"{path}: {name}"] = findings(page) + zoomed(page, width)
             page.keyboard.press("Escape")
             page.locator("dialog[open]").wait_for(state="detached")
     (row,) = project.node.call("GET", f"/event_log/{project.name}?type=START&limit=1").json["data"]
     page.evaluate(GO, f"{project.path}/events?event={row['place']}")
     page.get_by_role("dialog", name="Event").get_by_text("Committed and answered").wait_for()
-    found["an event's panel"] = findings(page)
+    found["an event's panel"] = findings(page) + zoomed(page, width)
     page.keyboard.press("Control+k")
     page.get_by_role("combobox", name="Search").fill(project.name)
     page.locator("#found [role=option]").first.wait_for()
-    found["search"] = findings(page)
+    found["search"] = findings(page) + zoomed(page, width)
     assert {what: problems for what, problems in found.items() if problems} == {}
 
 
@@ -92,7 +92,7 @@ def test_signing_in_has_no_findings(
     for what, page in {"sign-in": form, "setup": first, "again": ended.page}.items():
         page.get_by_label("Password").wait_for()
         page.evaluate(axe)
-        found[what] = findings(page)
+        found[what] = findings(page) + zoomed(page, width)
     ended.close()
     assert found == {"sign-in": [], "setup": [], "again": []}
 

@@ -63,7 +63,7 @@ export function Page() {
     if (!lines) return error ? html`<${Problem} error=${error} again=${again} />` : html`<${Waiting} rows=${8} />`;
     return html`<${Failed} of=${{ error, again }} />${found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}</${Empty}>`}`;
   };
-  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" aria-pressed=${!pause} onClick=${() => filter({ pause: !pause })}><${Icon} name=${pause ? 'play' : 'pause'} />${pause ? words.follow : words.pause}</button></${Heading}>
+  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" onClick=${() => filter({ pause: !pause })}><${Icon} name=${pause ? 'play' : 'pause'} />${pause ? words.follow : words.pause}</button></${Heading}>
     <${Card}><div class="filters">${text('contains', words.contains)}${text('process', words.ofProcess)}
       <select aria-label=${words.level} value=${level} onChange=${typed((v) => filter({ level: v }))}>${Object.entries(words.levels).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>
       <span class="grow"></span><span class="hint">${lines && words.lines(found.length, SHOWN)}</span></div>${content()}</${Card}><${AsCommand} text=${command(wanted, !pause)} /></div>`;

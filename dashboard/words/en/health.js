@@ -23,7 +23,7 @@ export const runs = (n) => (n === 1 ? 'runs 1 project' : `runs ${n} projects`);
 /** @param {number} share of a core */
 export const percent = (share) => `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
 /** @type {Record<string, string>} what the parts of the node are for */
-export const parts = { supervisor: 'starts and watches the others', registry: 'accounts, projects, applets', http: 'events and management', mqtt: 'connection to the broker', scheduler: 'cron jobs', chain: 'follows a chain', worker: 'runs projects' };
+export const parts = { supervisor: 'starts and watches the others', registry: 'accounts, projects, applets', http: 'events and management', mqtt: 'events over MQTT', scheduler: 'cron jobs', chain: 'follows a chain', worker: 'runs projects' };
 /** @type {Record<string, 'good' | 'bad' | 'warn' | ''>} */
 export const kinds = { up: 'good', down: 'bad', backoff: 'bad', starting: 'warn', retiring: '', resting: '' };
 /** @param {Record<string, number>} states */

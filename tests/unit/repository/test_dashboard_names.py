@@ -20,6 +20,7 @@ _LINE_OF_IMPORT = re.compile(r"^import .*$", re.MULTILINE)
 _BY_NAME = re.compile(r"""\bpart="(\w+)"|\b(Page)\b""")  # modules that are loaded when needed
 _SELECTOR = re.compile(r"^([^@{}\n]*)\{", re.MULTILINE)
 _CLASS = re.compile(r"\.([a-zA-Z][\w-]*)")
+_USED = re.compile(r"\b(?:class|kind)=(\"[^\"]*\"|\$\{`[^`]*`)")
 _ICON = re.compile(r"^  (\w+): '[Mm]", re.MULTILINE)
 # Made of the beginning `t-` or `--` and a word.
 _COMPOSED = frozenset({"accent", "amber", "blue", "dim", "red", "violet"})
@@ -64,8 +65,12 @@ def test_every_export_and_word_is_used_by_another_module() -> None:
     assert unused == []
 
 
+def classes_of(styles: str) -> set[str]:
+    return {name for found in _SELECTOR.findall(styles) for name in _CLASS.findall(found)}
+
+
 def test_every_class_of_the_styles_and_every_icon_is_used() -> None:
-    classes = {name for found in _SELECTOR.findall(STYLES) for name in _CLASS.findall(found)}
+    classes = classes_of(STYLES)
     assert len(classes) > 100
     icons = set(_ICON.findall((ROOT / "parts" / "basics.js").read_text()))
     assert len(icons) > 20
@@ -76,3 +81,20 @@ def test_every_class_of_the_styles_and_every_icon_is_used() -> None:
     ]
     unused += [name for name in sorted(icons) if not re.search(rf"['\"]{name}['\"]", EVERYTHING)]
     assert unused == []
+
+
+def test_pages_use_only_styles_that_are_loaded_with_them() -> None:
+    own = {path.stem: path.read_text() for path in (ROOT / "styles").glob("*.css")}
+    everywhere = classes_of(own["base"] + own["parts"])
+    loaded = {"node": classes_of(own["node"]), "project": classes_of(own["project"] + own["flow"])}
+    others = {"node": loaded["project"], "project": loaded["node"]}
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for area, foreign in others.items()
+        for path, text in SCRIPTS.items()
+        if path.is_relative_to(ROOT / "pages" / area)
+        for used in _USED.findall(text)
+        for name in re.findall(r"[\w-]+", used)
+        if name in foreign - loaded[area] - everywhere
+    ]
+    assert missing == []

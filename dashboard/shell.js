@@ -32,7 +32,7 @@ function Item({ to: href, icon: name, children, extra = null, exact = false }) {
   return html`<a href=${href} class="item" aria-current=${here ? 'page' : undefined}><${Icon} name=${name} /><span>${children}</span>${extra}</a>`;
 }
 
-/** @param {{projects: import('./core/load.js').Loaded<Api.ProjectRows>}} p */
+/** @param {{projects: Loaded<Api.ProjectRows>}} p */
 function Navigation({ projects }) {
   const now = rates.value;
   const isOthers = (/** @type {Api.ProjectRow} */ one) => Number(one.accountID !== session.value?.accountID);
@@ -43,7 +43,7 @@ function Navigation({ projects }) {
     <${Item} to="/projects" icon="list" exact>${words.allProjects}</${Item}>
     <h2>${words.node}</h2>
     ${Object.entries(words.nodePages).filter(([page]) => isAdmin() || !FOR_ADMINS.has(page)).map(([page, title]) => html`<${Item} to=${`/node/${page}`} icon=${/** @type {any} */ (ICONS)[page]}>${title}</${Item}>`)}
-    <a href="/docs/" class="item" target="_blank" rel="noopener"><${Icon} name="book" /><span>${words.documentation}</span></a>`;
+    <a href="/docs/" class="item" target="_blank"><${Icon} name="book" /><span>${words.documentation}</span></a>`;
 }
 
 function Who() {
@@ -60,7 +60,7 @@ const Strips = () => html`${!online.value && html`<div class="strip bad" role="a
     ${online.value && refused.value && html`<div class="strip" role="status">${words.noStream(refused.value)}</div>`}
     ${upgraded.value && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
 
-/** @param {{projects: import('./core/load.js').Loaded<Api.ProjectRows>, children?: any}} p */
+/** @param {{projects: Loaded<Api.ProjectRows>, children?: any}} p */
 function Shell({ projects, children }) {
   const [open, set] = useState(false);
   useEffect(() => set(false), [path.value]);
@@ -84,7 +84,7 @@ function Shell({ projects, children }) {
 /**
  * The module and the properties of a page. Modules are loaded when their page is opened first.
  * @param {string[]} parts of the path, decoded
- * @returns {{load: () => Promise<any>, props?: Record<string, any>, title: string} | null}
+ * @returns {{load: () => Promise<any>, props?: Values, title: string} | null}
  */
 function pageAt([area = '', name, tab = '', ...more]) {
   if (!area) return { load: () => withStyles(import('./pages/overview.js'), '../vendor/uplot'), title: words.overview };
@@ -99,7 +99,7 @@ function pageAt([area = '', name, tab = '', ...more]) {
   return null;
 }
 
-/** @param {{projects: import('./core/load.js').Loaded<Api.ProjectRows>}} p */
+/** @param {{projects: Loaded<Api.ProjectRows>}} p */
 function Page({ projects }) {
   const parts = path.value.split('/').slice(1).map(decodeURIComponent);
   const found = pageAt(parts);
@@ -125,5 +125,5 @@ export function SignedIn({ boot }) {
   const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin() }, { signal }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
   return html`<${Shell} projects=${projects}><${Page} projects=${projects} /></${Shell}>
-    ${expired.value && html`<${Lazily} load=${() => import('./pages/signin.js')} part="SignInAgain" boot=${boot} />`}`;
+    ${expired.value && html`<${Lazily} load=${() => import('./pages/signin/again.js')} part="SignInAgain" boot=${boot} />`}`;
 }

@@ -30,11 +30,11 @@ export const mayPass = (error) => error instanceof Unreachable || error.status =
 /**
  * @typedef {object} Content what a route takes; api.d.ts says it for each
  * @property {unknown} [body] sent as JSON
- * @property {Record<string, any>} [query] empty values are left out, lists repeat their key
+ * @property {Values} [query] empty values are left out, lists repeat their key
  * @property {FormData} [form]
  */
 
-/** The address of a route. @param {string} path @param {Record<string, any>} [query] */
+/** The address of a route. @param {string} path @param {Values} [query] */
 function address(path, query = {}) {
   const url = new URL(BASE + path, location.origin);
   for (const [name, value] of Object.entries(query))
@@ -88,7 +88,7 @@ export const put = /** @type {Api.Sends<'PUT', Options>} */ (/** @type {unknown}
 
 /** @param {string} method */
 function asks(method) {
-  return (/** @type {string} */ path, /** @type {Record<string, any>} */ query, /** @type {Options} */ options) => request(method, path, { ...options, query });
+  return (/** @type {string} */ path, /** @type {Values} */ query, /** @type {Options} */ options) => request(method, path, { ...options, query });
 }
 
 /** @param {string} method */

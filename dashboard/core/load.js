@@ -27,14 +27,6 @@ export async function patiently(work, end, failed) {
 }
 
 /**
- * @template [T=any]
- * @typedef {object} Loaded
- * @property {T} [data] the last answer; it stays while a newer one is on its way, and when that fails
- * @property {Error} [error] why the last request failed; it stays until one succeeds
- * @property {() => void} again load once more
- */
-
-/**
  * Load data when the page opens, when `inputs` change, when `again` is called, when the node
  * answers again after it did not, and a little later when it failed for a reason that may pass.
  * @template T

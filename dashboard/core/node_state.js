@@ -14,6 +14,7 @@ export const slow = signal(false);
 /** True when the node serves the files of another version than this page is of. */
 export const upgraded = signal(false);
 
+const early = /** @type {Record<string, Promise<Response>>} */ (/** @type {any} */ (window).early ?? {}); // see first.js
 let late = 0;
 
 /** The node did not answer. */
@@ -50,7 +51,9 @@ export async function ask(url, options = {}, { patient = false, blob = false } =
   const signals = [...(given ? [given] : []), ...(patient ? [] : [limit])];
   const ended = watch();
   try {
-    const answer = await fetch(url, { ...options, signal: AbortSignal.any(signals), credentials: 'omit', cache: 'no-store' });
+    const { [String(url)]: asked } = early;
+    delete early[String(url)]; // the next one asks anew
+    const answer = await (asked ?? fetch(url, { ...options, signal: AbortSignal.any(signals), credentials: 'omit', cache: 'no-store' }));
     online.value = true;
     return [answer, await (answer.ok && blob ? answer.blob() : answer.text())];
   } catch (error) {

@@ -3,7 +3,7 @@
 import { signal } from '../vendor/preact.js';
 
 export const path = signal(location.pathname);
-/** @type {import('../vendor/preact.js').Signal<Record<string, string>>} */
+/** @type {Signal<Record<string, string>>} */
 export const query = signal(Object.fromEntries(new URLSearchParams(location.search)));
 
 function read() {

@@ -11,11 +11,11 @@ export const RANGES = { '5m': [300, 1], '15m': [900, 1], '3h': [10_800, 10], '24
 /** @typedef {keyof typeof RANGES} Range */
 /** @typedef {Record<string, number[]>} Columns `t` in Unix seconds, and one column for each name; null where nothing was read */
 
-/** @type {import('../vendor/preact.js').Signal<Columns>} */
+/** @type {Signal<Columns>} */
 export const columns = signal({ t: [] });
-/** The last five minutes, whatever the charts show. @type {import('../vendor/preact.js').Signal<Columns>} */
+/** The last five minutes, whatever the charts show. @type {Signal<Columns>} */
 export const recent = signal({ t: [] });
-/** Events and failed runs per second, by the names of projects. @type {import('../vendor/preact.js').Signal<Record<string, {events: number, failed: number}>>} */
+/** Events and failed runs per second, by the names of projects. @type {Signal<Record<string, {events: number, failed: number}>>} */
 export const rates = signal({});
 
 /** The figures that the overview shows; accounts that do not administer the node have two. */

@@ -14,7 +14,7 @@ const KEY = 'fieldbrook.session';
  * @property {string} name what the page shows: a username, or a short address
  */
 
-/** @type {import('../vendor/preact.js').Signal<Session | null>} */
+/** @type {Signal<Session | null>} */
 export const session = signal(restore());
 
 /** True while the node refuses the token and the dialog asks for the password again. */

@@ -14,7 +14,7 @@ const AGAIN_MS = 5_000; // until a topic that has ended is followed again
  * @property {number} id
  * @property {'series' | 'events' | 'logs' | 'health' | 'letters'} topic
  * @property {string} [project]
- * @property {Record<string, any>} [filter]
+ * @property {Values} [filter]
  * @property {string} [after] the place up to which everything was received
  * @property {(news: any) => void} on
  */

@@ -2,8 +2,8 @@
 /** The rows of a live list: bounded, the newest first, and still while somebody looks at them. */
 
 export const KEPT = 2000; // rows while the list is live
-const KEPT_MS = 6000; // how long counts are kept, and over how many milliseconds a rate is shown at least
-const SHOWN_MS = 3000;
+const KEPT_MS = 6000; // how long counts are kept
+const SHOWN_MS = 3000; // a rate is that of so long, at least
 export const LOADED = 20_000; // rows when older ones were loaded on purpose
 
 /**
@@ -74,7 +74,7 @@ export class Tail {
     return this.frozen ? this.total - this.frozen.seen : 0;
   }
 
-  /** Rows a second: from the first to the last message of the last seconds, which may be two seconds apart. @param {number} now */
+  /** Rows a second, over the last messages, which may be two seconds apart. @param {number} now */
   rate(now) {
     const [[first] = [now], ...later] = this.counts;
     const [last] = later.at(-1) ?? [first];

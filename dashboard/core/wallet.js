@@ -14,7 +14,7 @@ const VALID_MS = 180_000;
 /** @typedef {{request: (question: {method: string, params?: unknown[]}) => Promise<any>}} Provider */
 /** @typedef {{info: {uuid: string, name: string, icon: string, rdns: string}, provider: Provider}} Wallet */
 
-/** @type {import('../vendor/preact.js').Signal<Wallet[]>} */
+/** @type {Signal<Wallet[]>} */
 export const wallets = signal([]);
 
 // Extensions may announce themselves late, so the page never stops listening.

@@ -49,7 +49,7 @@ const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${
   ${list.map((project) => html`<tr key=${project.projectID}><td><a href=${to('projects', project.projectName)}>${project.projectName}</a></td><td class="num">${rate(rates.value[project.projectName]?.events ?? 0)}</td>
     <td><${AppletNames} of=${project} /></td></tr>`)}</${Table}>`;
 
-/** @param {{projects: import('../core/load.js').Loaded<Api.ProjectRows>}} p as `GET /project/detail_list` answers them */
+/** @param {{projects: Loaded<Api.ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {
   const range = /** @type {import('../core/series.js').Range} */ (query.value.range in RANGES ? query.value.range : '5m');
   const figures = useLoad((signal) => show(range, signal), [range]);

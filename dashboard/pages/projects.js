@@ -19,7 +19,7 @@ const EVERY_MS = 15_000;
 /** @param {{onClose: () => void, changed: () => void}} p */
 function NewProject({ onClose, changed }) {
   const [name, type] = useState('');
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await post('/project', { name: form.name, description: form.description });
     say(words.createdToast(form.name));
     changed();
@@ -33,7 +33,7 @@ function NewProject({ onClose, changed }) {
 
 /** @param {{onClose: () => void, changed: () => void}} p */
 function ImportProject({ onClose, changed }) {
-  const work = async (/** @type {Record<string, any>} */ { file, name, tokens }) => {
+  const work = async (/** @type {Values} */ { file, name, tokens }) => {
     const form = new FormData();
     form.append('file', file, file.name);
     form.append('info', JSON.stringify({ ...(name ? { name } : {}), newTokens: tokens === 'on' }));

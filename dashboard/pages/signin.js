@@ -1,17 +1,13 @@
 // @ts-check
-/** Sign in, set up the node, and sign in again over a page whose login has ended. */
-import { html, useEffect, useState } from '../vendor/preact.js';
+/** Sign in, or set up the node. What a first page seldom needs is in modules of its own. */
+import { html, useState } from '../vendor/preact.js';
 import { call, put } from '../core/api.js';
-import { keep, session, sessionOf } from '../core/session.js';
-import { discover, safeIcon, signInWith, wallets } from '../core/wallet.js';
-import { Icon, Logo } from '../parts/basics.js';
-import { AsCommand } from '../parts/code.js';
-import { Dialog } from '../parts/dialog.js';
+import { keep, sessionOf } from '../core/session.js';
+import { Logo } from '../parts/basics.js';
 import { Field, values } from '../parts/form.js';
+import { Lazily } from '../parts/lazily.js';
 import * as words from '../words/en/signin.js';
 import { busy as oneMoment } from '../words/en/common.js';
-
-const REPEAT_MS = 1500;
 
 /** @param {string} username @param {string} password */
 async function signInByPassword(username, password) {
@@ -20,7 +16,7 @@ async function signInByPassword(username, password) {
 }
 
 /** Run one of several ways to sign in, and say why it failed. */
-function useSignIn() {
+export function useSignIn() {
   const [error, fail] = useState('');
   const [busy, set] = useState('');
   const run = async (/** @type {string} */ what, /** @type {() => Promise<any>} */ work) => {
@@ -39,7 +35,7 @@ function useSignIn() {
 }
 
 /** @param {{setup: boolean, busy: string, run: (what: string, work: () => Promise<any>) => void, name?: string}} p */
-function PasswordForm({ setup, busy, run, name = '' }) {
+export function PasswordForm({ setup, busy, run, name = '' }) {
   const submit = (/** @type {any} */ event) => {
     event.preventDefault();
     const { code = '', username = name, password } = values(event.currentTarget);
@@ -55,19 +51,6 @@ function PasswordForm({ setup, busy, run, name = '' }) {
     <button class="primary wide" disabled=${busy !== ''}>${busy === 'password' ? oneMoment : setup ? words.createAdministrator : words.signIn}</button></form>`;
 }
 
-/** @param {{busy: string, run: (what: string, work: () => Promise<any>) => void}} p */
-function Wallets({ busy, run }) {
-  useEffect(() => {
-    discover();
-    const timer = setInterval(discover, REPEAT_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return html`<div class="or"><span>${words.orWallet}</span></div><div class="wallets">
-    ${wallets.value.map(({ info, provider }) => html`<button type="button" key=${info.uuid} disabled=${busy !== ''} onClick=${() => run(info.uuid, () => signInWith(provider))}>
-      ${safeIcon(info.icon) ? html`<img src=${safeIcon(info.icon)} alt="" width="20" height="20" />` : html`<${Icon} name="wallet" />`}${busy === info.uuid ? words.inWallet : info.name}</button>`)}
-    ${!wallets.value.length && html`<p class="hint">${isSecureContext ? words.noWallet : words.walletsNeedHttps}</p>`}</div>`;
-}
-
 /** @param {{boot: any}} p */
 export function SignIn({ boot }) {
   const { error, busy, run } = useSignIn();
@@ -77,17 +60,6 @@ export function SignIn({ boot }) {
     ${setup && html`<p class="hint">${words.setupText} <code>${boot.setupCodeIn}</code></p>`}
     <${PasswordForm} key=${setup} setup=${setup} busy=${busy} run=${run} />
     <div class="error" role="alert">${error}</div>
-    ${!setup && boot.walletSignIn && html`<${Wallets} busy=${busy} run=${run} />`}
-    ${setup && html`<${AsCommand} text="fieldbrook admin create admin" />`}</main></div>`;
-}
-
-/** Asks for the password over a page whose login has ended. @param {{boot: any}} p */
-export function SignInAgain({ boot }) {
-  const { error, busy, run } = useSignIn();
-  const name = session.value?.name ?? '';
-  const byWallet = name.startsWith('0x');
-  return html`<${Dialog} title=${words.again} onClose=${() => undefined} must><p>${words.againText}</p>
-    ${!byWallet && html`<${PasswordForm} setup=${false} busy=${busy} run=${run} name=${name} />`}
-    <div class="error" role="alert">${error}</div>${byWallet && boot.walletSignIn && html`<${Wallets} busy=${busy} run=${run} />`}
-    <button type="button" class="ghost" onClick=${() => keep(null)}>${words.otherAccount}</button></${Dialog}>`;
+    ${!setup && boot.walletSignIn && html`<${Lazily} load=${() => import('./signin/wallets.js')} part="Wallets" busy=${busy} run=${run} />`}
+    ${setup && html`<${Lazily} load=${() => import('../parts/code.js')} part="AsCommand" text="fieldbrook admin create admin" />`}</main></div>`;
 }

@@ -11,39 +11,39 @@ const ICONS = {
   pulse: 'M2 12h4l3-8 5 16 3-8h5',
   box: 'M12 2.5 3.5 7v10l8.5 4.5 8.5-4.5V7zM3.5 7l8.5 4.5L20.5 7M12 11.5v10',
   chain: 'M9.5 14.5l5-5M8 11l-2.5 2.5a4 4 0 0 0 5 5L13 16M16 13l2.5-2.5a4 4 0 0 0-5-5L11 8',
-  heart: 'M12 20.5C5.5 15.5 3 12.5 3 9a4.5 4.5 0 0 1 9-1 4.5 4.5 0 0 1 9 1c0 3.5-2.5 6.5-9 11.500z',
-  key: 'M14.5 3.500a6 6 0 1 1-4.8 9.600L3.5 19.300V21h4v-2.500H10V16l1.5-1.500M16 8h.01',
+  heart: 'M12 20.5C5.5 15.5 3 12.5 3 9a4.5 4.5 0 0 1 9-1 4.5 4.5 0 0 1 9 1c0 3.5-2.5 6.5-9 11.5z',
+  key: 'M14.5 3.5a6 6 0 1 1-4.8 9.6L3.5 19.3V21h4v-2.5H10V16l1.5-1.5M16 8h.01',
   list: 'M8.5 6H21M8.5 12H21M8.5 18H21M3.5 6h.01M3.5 12h.01M3.5 18h.01',
-  gear: 'M4 7h9M19 7h1M4 17h1M11 17h9M16 4.500a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM8 14.500a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5z',
+  gear: 'M4 7h9M19 7h1M4 17h1M11 17h9M16 4.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM8 14.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5z',
   search: 'M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM20 20l-4.8-4.8',
-  sun: 'M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.400M17.6 17.6 19 19M19 5l-1.4 1.400M6.4 17.6 5 19',
-  moon: 'M20 14.500A8.5 8.5 0 0 1 9.5 4 8.5 8.5 0 1 0 20 14.500z',
-  play: 'M7 4.500l12 7.5-12 7.500z',
+  sun: 'M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6 19 19M19 5l-1.4 1.4M6.4 17.6 5 19',
+  moon: 'M20 14.5A8.5 8.5 0 0 1 9.5 4 8.5 8.5 0 1 0 20 14.5z',
+  play: 'M7 4.5l12 7.5-12 7.5z',
   pause: 'M8 5v14M16 5v14',
   stop: 'M6 6h12v12H6z',
   copy: 'M9 9h11v11H9zM5.5 15H4V4h11v1.5',
   close: 'M6 6l12 12M18 6 6 18',
-  upload: 'M12 15.500V4M7 9l5-5 5 5M4 15.500V20h16v-4.5',
-  download: 'M12 4v11.500M7 10.500l5 5 5-5M4 15.500V20h16v-4.5',
+  upload: 'M12 15.5V4M7 9l5-5 5 5M4 15.5V20h16v-4.5',
+  download: 'M12 4v11.5M7 10.5l5 5 5-5M4 15.5V20h16v-4.5',
   back: 'M9 14 4 9l5-5M4 9h10a6 6 0 0 1 0 12h-3',
-  wallet: 'M3.5 7.500h16.500v12.500H3.500zM3.5 7.5 15 3.500v4M16 13.500h.01',
+  wallet: 'M3.5 7.5h16.5v12.5H3.5zM3.5 7.5 15 3.5v4M16 13.5h.01',
   menu: 'M3.5 6h17M3.5 12h17M3.5 18h17',
-  send: 'M3.5 11 20.5 3.5 13 20.500l-2-7.500z',
+  send: 'M3.5 11 20.5 3.5 13 20.5l-2-7.5z',
   plus: 'M12 5v14M5 12h14',
-  trash: 'M4 6.500h16M9 6.500V4h6v2.500M6 6.5 7 20.500h10l1-14M10 10.500v6M14 10.500v6',
-  people: 'M9 4.500a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7zM2.5 20a6.5 6.5 0 0 1 13 0M16 5a3.5 3.5 0 0 1 0 6.500M18 14.500a6.5 6.5 0 0 1 3.5 5.5',
-  shield: 'M12 2.5 4 6v6c0 5 3.5 8 8 9.5 4.5-1.5 8-4.5 8-9.500V6zM9 12l2 2 4-4',
-  ban: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM5.6 5.600l12.8 12.8',
-  terminal: 'M4 5h16v14H4zM7.5 9.500l3 2.5-3 2.500M13 15h3.5',
+  trash: 'M4 6.5h16M9 6.5V4h6v2.5M6 6.5 7 20.5h10l1-14M10 10.5v6M14 10.5v6',
+  people: 'M9 4.5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7zM2.5 20a6.5 6.5 0 0 1 13 0M16 5a3.5 3.5 0 0 1 0 6.5M18 14.5a6.5 6.5 0 0 1 3.5 5.5',
+  shield: 'M12 2.5 4 6v6c0 5 3.5 8 8 9.5 4.5-1.5 8-4.5 8-9.5V6zM9 12l2 2 4-4',
+  ban: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM5.6 5.6l12.8 12.8',
+  terminal: 'M4 5h16v14H4zM7.5 9.5l3 2.5-3 2.5M13 15h3.5',
   right: 'M9 5l7 7-7 7',
   down: 'M5 9l7 7 7-7',
   leave: 'M14 4h6v16h-6M10 8l-4 4 4 4M6 12h9',
-  book: 'M4 4.500h6a2 2 0 0 1 2 2V20a2 2 0 0 0-2-1.500H4zM20 4.500h-6a2 2 0 0 0-2 2V20a2 2 0 0 1 2-1.500h6z',
+  book: 'M4 4.5h6a2 2 0 0 1 2 2V20a2 2 0 0 0-2-1.5H4zM20 4.5h-6a2 2 0 0 0-2 2V20a2 2 0 0 1 2-1.5h6z',
   spark: 'M12 3v5M12 16v5M3 12h5M16 12h5M6 6l3 3M15 15l3 3M18 6l-3 3M9 15l-3 3',
-  clock: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7.500V12l3 2',
-  tag: 'M3.5 12.500V4h8.500l8.5 8.500-8.5 8.500zM8 8h.01',
+  clock: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 7.5V12l3 2',
+  tag: 'M3.5 12.5V4h8.5l8.5 8.500-8.5 8.5zM8 8h.01',
   qr: 'M4 4h6v6H4zM14 4h6v6h-6zM4 14h6v6H4zM14 14h2v2h-2zM18 14h2M14 18v2M18 18h2v2h-2z',
-  edit: 'M4 20h4L19.5 8.500l-4-4L4 16zM13 7l4 4',
+  edit: 'M4 20h4L19.5 8.5l-4-4L4 16zM13 7l4 4',
 };
 
 /** @param {{name: string}} p */
@@ -105,7 +105,7 @@ export function Waiting({ rows = 4 }) {
 /**
  * What to show of a request: grey rows while it is on its way, the reason when it was refused, else
  * the content. What was loaded before stays when newer data cannot be loaded for now.
- * @param {{of: import('../core/load.js').Loaded, rows?: number, children: (data: any) => any}} p
+ * @param {{of: Loaded, rows?: number, children: (data: any) => any}} p
  */
 export function Show({ of, rows, children }) {
   const { data, error, again } = of;
@@ -113,7 +113,7 @@ export function Show({ of, rows, children }) {
   return data === undefined ? html`<${Waiting} rows=${rows} />` : html`<${Failed} of=${of} />${children(data)}`;
 }
 
-/** Why something was not loaded, beside what is shown without it; a strip at the top tells of a node that does not answer. @param {{of: import('../core/load.js').Loaded}} p */
+/** Why something was not loaded, beside what is shown without it; a strip at the top tells of a node that does not answer. @param {{of: Loaded}} p */
 export const Failed = ({ of: { data, error, again } }) => error && !(error instanceof Unreachable && data !== undefined) && html`<p class="late" role="alert">${words.notLoaded}: ${error.message} <button type="button" class="small" onClick=${again}>${words.tryAgain}</button></p>`;
 
 /** @param {any} error */
@@ -136,7 +136,7 @@ export const Card = ({ title, controls, children, kind = '', label }) => html`<s
 export const Table = ({ columns, children, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list" aria-label=${label}><thead><tr>${columns.map((one) => [one].flat()).map(([name, kind = '']) => html`<th scope="col" class=${kind}>${kind === 'hidden' ? html`<span class="hidden">${name}</span>` : name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
 
 const TOASTS = 4; // shown at once
-/** @type {import('../vendor/preact.js').Signal<{id: number, text: string, kind: string}[]>} */
+/** @type {Signal<{id: number, text: string, kind: string}[]>} */
 const toasts = signal([]);
 let lastToast = 0;
 

@@ -36,7 +36,7 @@ function optionsFor(lines, show, width, height) {
 }
 
 /**
- * @param {{title: string, unit: string, lines: Line[], feed: import('../vendor/preact.js').Signal<Record<string, number[]>>,
+ * @param {{title: string, unit: string, lines: Line[], feed: Signal<Record<string, number[]>>,
  *   height?: number, format?: (value: number) => string}} p
  */
 export function Chart({ title, unit, lines, feed, height = 170, format = count }) {

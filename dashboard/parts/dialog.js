@@ -1,8 +1,9 @@
 // @ts-check
 /** Dialogs in the middle and panels at the side. */
-import { html, useEffect, useLayoutEffect, useRef } from '../vendor/preact.js';
-import { Mark } from './basics.js';
-import { closeLabel } from '../words/en/common.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
+import { Mark, typed } from './basics.js';
+import { Field, Form, Text } from './form.js';
+import * as words from '../words/en/common.js';
 
 /**
  * A dialog. A side panel leaves the page behind it usable. Escape closes both, and focus returns to
@@ -36,6 +37,16 @@ export function Dialog({ title, onClose, children, side = false, must = false, k
     if (!must) onClose();
   };
   return html`<dialog ref=${ref} class=${`${side ? 'panel' : ''} ${kind}`} aria-label=${title} onCancel=${cancel}>
-    <header><h2>${title}</h2>${!must && html`<${Mark} icon="close" kind="square" label=${closeLabel} onClick=${onClose} />`}</header>
+    <header><h2>${title}</h2>${!must && html`<${Mark} icon="close" kind="square" label=${words.closeLabel} onClick=${onClose} />`}</header>
     <div class="body">${children}</div></dialog>`;
+}
+
+/**
+ * Ask before something that cannot be undone. With `name`, that name has to be typed.
+ * @param {{title: string, text: any, submit: string, work: () => Promise<unknown>, onClose: () => void, name?: string}} p
+ */
+export function Confirm({ title, text, submit, work, onClose, name = '' }) {
+  const [entered, enter] = useState('');
+  return html`<${Dialog} title=${title} onClose=${onClose}><${Form} submit=${submit} work=${work} onDone=${onClose} danger disabled=${entered !== name}>
+    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><${Text} onInput=${typed(enter)} /></${Field}>`}</${Form}></${Dialog}>`;
 }

@@ -1,8 +1,6 @@
 // @ts-check
 /** Forms in dialogs: fields, a button that says that it works, and the reason of a refusal. */
 import { html, useEffect, useId, useRef, useState } from '../vendor/preact.js';
-import { typed } from './basics.js';
-import { Dialog } from './dialog.js';
 import * as words from '../words/en/common.js';
 
 /**
@@ -21,15 +19,15 @@ export function Field({ label, hint, children }) {
   return html`<div class="field" ref=${box}><label><span>${label}</span>${children}</label>${hint && html`<small id=${id}>${hint}</small>`}</div>`;
 }
 
-/** A field for names and keys, which no browser completes or corrects. @param {Record<string, any>} p */
+/** A field for names and keys, which no browser completes or corrects. @param {Values} p */
 export const Text = (p) => html`<input autocomplete="off" spellcheck=${false} ...${p} />`;
 
-/** The named controls of a form. @param {any} form @returns {Record<string, any>} */
+/** The named controls of a form. @param {any} form @returns {Values} */
 export const values = (form) => Object.fromEntries(new FormData(form));
 
 /**
  * A form that stays open until its work succeeded.
- * @param {{submit: string, work: (values: Record<string, any>, form: HTMLFormElement) => Promise<unknown>, children?: any,
+ * @param {{submit: string, work: (values: Values, form: HTMLFormElement) => Promise<unknown>, children?: any,
  *   onDone?: () => void, danger?: boolean, disabled?: boolean}} p
  */
 export function Form({ submit, work, children, onDone, danger = false, disabled = false }) {
@@ -51,14 +49,4 @@ export function Form({ submit, work, children, onDone, danger = false, disabled 
   };
   return html`<form class="form" onSubmit=${run}>${children}<div class="error" role="alert">${error}</div>
     <div class="end"><button class=${danger ? 'danger' : 'primary'} disabled=${busy || disabled}>${busy ? words.busy : submit}</button></div></form>`;
-}
-
-/**
- * Ask before something that cannot be undone. With `name`, that name has to be typed.
- * @param {{title: string, text: any, submit: string, work: () => Promise<unknown>, onClose: () => void, name?: string}} p
- */
-export function Confirm({ title, text, submit, work, onClose, name = '' }) {
-  const [entered, enter] = useState('');
-  return html`<${Dialog} title=${title} onClose=${onClose}><${Form} submit=${submit} work=${work} onDone=${onClose} danger disabled=${entered !== name}>
-    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><${Text} onInput=${typed(enter)} /></${Field}>`}</${Form}></${Dialog}>`;
 }

@@ -21,7 +21,7 @@ function NewAccount({ onClose, again }) {
   const [name, type] = useState('');
   const [role, choose] = useState(/** @type {Api.ChangeRole['role']} */ ('DEVELOPER'));
   const [made, set] = useState('');
-  const work = async (/** @type {Record<string, any>} */ { username, password }) => {
+  const work = async (/** @type {Values} */ { username, password }) => {
     const account = await post('/register/admin', { username, role, ...(password ? { password } : {}) });
     say(words.created(username));
     again();

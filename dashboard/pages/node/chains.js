@@ -8,7 +8,7 @@ import { amount } from '../../core/units.js';
 import { isAdmin } from '../../core/session.js';
 import { Ago, Badge, Card, Empty, Heading, Show, Table } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
-import { Confirm } from '../../parts/form.js';
+import { Confirm } from '../../parts/dialog.js';
 import * as words from '../../words/en/chains.js';
 import { Operators } from './chains/operators.js';
 
@@ -44,7 +44,7 @@ export function Page() {
     await attempt(() => post(`/chain/${chain.chainID}/${what}`), done);
     chains.again();
   };
-  const list = (/** @type {Api.ChainPage} */ { data }) => (data.length ? data.map((chain) => html`<${Chain} key=${chain.chainID} chain=${chain} park=${(/** @type {boolean} */ on) => (on ? set(chain) : send(chain, 'resume', words.resumedToast))} />`) : html`<${Card}><${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/chains/" target="_blank" rel="noopener">${words.readChains}</a></${Empty}></${Card}>`);
+  const list = (/** @type {Api.ChainPage} */ { data }) => (data.length ? data.map((chain) => html`<${Chain} key=${chain.chainID} chain=${chain} park=${(/** @type {boolean} */ on) => (on ? set(chain) : send(chain, 'resume', words.resumedToast))} />`) : html`<${Card}><${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/chains/" target="_blank">${words.readChains}</a></${Empty}></${Card}>`);
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text} /><${Show} of=${chains}>${list}</${Show}><${Operators} /><${AsCommand} text="fieldbrook chain list" />
     ${parking && html`<${Confirm} title=${words.park} text=${words.parkText} submit=${words.park} onClose=${() => set(null)} work=${() => send(parking, 'park', words.parkedToast)} />`}</div>`;
 }

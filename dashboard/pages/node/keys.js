@@ -7,7 +7,7 @@ import { day } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
 import { Ago, Badge, Card, Empty, Heading, Icon, Mark, Show, Table, say } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
-import { Confirm } from '../../parts/form.js';
+import { Confirm } from '../../parts/dialog.js';
 import * as words from '../../words/en/keys.js';
 import * as common from '../../words/en/common.js';
 import { NewKey } from './keys/create.js';

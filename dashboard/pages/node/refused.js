@@ -14,7 +14,7 @@ const COLUMNS = [words.columns.time, words.columns.project, words.columns.publis
 
 /** @param {{row: Api.RefusedEvent}} p */
 const Row = ({ row }) => html`<tr><td class="dim nowrap"><${Ago} at=${row.refusedAt} /></td><td>${row.project || '–'}</td><td class="nowrap">${row.publisher || '–'}</td><td>${row.eventType || '–'}</td>
-  <td class="wrap"><a href=${`/docs/reference/errors/#${row.error}`} target="_blank" rel="noopener" title=${words.whatIt}>${row.error}</a> <span class="dim">${row.reason}</span></td><td class="dim">${row.source}</td><td class="mono dim nowrap">${row.eventID || '–'}</td><td class="num">${size(row.size)}</td></tr>`;
+  <td class="wrap"><a href=${`/docs/reference/errors/#${row.error}`} target="_blank" title=${words.whatIt}>${row.error}</a> <span class="dim">${row.reason}</span></td><td class="dim">${row.source}</td><td class="mono dim nowrap">${row.eventID || '–'}</td><td class="num">${size(row.size)}</td></tr>`;
 
 export function Page() {
   const { project = '', id = '', error = '' } = query.value;

@@ -15,7 +15,7 @@ const COLUMNS = [words.columns.name, words.columns.value, words.columns.standard
 const shown = (value) => (value == null || value === '' ? html`<span class="dim">${words.empty}</span>` : html`<span class="mono">${String(value)}</span>`);
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr><td><a class="mono" href=${`/docs/reference/settings/#${row.name}`} target="_blank" rel="noopener" title=${words.aboutIt(row.name)}>${row.name}</a><small class="dim about">${row.description.replaceAll('`', '')}</small></td>
+const Row = ({ row }) => html`<tr><td><a class="mono" href=${`/docs/reference/settings/#${row.name}`} target="_blank" title=${words.aboutIt(row.name)}>${row.name}</a><small class="dim about">${row.description.replaceAll('`', '')}</small></td>
   <td class="wrap">${shown(row.value)}</td><td class="dim wrap">${shown(row.default)}</td><td><${Badge} kind=${row.source === 'default' ? '' : 'info'}>${words.sources[row.source] ?? row.source}</${Badge}></td></tr>`;
 
 /** What the page shows, as a command. @param {string} name @param {string} changed */
@@ -30,7 +30,7 @@ export function Page() {
     const rows = data.filter(fits);
     return rows.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((/** @type {any} */ row) => html`<${Row} key=${row.name} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="gear" />`;
   };
-  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><a class="button" href="/docs/reference/settings/" target="_blank" rel="noopener"><${Icon} name="book" />${words.howTo}</a></${Heading}>
+  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><a class="button" href="/docs/reference/settings/" target="_blank"><${Icon} name="book" />${words.howTo}</a></${Heading}>
     <${Card}><div class="filters"><input type="search" class="find" aria-label=${words.find} placeholder=${words.find} defaultValue=${name} onInput=${typed((v) => filter({ name: v }))} />
       <label class="check"><input type="checkbox" checked=${!!changed} onChange=${(/** @type {any} */ e) => filter({ changed: e.target.checked })} />${words.changedOnly}</label></div><${Show} of=${settings} rows=${8}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, changed)} /></div>`;
 }

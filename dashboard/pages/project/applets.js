@@ -11,7 +11,7 @@ import * as words from '../../words/en/applets.js';
 
 const OPEN = 2; // with so few applets, their versions are shown at once
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page({ name, applets, again }) {
   const [chosen, choose] = useState(/** @type {{file: File, into?: any} | null} */ (null));
   const example = () => attempt(async () => choose({ file: await counterExample() }));

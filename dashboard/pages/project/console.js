@@ -32,7 +32,7 @@ function NoPublisher({ project, again }) {
   return html`<${Card} title=${words.editor}><${Empty} title=${words.noPublisher} icon="send">${words.noPublisherHint}<p><button type="button" class="primary" onClick=${add}>${words.addPublisher}</button></p></${Empty}></${Card}>`;
 }
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page({ name, applets, publishers, again }) {
   const kept = keptOf(name);
   const types = [...new Set(applets.flatMap((one) => one.strategies.map((rule) => rule.eventType)))];

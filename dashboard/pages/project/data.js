@@ -4,5 +4,5 @@ import { html } from '../../vendor/preact.js';
 import { KeyValues } from './key_values.js';
 import { Tables } from './tables.js';
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export const Page = ({ name, applets }) => html`<${KeyValues} project=${name} applets=${applets} /><${Tables} project=${name} />`;

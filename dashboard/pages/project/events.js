@@ -75,12 +75,12 @@ function useKeys(live, open) {
   }, [live, open]);
 }
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page(p) {
   return p.more[0] ? html`<${StoryPage} project=${p.name} publishers=${p.publishers} eventID=${p.more[0]} />` : html`<${List} ...${p} />`;
 }
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 function List({ name, applets, publishers }) {
   const { type = '', publisher = '', outcome = '', source = '', begin = '', end = '', event = '' } = query.value;
   const wanted = { type, publisher, outcome, source };

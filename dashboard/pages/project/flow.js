@@ -25,7 +25,7 @@ async function loadTriggers(name, id, signal) {
 
 const Legend = () => html`<ul class="flow-legend" aria-hidden="true">${Object.entries(words.legend).map(([kind, text]) => html`<li><svg width="26" height="8"><path class=${`wire ${kind}`} d="M0 4h26" /></svg>${text}</li>`)}</ul>`;
 
-/** @param {import('./frame.js').Project} project */
+/** @param {Project} project */
 export function Page({ name, id, applets, publishers, letters }) {
   const triggers = useLoad((signal) => loadTriggers(name, id, signal), [name, id], 30_000);
   const flow = useLoad((signal) => get(`/event_log/${encodeURIComponent(name)}/flow`, {}, { signal }), [name], EVERY_MS);

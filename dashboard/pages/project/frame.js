@@ -11,20 +11,6 @@ import { useModule } from '../../parts/lazily.js';
 import * as words from '../../words/en/projects.js';
 import { projectPages } from '../../words/en/shell.js';
 
-/**
- * What all pages of a project get: its row, applets with strategies, and publishers.
- * @typedef {object} Project
- * @property {string} name
- * @property {string} id
- * @property {Api.ProjectReply} project as `GET /project/x/P/data` answers it
- * @property {Api.AppletReply[]} applets as `GET /applet/x/P/datalist` answers them
- * @property {Api.PublisherReply[]} publishers as `GET /publisher/x/P` answers them, 1,000 at most
- * @property {number} letters dead letters
- * @property {() => void} again load them once more
- * @property {() => void} changed the list of projects has changed
- * @property {string[]} more what follows the page in the address
- */
-
 /** @param {string} name @param {AbortSignal} signal */
 async function load(name, signal) {
   const segment = encodeURIComponent(name);

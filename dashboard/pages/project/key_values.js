@@ -7,8 +7,8 @@ import { quoted, readable, size, base64 } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
 import { Badge, Card, Copy, Empty, Icon, Show, Table, say, typed, typedSlowly } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
-import { Dialog } from '../../parts/dialog.js';
-import { Confirm, Field, Form, Text } from '../../parts/form.js';
+import { Confirm, Dialog } from '../../parts/dialog.js';
+import { Field, Form, Text } from '../../parts/form.js';
 import * as words from '../../words/en/data.js';
 
 const PAGE = 100;
@@ -30,7 +30,7 @@ function Pair({ project, appletID, pair, onClose, again }) {
   const { kind, text } = shown(pair);
   const path = /** @type {const} */ (`/kv/${encodeURIComponent(project)}`);
   const asked = { appletID, key: pair.key, encoding: pair.keyEncoding };
-  const save = async (/** @type {Record<string, any>} */ { value }) => {
+  const save = async (/** @type {Values} */ { value }) => {
     await put(path, { value, encoding: 'text' }, { query: asked });
     say(words.saved);
     again();
@@ -45,7 +45,7 @@ function Pair({ project, appletID, pair, onClose, again }) {
 
 /** @param {{project: string, appletID: string, onClose: () => void, again: () => void}} p */
 function NewPair({ project, appletID, onClose, again }) {
-  const work = async (/** @type {Record<string, any>} */ { key, value }) => {
+  const work = async (/** @type {Values} */ { key, value }) => {
     await put(`/kv/${encodeURIComponent(project)}`, { value, encoding: 'text' }, { query: { appletID, key, encoding: 'text' } });
     say(words.saved);
     again();

@@ -7,8 +7,7 @@ import { count, quoted, readable, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
 import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table, say, typedSlowly } from '../../parts/basics.js';
 import { AsCommand, Code } from '../../parts/code.js';
-import { Dialog } from '../../parts/dialog.js';
-import { Confirm } from '../../parts/form.js';
+import { Confirm, Dialog } from '../../parts/dialog.js';
 import * as words from '../../words/en/letters.js';
 
 const PAGE = 100;
@@ -113,7 +112,7 @@ function Selected({ project, picked, done }) {
   return html`<div class="bar selected"><strong>${words.selected(ids.length)}</strong><span class="grow"></span><button type="button" class="primary" onClick=${replay}><${Icon} name="back" />${words.replay}</button><button type="button" class="danger" onClick=${discard}>${words.discard}</button></div>`;
 }
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page({ name, again }) {
   const version = Number(query.value.version) || undefined;
   const groups = useLoad((signal) => get(`/dead_letter/${segment(name)}`, { groupBy: 'reason', version }, { signal }), [name, version], 10_000);

@@ -24,7 +24,7 @@ const Filters = ({ applets }) => html`<select aria-label=${words.level} value=${
     <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${typed((v) => filter({ instance: v }))}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance?.instanceID}>${one.name}</option>`)}</select>
     <input type="search" placeholder=${words.contains} aria-label=${words.contains} defaultValue=${query.value.contains ?? ''} onInput=${typedSlowly((text) => filter({ contains: text }))} />`;
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page({ name, applets }) {
   const { level = '', instance = '', contains = '', event = '' } = query.value;
   const wanted = useMemo(() => ({ level, instanceID: instance, contains, eventID: event }), [level, instance, contains, event]);

@@ -6,7 +6,7 @@ import { useLoad } from '../../core/load.js';
 import { NONE, count, day } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
 import { Ago, Badge, Card, Empty, Icon, Mark, Show, Table, typed } from '../../parts/basics.js';
-import { Confirm } from '../../parts/form.js';
+import { Confirm } from '../../parts/dialog.js';
 import { AddPublisher, EditPublisher, NewToken } from './publishers/dialogs.js';
 import { Connect } from './publishers/connect.js';
 import { Limits } from './settings/limits.js';
@@ -41,7 +41,7 @@ const List = ({ project, list, open }) => {
   return html`<${Table} label=${words.title} columns=${[key, name, types, seen, [events, 'num'], expires, [actions, 'hidden']]}>${list.map((one) => html`<${Row} key=${one.publisherID} project=${project} one=${one} open=${open} />`)}</${Table}>`;
 };
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page({ name, project, applets, again }) {
   const [dialog, show] = useState(/** @type {{what: string, which?: any} | null} */ (null));
   const [size, grow] = useState(SHOWN);

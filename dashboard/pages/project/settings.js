@@ -7,7 +7,7 @@ import { Operator } from './settings/operator.js';
 import { Danger, Export } from './settings/transfer.js';
 import { Variables } from './settings/variables.js';
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export const Page = ({ name, id, project, again, changed }) => html`<div class="halves"><div class="stack"><${General} name=${name} project=${project} again=${again} /><${Variables} name=${name} project=${project} again=${again} /></div>
     <div class="stack"><${Operator} name=${name} id=${id} /><${Export} name=${name} /></div></div>
   <${Limits} project=${name} /><${Danger} name=${name} changed=${changed} />`;

@@ -55,7 +55,7 @@ function Query({ project, table, onClose }) {
 /** The schema as JSON. @param {{project: string, onClose: () => void, again: () => void}} p */
 function Schema({ project, onClose, again }) {
   const loaded = useLoad((signal) => get(`/project_config/x/${segment(project)}/PROJECT_DATABASE`, {}, { signal }), [project]);
-  const save = async (/** @type {Record<string, any>} */ { schema }) => {
+  const save = async (/** @type {Values} */ { schema }) => {
     await post(`/project_config/x/${segment(project)}/PROJECT_DATABASE`, JSON.parse(schema));
     say(words.schemaSaved);
     again();

@@ -50,7 +50,7 @@ function Filters({ given, chains }) {
 /** @param {string} name @param {Record<string, string>} given */
 const command = (name, given) => ['fieldbrook tx list', quoted(name), given.state && `--state ${given.state.toLowerCase()}`, given.chain && `--chain ${given.chain}`, given.stuck && '--stuck', ...Object.entries(wanted(given.find ?? '')).map(([key, text]) => `--${{ hash: 'hash', from: 'from', eventID: 'event' }[key]} ${quoted(text)}`)].filter(Boolean).join(' ');
 
-/** @param {import('./frame.js').Project} project */
+/** @param {Project} project */
 export function Page({ name }) {
   const { state = '', chain = '', stuck = '', find = '', before = '', tx = '' } = query.value;
   const path = /** @type {const} */ (`/tx/${encodeURIComponent(name)}`);
@@ -67,7 +67,7 @@ export function Page({ name }) {
   };
   const list = (/** @type {{data: Transaction[], next: string}} */ { data, next }) => (data.length ? html`<${Table} label=${words.label} columns=${COLUMNS}>${data.map((row) => html`<${Row} key=${row.transactionID} name=${name} row=${row} chains=${chains} />`)}</${Table}>
       ${(next || before) && html`<div class="pad line">${before && html`<button type="button" onClick=${() => filter({ before: '' })}>${words.seeNewer}</button>`}${next && html`<button type="button" onClick=${() => filter({ before: next })}>${more}</button>`}</div>`}`
-    : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank" rel="noopener">${words.howTo}</a></${Empty}>`);
+    : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank">${words.howTo}</a></${Empty}>`);
   return html`<div class="stack"><${Failed} of=${sums} />${sums.data && (sums.data.data.length > 0 || sums.data.weiPerDay != null) && html`<${Spending} name=${name} state=${sums.data} chains=${chains} again=${again} />`}
     <${Card}><${Filters} given=${query.value} chains=${chains} /><${Show} of=${rows} rows=${6}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, query.value)} />
     ${tx && html`<${TransactionPanel} key=${tx} name=${name} id=${tx} again=${again} onClose=${() => filter({ tx: '' })} />`}</div>`;

@@ -8,7 +8,7 @@ import { Abis } from './triggers/abis.js';
 import { CronJobs } from './triggers/cron.js';
 import { Monitors } from './triggers/monitors.js';
 
-/** @param {import('./frame.js').Project} p */
+/** @param {Project} p */
 export function Page({ name, id }) {
   const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal }), []);
   return html`<${CronJobs} project=${name} id=${id} /><${Show} of=${boot}>${(/** @type {any} */ { chains }) => html`<${Monitors} project=${name} chains=${chains} />`}</${Show}><${Abis} project=${name} />`;

@@ -7,8 +7,8 @@ import { day, quoted } from '../../../core/format.js';
 import { session } from '../../../core/session.js';
 import { Badge, Show, say, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
+import { Field, Form } from '../../../parts/form.js';
 import * as words from '../../../words/en/accounts.js';
 import * as common from '../../../words/en/common.js';
 import { Quotas } from './quotas.js';
@@ -16,7 +16,7 @@ import { Quotas } from './quotas.js';
 /** @param {{account: Api.AccountReply, onClose: () => void}} p */
 function SetPassword({ account, onClose }) {
   const [made, set] = useState('');
-  const work = async (/** @type {Record<string, any>} */ { password }) => {
+  const work = async (/** @type {Values} */ { password }) => {
     const changed = await put(`/account/${account.accountID}/password`, password ? { password } : {});
     say(words.passwordSet);
     if (changed.password) set(changed.password);
@@ -29,7 +29,7 @@ function SetPassword({ account, onClose }) {
 /** @param {{account: Api.AccountReply, row: Api.QuotaReply, onClose: () => void, again: () => void}} p */
 function Limit({ account, row, onClose, again }) {
   const [kind, choose] = useState(row.unlimited ? 'unlimited' : row.from === 'ACCOUNT' ? 'own' : 'default');
-  const work = async (/** @type {Record<string, any>} */ { limit }) => {
+  const work = async (/** @type {Values} */ { limit }) => {
     await put(`/account/${account.accountID}/quota`, { quotas: [{ name: /** @type {Api.ChangedQuota['name']} */ (row.name), ...(kind === 'own' ? { limit: Number(limit) } : kind === 'unlimited' ? { unlimited: true } : {}) }] });
     say(words.limitChanged);
     again();
@@ -59,7 +59,7 @@ export function Account({ account, onClose, again }) {
     again();
   };
   const other = account.role === 'ADMIN' ? 'DEVELOPER' : 'ADMIN';
-  const confirms = /** @type {Record<string, any>} */ ({
+  const confirms = /** @type {Values} */ ({
     disable: { title: words.disableTitle(account.username), text: words.disableText, submit: words.disable, work: async () => { await put(`/account/${id}/disable`); done(words.disabledToast(account.username)); } },
     logins: { title: words.endLogins, text: words.endLoginsText, submit: words.endLogins, work: async () => { await post(`/account/${id}/logout`); done(words.loginsEnded); } },
     role: { title: `${words.changeRole}: ${words.roles[other]}`, text: words.roleHints[other], submit: words.roles[other], work: async () => { await put(`/account/${id}/role`, { role: other }); done(words.roleChanged(account.username, words.roles[other])); } },

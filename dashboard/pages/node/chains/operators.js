@@ -7,8 +7,8 @@ import { quoted } from '../../../core/format.js';
 import { isAdmin } from '../../../core/session.js';
 import { Ago, Badge, Card, Copy, Icon, Mark, Show, Table, say, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form, Text } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/chains.js';
 import * as common from '../../../words/en/common.js';
 
@@ -17,7 +17,7 @@ const COLUMNS = [words.operatorColumns.name, words.operatorColumns.address, word
 /** @param {{imports: boolean, onClose: () => void, again: () => void}} p */
 function NewOperator({ imports, onClose, again }) {
   const [name, type] = useState('');
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     if (imports) await post('/operator', { name: form.name, privateKey: form.privateKey.trim(), type: Number(form.type) });
     else await post('/operator/generate', { name: form.name });
     say(words.made(form.name));
@@ -33,7 +33,7 @@ function NewOperator({ imports, onClose, again }) {
 /** @param {{operator: Api.OperatorReply, onClose: () => void}} p */
 function Export({ operator, onClose }) {
   const [key, set] = useState('');
-  const work = async (/** @type {Record<string, any>} */ { password }) => set((await post(`/operator/data/${operator.operatorID}/export`, { password })).privateKey ?? '');
+  const work = async (/** @type {Values} */ { password }) => set((await post(`/operator/data/${operator.operatorID}/export`, { password })).privateKey ?? '');
   return html`<${Dialog} title=${words.exportTitle(operator.name)} onClose=${onClose}>${key ? html`<${Code} label=${words.exported} text=${key} plain />` : html`<${Form} submit=${words.exportKey} work=${work} danger>
       <p>${words.exportText}</p><${Field} label=${words.yourPassword}><input name="password" type="password" required autofocus autocomplete="current-password" /></${Field}></${Form}>`}
     <${AsCommand} text=${`fieldbrook operator export ${quoted(operator.name)}`} /></${Dialog}>`;

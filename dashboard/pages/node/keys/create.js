@@ -10,10 +10,10 @@ import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/keys.js';
 
-/** @param {Record<string, any>} form @returns {Api.Privilege[]} */
+/** @param {Values} form @returns {Api.Privilege[]} */
 const privileges = (form) => Object.entries(form).filter(([name, value]) => name.startsWith('group:') && value !== 'NO_ACCESS').map(([name, perm]) => ({ name: name.slice(6), perm }));
 
-/** @param {Record<string, any>} form */
+/** @param {Values} form */
 const command = (form) => ['fieldbrook key create', quoted(form.name || 'NAME'), ...privileges(form).map(({ name, perm }) => `--grant ${quoted(`${name}=${perm}`)}`), `--days ${form.days ?? 30}`, form.desc ? `--description ${quoted(form.desc)}` : ''].filter(Boolean).join(' ');
 
 /** @param {{made: Api.KeyReply}} p */
@@ -27,9 +27,9 @@ const Grants = ({ groups }) => html`<fieldset class="grants"><legend>${words.gra
 /** @param {{onClose: () => void, again: () => void}} p */
 export function NewKey({ onClose, again }) {
   const groups = useLoad((signal) => get('/account_access_key/operator_group_metas', {}, { signal }), []);
-  const [typed, type] = useState(/** @type {Record<string, any>} */ ({}));
+  const [typed, type] = useState(/** @type {Values} */ ({}));
   const [made, set] = useState(/** @type {Api.KeyReply | null} */ (null));
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     set(await post('/account_access_key', { name: form.name, desc: form.desc, expirationDays: Number(form.days), privileges: privileges(form) }));
     again();
   };

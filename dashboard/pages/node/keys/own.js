@@ -7,14 +7,14 @@ import { day } from '../../../core/format.js';
 import { keep, session, sessionOf } from '../../../core/session.js';
 import { Badge, Card, Copy, Icon, Show, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
+import { Field, Form } from '../../../parts/form.js';
 import * as words from '../../../words/en/keys.js';
 import { Quotas } from '../accounts/quotas.js';
 
 /** @param {{onClose: () => void}} p */
 function ChangePassword({ onClose }) {
-  const work = async (/** @type {Record<string, any>} */ { old, password, again }) => {
+  const work = async (/** @type {Values} */ { old, password, again }) => {
     if (password !== again) throw new Error(words.notSame);
     const login = await put('/account', { oldPassword: old, password });
     keep(sessionOf(login, session.value?.name ?? ''));

@@ -6,9 +6,9 @@ import { attempt } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
 import { Badge, Icon, Mark, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
-import { Confirm, Field, Form, Text } from '../../../parts/form.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import { Isolation, isolationOf } from './isolation.js';
 import { ACCEPTED, changeApplet } from './modules.js';
 import { Strategies } from './strategies.js';
@@ -18,7 +18,7 @@ import { edit, remove as removeWord, save } from '../../../words/en/common.js';
 
 /** @param {{project: string, applet: Api.AppletReply, onClose: () => void, onDone: () => void}} p */
 function EditApplet({ project, applet, onClose, onDone }) {
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await changeApplet(applet.appletID, null, { appletName: form.name, wasmCache: { mode: applet.wasmCache.mode, prefix: form.prefix }, ...isolationOf(form) });
     say(words.saved(form.name));
     onDone();

@@ -48,7 +48,7 @@ function Rules({ handlers }) {
 /** The strategies that a new version keeps. @param {{strategies: any[], handlers: string[]}} p */
 const Kept = ({ strategies, handlers }) => html`<div><p class="hint">${strategies.length ? words.kept : words.noStrategies}</p><ul class="plain">${strategies.map(({ eventType, handler }) => html`<li class="line"><code>${eventType}</code> → <code>${handler}</code>${!handlers.includes(handler) && html`<${Badge} kind="warn">${words.missing(handler)}</${Badge}>`}</li>`)}</ul></div>`;
 
-/** @param {Record<string, any>} form */
+/** @param {Values} form */
 const rulesOf = (form) => Object.keys(form).filter((name) => name.startsWith('type-')).map((name) => ({ eventType: form[name].trim(), handler: form[name.replace('type-', 'handler-')] }));
 
 /**
@@ -60,7 +60,7 @@ export function Deploy({ project, file, applets, into, onClose, onDone }) {
   const same = into ?? applets.find((one) => one.name === stem(file.name));
   const [chosen, choose] = useState(same?.appletID ?? NEW);
   const applet = applets.find((one) => one.appletID === chosen);
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     const answer = applet ? await changeApplet(applet.appletID, file, {}) : await createApplet(project, file, { appletName: form.name, strategies: rulesOf(form), ...isolationOf(form) });
     say(words.deployed(answer.name));
     onDone();

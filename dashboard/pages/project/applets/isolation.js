@@ -16,5 +16,5 @@ export function Isolation({ applet }) {
     ${kind === 'INSTANCE' && html`<${Field} label=${words.reuse}><input name="reuse" type="number" min="1" max="1000000" required defaultValue=${applet?.reuseEvents ?? REUSE} /></${Field}>`}`;
 }
 
-/** The fields of a request from those of a form. @param {Record<string, any>} form */
+/** The fields of a request from those of a form. @param {Values} form */
 export const isolationOf = ({ isolation, reuse }) => ({ isolation, ...(reuse ? { reuseEvents: Number(reuse) } : {}) });

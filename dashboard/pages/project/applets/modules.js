@@ -5,7 +5,7 @@ import { exampleName } from '../../../words/en/applets.js';
 
 export const ACCEPTED = '.wasm,.wat';
 
-/** @param {File | null} file @param {Record<string, any>} info */
+/** @param {File | null} file @param {Values} info */
 function formOf(file, info) {
   const form = new FormData();
   if (file) form.append('file', file, file.name);
@@ -20,10 +20,10 @@ export function inspect(file, signal) {
   return call('POST', '/resource/inspect', { form, signal });
 }
 
-/** @param {string} project @param {File} file @param {Record<string, any>} info */
+/** @param {string} project @param {File} file @param {Values} info */
 export const createApplet = (project, file, info) => call('POST', `/applet/x/${encodeURIComponent(project)}`, { form: formOf(file, { ...info, wasmName: file.name }) });
 
-/** Change an applet; with a file it gets a new version. @param {string} appletID @param {File | null} file @param {Record<string, any>} info */
+/** Change an applet; with a file it gets a new version. @param {string} appletID @param {File | null} file @param {Values} info */
 export const changeApplet = (appletID, file, info) => call('PUT', `/applet/${appletID}`, { form: formOf(file, file ? { ...info, wasmName: file.name } : info) });
 
 /** The counter example, as text: the node compiles it. */

@@ -7,8 +7,8 @@ import { quoted } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
 import { Badge, Failed, Icon, Mark, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form, Text } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/applets.js';
 import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
 
@@ -16,7 +16,7 @@ import { actions, edit, remove as removeWord, save } from '../../../words/en/com
 function StrategyDialog({ project, applet, rule, onClose, onDone }) {
   const versions = useLoad((signal) => get(`/applet/data/${applet.appletID}/versions`, {}, { signal }), [applet.appletID, applet.version]);
   const handlers = versions.data?.data.find((one) => one.current)?.handlers ?? [];
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     const body = { appletID: applet.appletID, eventType: form.type.trim(), handler: form.handler.trim(), autoCollectMetric: form.collect === 'on' };
     if (rule) await put(`/strategy/${rule.strategyID}`, body);
     else await post(`/strategy/x/${encodeURIComponent(project)}`, body);

@@ -25,7 +25,7 @@ export const LIMIT = 20;
  * @property {any} [error] why it was refused
  */
 
-/** @type {Map<string, {draft?: Draft, entries: import('../../../vendor/preact.js').Signal<Entry[]>}>} */
+/** @type {Map<string, {draft?: Draft, entries: Signal<Entry[]>}>} */
 const projects = new Map();
 let last = 0;
 

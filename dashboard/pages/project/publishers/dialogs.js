@@ -21,7 +21,7 @@ const Types = ({ types = [] }) => html`<${Field} label=${words.types} hint=${wor
 /** @param {{project: string, onClose: () => void, onDone: (publisherID: string) => void}} p */
 export function AddPublisher({ project, onClose, onDone }) {
   const [key, type] = useState('');
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     const made = await post(`/publisher/x/${encodeURIComponent(project)}`, { key: form.key, name: form.name || form.key, eventTypes: lines(form.types), expirationDays: Number(form.days) || 0 });
     say(words.added(form.key));
     onDone(made.publisherID);
@@ -34,7 +34,7 @@ export function AddPublisher({ project, onClose, onDone }) {
 
 /** @param {{project: string, publisher: Api.PublisherReply, onClose: () => void, onDone: () => void}} p */
 export function EditPublisher({ project, publisher, onClose, onDone }) {
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await put(`/publisher/x/${encodeURIComponent(project)}/${publisher.publisherID}`, { key: form.key, name: form.name || form.key, eventTypes: lines(form.types) });
     say(words.changed(form.key));
     onDone();
@@ -48,7 +48,7 @@ export function EditPublisher({ project, publisher, onClose, onDone }) {
 
 /** @param {{project: string, publisher: Api.PublisherReply, onClose: () => void, onDone: () => void}} p */
 export function NewToken({ project, publisher, onClose, onDone }) {
-  const work = async (/** @type {Record<string, any>} */ { days }) => {
+  const work = async (/** @type {Values} */ { days }) => {
     await post(`/publisher/data/${publisher.publisherID}/token`, { expirationDays: Number(days) || 0 });
     say(words.rotated);
     onDone();

@@ -3,11 +3,12 @@
 import { html, useState } from '../../../vendor/preact.js';
 import { post, put, remove } from '../../../core/api.js';
 import { Ago, Badge, Card, Copy, say } from '../../../parts/basics.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm } from '../../../parts/dialog.js';
+import { Field, Form } from '../../../parts/form.js';
 import * as words from '../../../words/en/project_settings.js';
 import { save } from '../../../words/en/common.js';
 
-/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
+/** @param {Project} p */
 function Access({ name, project, again }) {
   const [asking, ask] = useState(false);
   const path = /** @type {const} */ (`/publisher/x/${encodeURIComponent(name)}`);
@@ -22,7 +23,7 @@ function Access({ name, project, again }) {
     ${asking && html`<${Confirm} title=${submit} text=${project.public ? words.makePrivateText : words.makePublicText} submit=${submit} work=${work} onClose=${() => ask(false)} />`}`;
 }
 
-/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
+/** @param {Project} p */
 function Worker({ name, project, again }) {
   const [asking, ask] = useState(false);
   const dedicated = !project.dedicated;
@@ -36,9 +37,9 @@ function Worker({ name, project, again }) {
     ${asking && html`<${Confirm} title=${submit} text=${dedicated ? words.makeDedicatedText : words.makeSharedText} submit=${submit} work=${work} onClose=${() => ask(false)} />`}`;
 }
 
-/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
+/** @param {Project} p */
 export function General({ name, project, again }) {
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await put(`/project/x/${encodeURIComponent(name)}`, { description: form.description });
     say(words.saved);
     again();

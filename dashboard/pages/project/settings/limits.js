@@ -6,8 +6,8 @@ import { useLoad } from '../../../core/load.js';
 import { count } from '../../../core/format.js';
 import { isAdmin } from '../../../core/session.js';
 import { Ago, Card, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
+import { Field, Form } from '../../../parts/form.js';
 import * as words from '../../../words/en/limits.js';
 import { actions, edit, remove as removeWord, save } from '../../../words/en/common.js';
 
@@ -15,7 +15,7 @@ const KINDS = /** @type {(keyof typeof words.kinds)[]} */ (Object.keys(words.kin
 
 /** @param {{path: `/traffic/x/${string}`, limit: Api.TrafficLimitReply | null, free: (keyof typeof words.kinds)[], onClose: () => void, onDone: () => void}} p */
 function LimitDialog({ path, limit, free, onClose, onDone }) {
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     const body = { threshold: Number(form.threshold), duration: form.duration.trim(), publisherThreshold: Number(form.share) || 0 };
     if (limit) await put(`${path}/${limit.trafficLimitID}`, body);
     else await post(path, { ...body, apiType: form.kind });

@@ -7,12 +7,13 @@ import { quoted } from '../../../core/format.js';
 import { go } from '../../../core/route.js';
 import { Card, Icon, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
-import { Confirm, Form } from '../../../parts/form.js';
+import { Confirm } from '../../../parts/dialog.js';
+import { Form } from '../../../parts/form.js';
 import * as words from '../../../words/en/project_settings.js';
 
 /** @param {{name: string}} p */
 export function Export({ name }) {
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     const options = { data: form.data === 'on', tokens: form.tokens === 'on' };
     download(await post(`/project/x/${encodeURIComponent(name)}/export`, options, { blob: true }), `${name}.fieldbrook`);
     say(words.exported);

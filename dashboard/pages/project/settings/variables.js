@@ -6,14 +6,14 @@ import { Card, Icon, Mark, say } from '../../../parts/basics.js';
 import { Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/project_settings.js';
 
-/** The pairs in the fields of the form, in their order. @param {Record<string, any>} form @returns {[string, string][]} */
+/** The pairs in the fields of the form, in their order. @param {Values} form @returns {[string, string][]} */
 const pairsOf = (form) => Object.keys(form).filter((name) => name.startsWith('name-')).map((name) => [form[name].trim(), form[name.replace('name-', 'value-')]]);
 
-/** @param {{name: string, project: Api.ProjectReply, again: () => void}} p */
+/** @param {Project} p */
 export function Variables({ name, project, again }) {
   const [rows, set] = useState(() => project.envs.env.map(([key, value], id) => ({ id, key, value })));
   const add = () => set([...rows, { id: (rows.at(-1)?.id ?? -1) + 1, key: '', value: '' }]);
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await post(`/project_config/x/${encodeURIComponent(name)}/PROJECT_ENV`, { env: pairsOf(form) });
     say(words.variablesSaved);
     again();

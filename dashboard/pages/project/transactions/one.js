@@ -9,8 +9,7 @@ import { isAdmin } from '../../../core/session.js';
 import { amount } from '../../../core/units.js';
 import { Ago, Badge, Copy, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
 import * as words from '../../../words/en/transactions.js';
 
 const EVERY_MS = 4000;

@@ -13,7 +13,7 @@ import * as words from '../../../words/en/transactions.js';
 /** @param {{name: string, limit: string | null, onClose: () => void, again: () => void}} p */
 export function SpendingLimit({ name, limit, onClose, again }) {
   const [text, type] = useState(limit ?? '');
-  const work = async (/** @type {Record<string, any>} */ { wei }) => {
+  const work = async (/** @type {Values} */ { wei }) => {
     await post(`/project_config/x/${encodeURIComponent(name)}/PROJECT_SPENDING`, { weiPerDay: wei });
     say(words.limitSet);
     again();

@@ -6,9 +6,9 @@ import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
 import { Ago, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
-import { Confirm, Field, Form, Text } from '../../../parts/form.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
 
@@ -35,7 +35,7 @@ function AddAbi({ path, project, onClose, onDone }) {
     text.current.value = await file.text();
     name.current.value ||= file.name.replace(/\.json$/i, '');
   };
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await post(path, { name: form.name, abi: abiIn(form.abi) });
     say(words.abiAdded(form.name));
     onDone();

@@ -16,7 +16,7 @@ const hex = { spellcheck: false, autocapitalize: 'none', autocomplete: 'off', cl
 
 /** @typedef {keyof typeof words.kinds} Kind */
 
-/** The body of a request from the fields of the form. @param {Kind} kind @param {Record<string, any>} form */
+/** The body of a request from the fields of the form. @param {Kind} kind @param {Values} form */
 function bodyOf(kind, form) {
   const shared = { chainID: Number(form.chain), eventType: form.type.trim(), paused: form.paused === 'on' };
   if (kind === 'chain_tx') return { ...shared, txAddress: form.hash.trim() };
@@ -45,7 +45,7 @@ const COMMANDS = { contract_log: 'add-log PROJECT ADDRESS --from BLOCK', chain_t
 export function AddMonitor({ project, chains, onClose, onDone }) {
   const [kind, choose] = useState(/** @type {Kind} */ ('contract_log'));
   const abis = useLoad((signal) => get(`/contract_abi/${encodeURIComponent(project)}`, { size: 100 }, { signal }), [project]);
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await post(pathOf(project, kind), bodyOf(kind, form));
     say(words.monitorAdded);
     onDone();

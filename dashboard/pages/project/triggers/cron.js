@@ -6,8 +6,8 @@ import { useLoad } from '../../../core/load.js';
 import { day, moment, quoted, utc } from '../../../core/format.js';
 import { Ago, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
-import { Dialog } from '../../../parts/dialog.js';
-import { Confirm, Field, Form, Text } from '../../../parts/form.js';
+import { Confirm, Dialog } from '../../../parts/dialog.js';
+import { Field, Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/triggers.js';
 import { actions, remove as removeWord } from '../../../words/en/common.js';
 
@@ -31,7 +31,7 @@ const Times = ({ times }) => html`<span class="times">${times.map((at, i) => htm
 /** @param {{project: string, id: string, onClose: () => void, onDone: () => void}} p */
 function AddCron({ project, id, onClose, onDone }) {
   const [text, type] = useState('');
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     await post(`/cronjob/${id}`, { cronExpressions: form.expression, eventType: form.type.trim() });
     say(words.cronAdded);
     onDone();

@@ -7,7 +7,7 @@ import { NONE, count } from '../../../core/format.js';
 import { to } from '../../../core/route.js';
 import { short } from '../../../core/units.js';
 import { Badge, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
-import { Confirm } from '../../../parts/form.js';
+import { Confirm } from '../../../parts/dialog.js';
 import { AddMonitor } from './add_monitor.js';
 import { Rewind } from './rewind.js';
 import * as words from '../../../words/en/triggers.js';
@@ -77,7 +77,7 @@ export function Monitors({ project, chains }) {
     loaded.again();
   };
   const add = chains.length > 0 && html`<button type="button" onClick=${() => show({ what: 'add' })}><${Icon} name="plus" />${words.addMonitor}</button>`;
-  const none = html`<${Empty} title=${words.monitorsNone} icon="chain">${words.monitorsNoneHint}${!chains.length && html`<p>${words.noChains} <a href="/docs/reference/chains/" target="_blank" rel="noopener">${words.chainsHelp}</a></p>`}</${Empty}>`;
+  const none = html`<${Empty} title=${words.monitorsNone} icon="chain">${words.monitorsNoneHint}${!chains.length && html`<p>${words.noChains} <a href="/docs/reference/chains/" target="_blank">${words.chainsHelp}</a></p>`}</${Empty}>`;
   return html`<${Card} title=${words.monitors} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {Monitor[]} */ list) => (list.length ? html`<${List} list=${list} project=${project} chains=${chains} act=${act} />` : none)}</${Show}>
     ${dialog?.what === 'add' && html`<${AddMonitor} project=${project} chains=${chains} onClose=${close} onDone=${loaded.again} />`}
     ${dialog?.what === 'rewind' && html`<${Rewind} project=${project} monitor=${one} onClose=${close} onDone=${loaded.again} />`}

@@ -12,7 +12,7 @@ import * as words from '../../../words/en/triggers.js';
 
 /** @param {{project: string, monitor: import('./monitors.js').Monitor, onClose: () => void, onDone: () => void}} p */
 export function Rewind({ project, monitor, onClose, onDone }) {
-  const work = async (/** @type {Record<string, any>} */ form) => {
+  const work = async (/** @type {Values} */ form) => {
     const block = Number(form.block);
     await post(`${pathOf(project, 'contract_log')}/${monitor.id}/rewind`, { blockStart: block });
     say(words.rewound(block));

@@ -10,7 +10,8 @@ import jwt
 import pytest
 
 from fieldbrook.core.clock import now_ms
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import NodeError, TooManyRequestsError
+from fieldbrook.core.model import DEVELOPER, Account
 from fieldbrook.gateway.management import base_handler, management_handler
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
@@ -327,7 +328,7 @@ def test_a_login_with_an_over_long_value_is_refused(server: Server, field: str) 
 def test_logins_beyond_the_limit_of_the_queue_are_answered_429() -> None:
     async def crowd() -> list[object]:
         workers = Workers()
-        checks = [workers.is_password("no hash", "x") for _ in range(400)]
+        checks = [workers.is_password(_account(number), "x") for number in range(400)]
         return await asyncio.gather(*checks, return_exceptions=True)
 
     results = asyncio.run(crowd())
@@ -335,3 +336,24 @@ def test_logins_beyond_the_limit_of_the_queue_are_answered_429() -> None:
     assert refused
     assert {error.status for error in refused} == {429}
     assert all(r is False for r in results if not isinstance(r, NodeError))
+
+
+def test_the_logins_of_one_account_leave_places_to_those_of_others() -> None:
+    """A right password is not throttled: a program that logs in all the time kept everybody out."""
+
+    async def crowd() -> tuple[list[object], list[object]]:
+        workers = Workers()
+        many = asyncio.gather(
+            *(workers.is_password(_account(1), "x") for _ in range(100)), return_exceptions=True
+        )
+        await asyncio.sleep(0)
+        others = [workers.is_password(_account(number), "x") for number in range(2, 40)]
+        return await asyncio.gather(*others, return_exceptions=True), await many
+
+    others, many = asyncio.run(crowd())
+    assert others == [False] * 38
+    assert {type(result) for result in many} == {bool, TooManyRequestsError}
+
+
+def _account(number: int) -> Account:
+    return Account(account_id=number, username="", password_hash="no hash", role=DEVELOPER)

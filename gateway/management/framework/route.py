@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import urllib.parse
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
@@ -118,6 +118,11 @@ class Call(Generic[B, Q]):
         """The account of the caller of a route that needs one."""
         assert self.caller is not None
         return self.caller.account
+
+    @property
+    def owner(self) -> Hashable:
+        """Whose share of a pool the request takes: its account's, or that of its address."""
+        return self.peer if self.caller is None else self.caller.account.account_id
 
     @property
     def key(self) -> AccessKey | None:

@@ -1,14 +1,14 @@
 """Thread pools for work that would block the event loop: password hashes, uploads, searches.
 
-argon2 takes about 90 ms and 64 MiB per hash, so at most two hashes run at once, and the number
-of waiting ones is bounded.
+argon2 takes about 90 ms and 64 MiB per hash, so at most two hashes run at once, of which an account
+has one, and the number of waiting ones is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
@@ -23,7 +23,7 @@ from fieldbrook.system.loop_share import LoopShare
 _T = TypeVar("_T")
 
 _THREADS = 2
-_PASSWORDS_WAITING_LIMIT = 64
+_PASSWORDS_LIMIT, _PASSWORDS_OF_ONE = 66, 16
 _UPLOADS_LIMIT, _UPLOADS_OF_ONE = 16, 8  # each holds its file in memory
 
 _QUERIES_LIMIT, _QUERIES_OF_ONE = 16, 4  # each may hold its result and its file
@@ -46,30 +46,6 @@ ANSWERS_BYTES = 256 << 20
 _hasher = argon2.PasswordHasher()
 
 
-class BoundedPool:
-    """A small thread pool with a bound on the work that waits for it."""
-
-    def __init__(self, name: str, waiting_limit: int) -> None:
-        self._name = name
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
-        self._limit = _THREADS + waiting_limit
-        self._taken = 0
-
-    async def run(self, work: Callable[[], _T]) -> _T:
-        """Run `work` in a thread and return its result.
-
-        Raises:
-            TooManyRequestsError: the bound on waiting work is reached.
-        """
-        if self._taken >= self._limit:
-            raise TooManyRequestsError(what=f"{self._taken} requests wait for {self._name}")
-        self._taken += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-        finally:
-            self._taken -= 1
-
-
 class SharedPool:
     """A small thread pool for work that may take long or that an account may ask for often.
 
@@ -81,9 +57,9 @@ class SharedPool:
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
         self._slots = ConcurrencyLimit(name, limit, limit_of_one, leaves_free=True)
-        self._semaphores: dict[int, asyncio.Semaphore] = {}
+        self._semaphores: dict[Hashable, asyncio.Semaphore] = {}
 
-    async def run(self, owner: int, work: Callable[[], _T]) -> _T:
+    async def run(self, owner: Hashable, work: Callable[[], _T]) -> _T:
         """Run `work` in a thread and return its result.
 
         Raises:
@@ -121,14 +97,14 @@ class ConcurrencyLimit:
         self._reserve = reserve
         self._limit_of_one = limit_of_one
         self._leaves_free = leaves_free
-        self._taken: Counter[int] = Counter()
+        self._taken: Counter[Hashable] = Counter()
 
-    def count(self, owner: int) -> int:
+    def count(self, owner: Hashable) -> int:
         """The number of slots that an owner holds."""
         return self._taken[owner]
 
     @contextmanager
-    def hold(self, owner: int, *, administrator: bool = False) -> Iterator[None]:
+    def hold(self, owner: Hashable, *, administrator: bool = False) -> Iterator[None]:
         """Hold one slot for the duration of the `with` block.
 
         Raises:
@@ -203,7 +179,7 @@ class Workers:
     """The pools of one gateway."""
 
     def __init__(self) -> None:
-        self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
+        self._passwords = SharedPool("passwords", _PASSWORDS_LIMIT, _PASSWORDS_OF_ONE)
         self.searches = SharedPool("searches", _SEARCHES_LIMIT, _SEARCHES_OF_ONE)
         self.followers = ConcurrencyLimit(
             "followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE
@@ -220,21 +196,26 @@ class Workers:
         self.queries = SharedPool("queries", _QUERIES_LIMIT, _QUERIES_OF_ONE)
         self.dry_runs = SharedPool("dry runs", _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE)
 
-    async def run(self, work: Callable[[], _T]) -> _T:
-        """Run `work`, which takes about as long as a password hash, in the pool of passwords."""
-        return await self._passwords.run(work)
+    async def run(self, owner: Hashable, work: Callable[[], _T]) -> _T:
+        """Run `work`, which takes about as long as a password hash, in the pool of passwords.
+
+        Raises:
+            TooManyRequestsError: the bound of all owners or of this one is reached.
+        """
+        return await self._passwords.run(owner, work)
 
     def commands_of(self, account_id: int) -> asyncio.Semaphore:
         """What bounds the commands of one account at the registry; more wait for their turn."""
         return self._commands.setdefault(account_id, asyncio.Semaphore(_COMMANDS_OF_ONE))
 
-    async def hash_password(self, password: str) -> str:
+    async def hash_password(self, owner: Hashable, password: str) -> str:
         """Hash a password; the result is argon2id's encoded form."""
-        return await self._passwords.run(lambda: _hasher.hash(password))
+        return await self._passwords.run(owner, lambda: _hasher.hash(password))
 
-    async def is_password(self, encoded: str, password: str) -> bool:
-        """Whether `encoded` is a hash of `password`."""
-        return await self._passwords.run(lambda: _matches(encoded, password))
+    async def is_password(self, account: Account, password: str) -> bool:
+        """Whether this is the password of an account."""
+        encoded = account.password_hash
+        return await self._passwords.run(account.account_id, lambda: _matches(encoded, password))
 
 
 def _matches(encoded: str, password: str) -> bool:

@@ -65,7 +65,7 @@ async def register(call: Call[Register, None]) -> AccountReply:
     account = await call.context.registry.call(
         "create_account",
         username=call.body.username,
-        password_hash=await call.workers.hash_password(password),
+        password_hash=await call.workers.hash_password(call.owner, password),
         role=call.body.role,
         only_if_first=call.caller is None,
         avatar=call.body.avatar_url,
@@ -79,7 +79,7 @@ async def change_password(call: Call[ChangePassword, None]) -> LoginReply:
     old, new = call.body.old_password, call.body.password
     username = call.account.username
     call.throttle.attempt(username, call.peer)
-    if not await call.workers.is_password(call.account.password_hash, old):
+    if not await call.workers.is_password(call.account, old):
         raise InvalidOldPasswordError()
     call.throttle.succeeded(username, call.peer)
     if old == new:
@@ -89,7 +89,7 @@ async def change_password(call: Call[ChangePassword, None]) -> LoginReply:
         "update_password",
         account_id=call.account.account_id,
         old_hash=call.account.password_hash,
-        new_hash=await call.workers.hash_password(new),
+        new_hash=await call.workers.hash_password(call.owner, new),
     )
     return login_reply(call, changed)
 

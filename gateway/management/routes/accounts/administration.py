@@ -122,7 +122,7 @@ async def reset_password(call: Call[ResetPassword, None]) -> AccountReply:
     changed = await call.context.registry.call(
         "set_password",
         account_id=account.account_id,
-        new_hash=await call.workers.hash_password(password),
+        new_hash=await call.workers.hash_password(call.owner, password),
     )
     return account_reply(changed, password=UNSET if given else password)
 

@@ -57,7 +57,7 @@ async def login(call: Call[Login, None]) -> LoginReply:
     if account is None:
         raise AccountIdentityNotFoundError(username=username)
     call.trail.set_account(account)
-    if not await call.workers.is_password(account.password_hash, call.body.password):
+    if not await call.workers.is_password(account, call.body.password):
         raise InvalidPasswordError()
     call.throttle.succeeded(username, call.peer)
     return login_reply(call, account)

@@ -88,9 +88,10 @@ async def create_operator(call: Call[CreateOperator, None]) -> OperatorReply:
     body, vault = call.body, call.context.vault
     kind = body.type or ECDSA
     draft = await call.workers.run(
+        call.owner,
         lambda: draft_operator(
             vault, body.name, kind, parse_secret(body.private_key, kind), body.paymaster_key
-        )
+        ),
     )
     operator = await call.context.registry.call(
         "create_operator", account_id=call.account.account_id, draft=draft
@@ -101,7 +102,9 @@ async def create_operator(call: Call[CreateOperator, None]) -> OperatorReply:
 async def generate_operator(call: Call[GenerateOperator, None]) -> OperatorReply:
     """Create an operator with a random key that the node generates."""
     vault, name = call.context.vault, call.body.name
-    draft = await call.workers.run(lambda: draft_operator(vault, name, ECDSA, new_secret()))
+    draft = await call.workers.run(
+        call.owner, lambda: draft_operator(vault, name, ECDSA, new_secret())
+    )
     made = await call.context.registry.call(
         "create_operator", account_id=call.account.account_id, draft=draft
     )
@@ -113,7 +116,7 @@ async def export_operator(call: Call[ExportOperator, None]) -> OperatorReply:
     audit log records the export before the key leaves the node."""
     account = call.account
     call.throttle.attempt(account.username, call.peer)
-    if not await call.workers.is_password(account.password_hash, call.body.password):
+    if not await call.workers.is_password(account, call.body.password):
         raise InvalidPasswordError()
     call.throttle.succeeded(account.username, call.peer)
     operator_id = call.id("operatorID")
@@ -208,7 +211,7 @@ async def default_draft(call: Call[Any, Any]) -> OperatorDraft:
     """An operator `default` with a random key, for a new account."""
     vault = call.context.vault
     return await call.workers.run(
-        lambda: draft_operator(vault, DEFAULT_OPERATOR, ECDSA, new_secret())
+        call.owner, lambda: draft_operator(vault, DEFAULT_OPERATOR, ECDSA, new_secret())
     )
 
 

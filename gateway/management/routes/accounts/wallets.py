@@ -106,7 +106,7 @@ async def _require_signature(call: Call[WalletLogin, None], message: wallet.Sign
         address, digest = wallet.require_checksum(message), wallet.eip191_digest(message)
         return address, digest, wallet.signature_problem(message, digest, signature)
 
-    address, digest, why_not = await call.workers.run(look)
+    address, digest, why_not = await call.workers.run(call.owner, look)
     if why_not and not await call.context.contract_wallets(
         message.chain_id, address, digest, signature
     ):

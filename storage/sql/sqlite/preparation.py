@@ -42,10 +42,9 @@ _FITS = b"fits"
 _REMEMBERED = 1_024  # statements whose trial has ended, a digest each
 
 # Words that name nothing. SQLite takes others, such as `desc`, for names where they fit.
-_RESERVED = frozenset(
-    """ALL AND AS BETWEEN CASE DEFAULT DELETE DISTINCT ELSE EXISTS FROM GROUP HAVING IN INSERT INTO
-    IS JOIN LIMIT NOT NULL ON OR ORDER SELECT SET THEN UNION UPDATE VALUES WHEN WHERE""".split()
-)
+_WORDS = """ALL AND AS BETWEEN CASE DEFAULT DELETE DISTINCT ELSE EXISTS FROM GROUP HAVING IN INSERT
+    INTO IS JOIN LIMIT NOT NULL ON OR ORDER SELECT SET THEN UNION UPDATE VALUES WHEN WHERE"""
+_RESERVED = frozenset(_WORDS.split())
 
 
 def effort(tokens: Sequence[Token]) -> int:

@@ -541,6 +541,7 @@ def test_a_statement_that_sorts_much_writes_no_file_outside_the_data_folder(
         db.close()
     assert [path for path in seen if "etilqs" in path] == []  # as SQLite names such files
 
+
 # ---------------------------------------------------------------- what SQLite makes of a statement
 
 
@@ -607,11 +608,12 @@ def test_a_query_of_many_parts_runs_after_its_trial(db: SqliteDatabase, tmp_path
 
 def test_usual_statements_need_no_trial() -> None:
     rows = ", ".join(["(?, ?, ?, ?)"] * 5_000)
+    inner = "SELECT b FROM t_b WHERE b = r.b AND d = ?"
+    joined = "SELECT r.a, r.b, max(s.c) AS m FROM t_r r JOIN t_s s ON s.a = r.a"
     for statement in (
         f"INSERT INTO t_reading VALUES {rows}",
         "SELECT a, b, c, d, e, f, g, h FROM t_a WHERE a = ? AND b > ? ORDER BY c DESC LIMIT 10",
-        "SELECT r.a, r.b, max(s.c) AS m FROM t_r r JOIN t_s s ON s.a = r.a WHERE r.b IN "
-        "(SELECT b FROM t_b WHERE b = r.b AND d = ?) GROUP BY r.a, r.b HAVING m > 1 ORDER BY m",
+        f"{joined} WHERE r.b IN ({inner}) GROUP BY r.a, r.b HAVING m > 1 ORDER BY m",
     ):
         assert translate(statement, frozenset()).effort <= EFFORT_LIMIT
 

@@ -6,14 +6,13 @@ errors) are printed as escapes, so that an applet's log line cannot control the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from fieldbrook.cli.console import current
-from fieldbrook.cli.text import printable
+from fieldbrook.cli.text import as_json, printable
 
 Row = Mapping[str, Any]
 
@@ -61,7 +60,7 @@ def show_done(text: str, **value: object) -> None:
 
 def show_json(value: object) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(as_json(value, indent=2))
 
 
 def show_warnings(*values: Row) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 _NAMES_SHOWN = 20
@@ -14,6 +15,19 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
     )
+
+
+def as_json(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON whose texts cannot control a terminal.
+
+    JSON escapes only the control characters below U+0020; terminals obey others, too.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import click
 
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import ClientError
-from fieldbrook.cli.text import counted, printable
+from fieldbrook.cli.text import as_json, counted, printable
 
 _INDENT = " " * 10
 _RUNS_SHOWN = 20
@@ -86,7 +85,7 @@ class Blocks:
         """Print the rest of a block."""
         shown = self._compared(block)
         if self._json:
-            self.write(json.dumps(_to_json(block, shown), ensure_ascii=False))
+            self.write(as_json(_to_json(block, shown)))
         else:
             self.write("\n".join(_lines(block, shown)))
 
@@ -99,7 +98,7 @@ class Blocks:
     def write_row(self, row: dict[str, Any], line: str) -> None:
         """Print a row of a project's log; `line` is its form for people."""
         if self._json:
-            self.write(json.dumps({"log": row}, ensure_ascii=False))
+            self.write(as_json({"log": row}))
         else:
             self.write(_styled(f"log  {line}", dim=True))
 

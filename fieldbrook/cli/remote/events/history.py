@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from fieldbrook.cli.remote.events.logs import log_line
 from fieldbrook.cli.remote.events.traces import show_calls, trace
 from fieldbrook.cli.remote.lookup import open_project
 from fieldbrook.cli.stream import follow
-from fieldbrook.cli.text import counted, printable
+from fieldbrook.cli.text import as_json, counted, printable
 
 _EVENT_COLUMNS = {
     "eventID": "EVENT",
@@ -254,7 +253,7 @@ def _show_details(rows: list[dict[str, Any]], answer: dict[str, Any]) -> None:
 def _follow(client: Client, **query: object) -> None:
     for message in follow(client, ["stream"], **query):
         if current().json:
-            click.echo(json.dumps(message, ensure_ascii=False))
+            click.echo(as_json(message))
             continue
         for row in message["rows"]:
             line = f"{row['handledAt']} {row['eventID']} {row['eventType']}: {_outcome(row)}"

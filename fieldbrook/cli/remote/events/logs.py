@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from fieldbrook.cli.errors import WrongUsageError
 from fieldbrook.cli.options import SharedCommand, project_argument
 from fieldbrook.cli.remote.lookup import open_project
 from fieldbrook.cli.stream import follow
-from fieldbrook.cli.text import printable
+from fieldbrook.cli.text import as_json, printable
 
 _PAGE_ROWS = 1_000  # largest page of the route
 _LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
@@ -51,7 +50,7 @@ def logs(
     names = {"event": "eventID", "instance": "instanceID"}
     query = {names.get(key, key): value for key, value in filters.items()}
     for row in _rows(client, project, start, goes_on, query):
-        click.echo(json.dumps(row, ensure_ascii=False) if current().json else log_line(row))
+        click.echo(as_json(row) if current().json else log_line(row))
 
 
 def log_line(row: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import sys
 import time
@@ -19,7 +18,7 @@ from fieldbrook.cli.input import read_value
 from fieldbrook.cli.options import SharedCommand
 from fieldbrook.cli.output import note_unless_json, show_done
 from fieldbrook.cli.remote.mqtt.connection import V3, V5, Connection, Target, properties_of
-from fieldbrook.cli.text import printable
+from fieldbrook.cli.text import as_json, printable
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
@@ -245,7 +244,7 @@ def _show(message: MQTTMessage) -> None:
             "retain": bool(message.retain),
             "properties": properties_of(message.properties),
         }
-        click.echo(json.dumps(shown, ensure_ascii=False))
+        click.echo(as_json(shown))
     else:
         click.echo(f"{printable(message.topic)}  {printable(text)}")
     sys.stdout.flush()

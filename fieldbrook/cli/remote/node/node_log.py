@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import click
 from fieldbrook.cli.client import Client, items
 from fieldbrook.cli.console import current
 from fieldbrook.cli.options import SharedCommand
-from fieldbrook.cli.text import printable
+from fieldbrook.cli.text import as_json, printable
 
 _PAGE_ROWS = 1_000  # largest page of the route
 _POLL_S = 0.5
@@ -47,7 +46,7 @@ def node_log(follow: bool, tail: int, **filters: str | None) -> None:
     died. --level also prints lines that are more severe. With --json each line is a line of JSON.
     """
     for row in _rows(current().client(), tail, follow, filters):
-        click.echo(json.dumps(row, ensure_ascii=False) if current().json else _line(row))
+        click.echo(as_json(row) if current().json else _line(row))
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from fieldbrook.core import clock
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BEFORE_CONNECT = Encoder(Connect(VERSION_311, ""))
+_EVENTS_AT_ONCE = 8  # between two looks at the clock
 _IS_PUBLISH = bytes(first in PUBLISHES for first in range(256))
 
 
@@ -216,9 +216,20 @@ class Connection(asyncio.Protocol):
             self._server.loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """Handle the packets in the buffer."""
+        """Handle the packets in the buffer, in the turn of the client."""
+        session, turns = self.session, self._server.turns
+        if session is None or not self._may_read:
+            self._read_packets()
+        elif turns.may(session.holder):
+            turns.do(session.holder, self._read_packets)
+        else:
+            self._wait_for_turn(session)
+            self._reserve(self._received.size)
+
+    def _read_packets(self) -> None:
+        """Handle the packets in the buffer, until the slice is over."""
         buffer, at, packet_bytes = self._received.take(), 0, self._server.limits.packet_bytes
-        end = len(buffer)
+        end, turns, events = len(buffer), self._server.turns, 0
         try:
             while at < end and not self._is_closing:
                 if self._transport is None:
@@ -231,20 +242,21 @@ class Connection(asyncio.Protocol):
                 framed = next_frame(buffer, at, limit, self.version == VERSION_5)
                 if framed is None:
                     break
-                begin, (first, body, at) = at, framed
+                first, body, at = framed
                 if self.session is None:
                     self._connect(decode_client_packet(self.version, first, buffer[body:at]))
-                elif not (
-                    _IS_PUBLISH[first]
-                    and self.inbox.take_event(self.session, buffer, first, body, at)
+                    continue
+                if _IS_PUBLISH[first] and self.inbox.take_event(
+                    self.session, buffer, first, body, at
                 ):
-                    turns, holder = self._server.turns, self.session.holder
-                    if not turns.may(holder):
-                        at = begin
-                        self._wait_for_turn(self.session)
-                        break
-                    handle = self._server.requests.handle
-                    turns.do(holder, partial(handle, self, self.session, first, buffer[body:at]))
+                    events += 1
+                    if events % _EVENTS_AT_ONCE:
+                        continue
+                else:
+                    self._server.requests.handle(self, self.session, first, buffer[body:at])
+                if at < end and turns.is_over:
+                    self._wait_for_turn(self.session)
+                    break
         except ProtocolError as error:
             self.refuse(error)
             return

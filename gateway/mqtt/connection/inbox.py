@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fieldbrook.gateway.mqtt.connection.incoming import Incoming
@@ -288,8 +289,9 @@ class Inbox:
         login = self._server.access.login_for_events(session.principal)
         chosen = set(deferred)
         order = [each for each in self._pending if each in chosen]
+        turns, submit_again = self._server.turns, self._server.publishing.submit_again
         while order and not self._is_retrying_again():
-            self._server.publishing.submit_again(order.pop(0), login)
+            turns.do(session.holder, partial(submit_again, order.pop(0), login))
         for incoming in order:  # an earlier one could not be submitted
             self.defer(incoming)
         self._flush()

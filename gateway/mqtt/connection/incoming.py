@@ -29,6 +29,7 @@ from fieldbrook.gateway.events.handling import EventService, Login
 from fieldbrook.gateway.events.refusals import TEMPORARY
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName
 from fieldbrook.gateway.memory_budget import MemoryBudget
+from fieldbrook.gateway.mqtt.connection.turns import Turns
 from fieldbrook.gateway.mqtt.event_topics import (
     WRONG_TOPIC,
     EventTopic,
@@ -41,7 +42,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, PubAck, Publish,
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import Access
 from fieldbrook.gateway.mqtt.sessions.forwarded import forwarded
-from fieldbrook.gateway.mqtt.sessions.limits import USER_PROPERTIES
+from fieldbrook.gateway.mqtt.sessions.limits import USER_PROPERTIES, Shared
 from fieldbrook.gateway.mqtt.sessions.routing import Router
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 from fieldbrook.gateway.replies import EventReply
@@ -199,10 +200,14 @@ class Publishing:
         router: Router,
         budget: MemoryBudget,
         save_surely: Callable[[Session, Callable[[], None]], None],
+        turns: Turns,
+        replies: Shared,
     ) -> None:
-        """Create it; `save_surely` is that of `Sessions`."""
+        """Create it; `save_surely` is that of `Sessions`, and `replies` counts those that wait."""
         self._events = events
         self._save_surely = save_surely
+        self._turns = turns
+        self._replies = replies
         self._reader = reader
         self._access = access
         self._router = router
@@ -353,15 +358,26 @@ class Publishing:
             self._router.readers.add_sender(
                 session, reply.publisher_id, reply.project_id, reply.publisher_key
             )
-        self._router.publish(
-            Message(
-                topic,
-                reply.body,
-                1,
-                publisher_id=reply.publisher_id,
-                project_id=reply.project_id,
-            )
+        message = Message(
+            topic,
+            reply.body,
+            1,
+            publisher_id=reply.publisher_id,
+            project_id=reply.project_id,
         )
+        # Thousands of clients may read it: it takes the turn of the one that has sent the event.
+        turns, holder = self._turns, session.holder
+        if turns.may(holder):
+            turns.do(holder, partial(self._router.publish, message))
+        elif self._replies.has(holder):
+            self._replies.add(holder)
+            turns.wait(holder, partial(self._reply_in_turn, holder, message))
+        else:
+            metrics.add(metrics.MQTT_UNDELIVERED)
+
+    def _reply_in_turn(self, holder: str, message: Message) -> None:
+        self._replies.add(holder, -1)
+        self._turns.do(holder, partial(self._router.publish, message))
 
     def log_refusal(self, channel: str, error: NodeError) -> None:
         """Log a refused message; at most ten lines a second, which count the others."""

@@ -32,7 +32,7 @@ from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import Access, Principal, RefusedConnectError
-from fieldbrook.gateway.mqtt.sessions.limits import Limits
+from fieldbrook.gateway.mqtt.sessions.limits import REPLIES_WAITING, Limits
 from fieldbrook.gateway.mqtt.sessions.routing import Done, Router
 from fieldbrook.gateway.mqtt.sessions.session import Session, session_key
 from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
@@ -117,9 +117,9 @@ class MqttServer:
             any_login=settings.mqtt_logins,
             trusts_connection=settings.mqtt_trust_connection,
         )
-        self.router = Router(limits, self._store, self._write, self.access)
-        self.router.queues.is_parked = is_parked(settings.data)
         self.turns = Turns(self.loop)
+        self.router = Router(limits, self._store, self._write, self.access, self.turns)
+        self.router.queues.is_parked = is_parked(settings.data)
         self.own_messages = OwnMessages(self, events)
         self.sessions = Sessions(
             limits,
@@ -130,7 +130,14 @@ class MqttServer:
             self.loop.call_later,
         )
         self.publishing = Publishing(
-            events, reader, self.access, self.router, self.budget, self.sessions.save_surely
+            events,
+            reader,
+            self.access,
+            self.router,
+            self.budget,
+            self.sessions.save_surely,
+            self.turns,
+            limits.shared(REPLIES_WAITING),
         )
         self.connections: set[Connection] = set()
         self._ceiling = connections_limit(tls=False, most=limits.connections)

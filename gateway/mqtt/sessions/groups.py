@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fieldbrook.gateway.mqtt.sessions.session import Session, Subscribed
@@ -14,10 +14,12 @@ _Members = collections.OrderedDict[str, tuple[Session, Subscribed]]
 @dataclass(slots=True)
 class Group:
     """A shared subscription: each message goes to one of its members. Those who had no turn for
-    the longest time are first."""
+    the longest time are first; `_turns` numbers the turns, for a choice among some of them."""
 
     connected: _Members = field(default_factory=collections.OrderedDict)
     away: _Members = field(default_factory=collections.OrderedDict)
+    _turns: dict[str, int] = field(default_factory=dict)
+    _turn: int = 0
 
     def put(self, session: Session, subscribed: Subscribed) -> None:
         """Add a member, or update whether it is connected."""
@@ -25,18 +27,37 @@ class Group:
         if session.wire is None:
             members, others = others, members
         others.pop(session.key, None)
+        if session.key not in members:
+            self._note_turn(session.key)
         members[session.key] = session, subscribed
 
     def remove(self, session: Session) -> None:
         """Remove a member."""
         self.connected.pop(session.key, None)
         self.away.pop(session.key, None)
+        self._turns.pop(session.key, None)
 
-    def choose(self, may_read: Callable[[Session], bool]) -> tuple[Session, Subscribed] | None:
-        """The next member in turn that may read; one that is connected, where there is one."""
+    def choose(self) -> tuple[Session, Subscribed] | None:
+        """The next member in turn; one that is connected, where there is one."""
         for members in (self.connected, self.away):
-            for key, member in members.items():
-                if may_read(member[0]):
-                    members.move_to_end(key)
-                    return member
+            if members:
+                return self._chosen(members, next(iter(members)))
         return None
+
+    def choose_of(self, sessions: Iterable[Session]) -> tuple[Session, Subscribed] | None:
+        """The same among some members. The others, which may be thousands, cost nothing."""
+        keys = [each.key for each in sessions]
+        for members in (self.connected, self.away):
+            known = [key for key in keys if key in members]
+            if known:
+                return self._chosen(members, min(known, key=self._turns.__getitem__))
+        return None
+
+    def _chosen(self, members: _Members, key: str) -> tuple[Session, Subscribed]:
+        members.move_to_end(key)
+        self._note_turn(key)
+        return members[key]
+
+    def _note_turn(self, key: str) -> None:
+        self._turn += 1
+        self._turns[key] = self._turn

@@ -41,6 +41,10 @@ RELEASES_KEPT = 128
 """Packet ids of a session of which is known how often they were released."""
 SENDERS_KEPT = 1_000
 """Publishers of a connection whose replies it may read; a gateway sends for many devices."""
+REPLIES_WAITING = 10_000
+"""Replies to events that wait for the turns of those who have sent the events, shared."""
+WILLS_WAITING = 10_000
+"""Wills that are being published, shared."""
 ALIASES = 16
 UNRELEASED = 1_024
 """QoS 2 messages that a client has not released, unless the receive maximum allows more; at one

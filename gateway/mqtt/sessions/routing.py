@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, matches, parse_shared
@@ -39,6 +42,23 @@ log = logging.getLogger(__name__)
 
 Done = Callable[[NodeError | None], None]
 
+_AT_ONCE = 16  # deliveries between two looks at the clock
+
+
+class Slice(Protocol):
+    """`connection.turns.Turns`: what may be done in one piece."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rest of the work has to wait."""
+
+    def go_on_later(self, work: Callable[[], object]) -> None:
+        """Do the rest of the work soon, before what comes after it."""
+
+
+# A session, its subscription, the message, the QoS, and the subscription identifiers.
+_Delivery = tuple[Session, Subscribed, Message, int, tuple[int, ...]]
+
 
 class Router:
     """Subscriptions, retained messages, and the receivers of each message.
@@ -47,9 +67,17 @@ class Router:
         queues: the messages that wait for subscribers.
     """
 
-    def __init__(self, limits: Limits, store: MqttStore, write: Write, rights: Rights) -> None:
-        """Load the retained messages."""
+    def __init__(
+        self,
+        limits: Limits,
+        store: MqttStore,
+        write: Write,
+        rights: Rights,
+        slice_: Slice | None = None,
+    ) -> None:
+        """Load the retained messages. Without a `slice_`, all of a message is delivered at once."""
         self._rights = rights
+        self._slice = slice_
         self._write = write
         self._subscriptions: FilterTree[tuple[Session, Subscribed] | Group] = FilterTree()
         self._groups: dict[tuple[str, str], Group] = {}
@@ -131,10 +159,11 @@ class Router:
 
         `done` is called when all that must be stored is on disk, with None, or with the error that
         prevented it; then nothing was stored. `receipt` is the session and the packet id of a QoS
-        2 message: what is stored of the message is stored together with its receipt.
+        2 message: what is stored of the message is stored together with its receipt. What need not
+        be stored is delivered until the slice is over, and the rest later.
 
         Returns:
-            The number of sessions that get the message.
+            The number of sessions that get the message, and of those whose turn comes later.
         """
         operations: list[Operation] = []
         stored: list[tuple[Session, Outgoing]] = []
@@ -147,16 +176,36 @@ class Router:
                     done(refusal)
                 return 0
         found = 0
+        in_memory: collections.deque[_Delivery] = collections.deque()
         for session, subscribed, identifiers in self._subscribers(message):
             kept_flag = message.retain and subscribed.retain_as_published
             copy = message if kept_flag == message.retain else replace(message, retain=kept_flag)
             qos = min(message.qos, subscribed.qos)
-            found += self._deliver(session, copy, qos, identifiers, operations, stored)
+            if qos and session.is_kept:
+                found += self._deliver(session, copy, qos, identifiers, operations, stored)
+            else:
+                in_memory.append((session, subscribed, copy, qos, identifiers))
+        found += self._deliver_in_memory(in_memory)
         if operations and receipt is not None:
             sender, packet_id = receipt
             sender.stored_received.add(packet_id)
             operations.append(PutSession(sender.stored_session()))
         self._store_all(operations, stored, done)
+        return found
+
+    def _deliver_in_memory(self, deliveries: collections.deque[_Delivery]) -> int:
+        """Deliver what is not stored, until the slice is over; the rest later, to those who have
+        not unsubscribed by then."""
+        found = 0
+        while deliveries:
+            session, subscribed, message, qos, identifiers = deliveries.popleft()
+            if session.subscriptions.get(subscribed.topic_filter) is subscribed:
+                found += self._deliver(session, message, qos, identifiers, [], [])
+            if len(deliveries) % _AT_ONCE or not deliveries or self._slice is None:
+                continue
+            if self._slice.is_over:
+                self._slice.go_on_later(partial(self._deliver_in_memory, deliveries))
+                return found + len(deliveries)
         return found
 
     def _store_all(
@@ -189,18 +238,14 @@ class Router:
             return may_all_read or may_read_reply(session, message)
 
         best: dict[str, tuple[Session, Subscribed, tuple[int, ...]]] = {}
-        for match in (
-            self._subscriptions.match(message.topic) if may_all_read else self._of_readers(message)
+        for session, subscribed, is_shared in (
+            self._matching(message) if may_all_read else self._of_readers(message)
         ):
-            member = match.choose(may_read) if isinstance(match, Group) else match
-            if member is None:
-                continue
-            session, subscribed = member
             if subscribed.no_local and message.sender == session.key:
                 continue
             if not may_read(session):
                 continue
-            if isinstance(match, Group):
+            if is_shared:
                 # A copy of its own: the client has subscribed twice.
                 yield session, subscribed, _identifiers(subscribed)
                 continue
@@ -212,19 +257,31 @@ class Router:
             best[session.key] = session, higher, known[2] + _identifiers(subscribed)
         yield from best.values()
 
-    def _of_readers(self, message: Message) -> Iterator[tuple[Session, Subscribed] | Group]:
-        """The subscriptions that match a reply, of clients that may read it."""
-        groups: dict[tuple[str, str], Group] = {}
+    def _matching(self, message: Message) -> Iterator[tuple[Session, Subscribed, bool]]:
+        """The subscriptions that match a message, and whether each is a shared one."""
+        for match in self._subscriptions.match(message.topic):
+            if not isinstance(match, Group):
+                yield *match, False
+            elif (member := match.choose()) is not None:
+                yield *member, True
+
+    def _of_readers(self, message: Message) -> Iterator[tuple[Session, Subscribed, bool]]:
+        """The same for a reply, of clients that may read it."""
+        groups: collections.defaultdict[tuple[str, str], list[Session]]
+        groups = collections.defaultdict(list)
         for session in self.readers.of(message):
             for topic_filter, subscribed in session.subscriptions.items():
                 shared = parse_shared(topic_filter)
                 if not matches(topic_filter if shared is None else shared[1], message.topic):
                     continue
                 if shared is None:
-                    yield session, subscribed
+                    yield session, subscribed, False
                 else:
-                    groups[shared] = self._groups[shared]
-        yield from groups.values()
+                    groups[shared].append(session)
+        for shared, sessions in groups.items():
+            member = self._groups[shared].choose_of(sessions)
+            if member is not None:
+                yield *member, True
 
     def _deliver(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from fieldbrook.gateway.mqtt.connection.turns import SLICE_S, Turns
+from fieldbrook.gateway.mqtt.connection.turns import ALL_S, SLICE_S, Turns
 
 
 class Clock:
@@ -69,3 +69,50 @@ def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
 
     asyncio.run(serve())
     assert sorted(done) == [1, 2]
+
+
+def test_hundreds_of_logins_that_flood_do_not_make_one_that_does_little_wait_for_all() -> None:
+    clock, done = Clock(), list[bool]()
+
+    def flood(turns: Turns, name: str) -> None:
+        clock.work(0.5)
+        turns.wait(name, lambda: turns.do(name, partial(flood, turns, name)))
+
+    async def serve() -> None:
+        turns = Turns(asyncio.get_running_loop(), clock)
+        for number in range(300):
+            turns.do_soon(f"hog {number}", partial(flood, turns, f"hog {number}"))
+        while clock.now < 900 * SLICE_S:  # until each has had turns
+            await asyncio.sleep(0)
+        for _ in range(10):
+            before = clock.now
+            turns.do_soon("other", partial(done.append, True))
+            while not done:
+                await asyncio.sleep(0)
+            done.clear()
+            assert clock.now - before <= 2 * (ALL_S + SLICE_S)
+
+    asyncio.run(serve())
+
+
+def test_the_rest_of_a_piece_comes_before_what_waits_for_the_same_holder() -> None:
+    clock, order = Clock(), list[str]()
+
+    async def serve() -> None:
+        turns = Turns(asyncio.get_running_loop(), clock)
+
+        def long(left: int) -> None:
+            clock.work(1.1)
+            order.append(f"long {left}")
+            assert turns.is_over
+            if left:
+                turns.go_on_later(partial(long, left - 1))
+
+        turns.do_soon("hog", partial(long, 2))
+        turns.do_soon("hog", partial(order.append, "next"))
+        assert not turns.is_over  # nothing is being done
+        while len(order) < 4:
+            await asyncio.sleep(0)
+
+    asyncio.run(serve())
+    assert order == ["long 2", "long 1", "long 0", "next"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,88 @@ def test_a_reply_costs_nothing_for_those_who_may_not_read_it(
     assert router.publish(reply) == 0
     assert (len(router.readers._keys), len(router.readers._sessions)) == (0, 0)
     store.close()
+
+
+class _OneSlice:
+    """Slices that are over when as many deliveries were made as each may have."""
+
+    def __init__(self, lines: list[_Line]) -> None:
+        self.lines, self.later = lines, list[Callable[[], object]]()
+
+    @property
+    def is_over(self) -> bool:
+        return True
+
+    def go_on_later(self, work: Callable[[], object]) -> None:
+        self.later.append(work)
+
+    def delivered(self) -> int:
+        return sum(len(line.topics) for line in self.lines)
+
+
+def test_a_message_for_many_subscribers_is_delivered_in_pieces(tmp_path: Path) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+    lines = [_Line() for _ in range(100)]
+    slices = _OneSlice(lines)
+    router = Router(DEFAULTS, store, lambda *_: None, _NoRights(), slices)
+    sessions = _sessions_of(router, store)
+    opened = []
+    for number, line in enumerate(lines):
+        session, _ = sessions.open(ANYBODY, f"{number}", clean_start=True, expiry_s=0, wire=line)
+        session.wire, session.opening = line, None
+        router.subscribe(session, Subscribed("lake/level", number % 2))
+        opened.append(session)
+    done: list[object] = []
+    assert router.publish(Message("lake/level", b"1", 1), done.append) == 100
+    assert done == [None]  # nothing has to be stored
+    assert 0 < slices.delivered() < 20
+    gone = next(each for each in reversed(opened) if not _topics(each))
+    router.unsubscribe(gone, "lake/level")
+    pieces = 0
+    while slices.later:
+        pieces += 1
+        slices.later.pop()()
+    assert pieces > 4
+    assert [len(_topics(each)) for each in opened if each is not gone] == [1] * 99
+    assert _topics(gone) == []
+    store.close()
+
+
+def _topics(session: Session) -> list[str]:
+    assert isinstance(session.wire, _Line)
+    return session.wire.topics
+
+
+def test_a_reply_to_a_shared_subscription_costs_nothing_for_members_who_may_not_read_it(
+    tmp_path: Path,
+) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+    router = Router(DEFAULTS, store, lambda *_: None, _NoRights())
+    sessions = _sessions_of(router, store)
+    lines = [_Line() for _ in range(50)]
+    readers = [_Line() for _ in range(3)]
+    for number, line in enumerate([*lines, *readers]):
+        session, _ = sessions.open(ANYBODY, f"{number}", clean_start=True, expiry_s=0, wire=line)
+        session.wire, session.opening = line, None
+        router.subscribe(session, Subscribed("$share/crew/ack/#", 0))
+        if line in readers:
+            router.readers.add_sender(session, 7, 5, "k")
+    looks = _CountedLooks(router._groups["crew", "ack/#"].connected)
+    router._groups["crew", "ack/#"].connected = looks
+    reply = Message("ack/k", b"", 0, publisher_id=7, project_id=5)
+    for _ in range(6):
+        assert router.publish(reply) == 1
+    assert [len(line.topics) for line in readers] == [2, 2, 2]  # they take turns
+    assert not any(line.topics for line in lines)
+    assert looks.count == 0
+    store.close()
+
+
+class _CountedLooks(collections.OrderedDict[str, Any]):
+    """Counts how often somebody goes through all of it."""
+
+    count = 0
+
+    def items(self) -> Any:
+        self.count += 1
+        return super().items()

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fieldbrook.core import clock
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.gateway.delivery.outbox import MessageRefusedError
 from fieldbrook.gateway.events.handling import EventService, Login
 from fieldbrook.gateway.events.refusals import TEMPORARY
 from fieldbrook.gateway.mqtt.event_topics import EventTopic, submit_event
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError
 from fieldbrook.gateway.mqtt.sessions.forwarded import unpack_properties
-from fieldbrook.gateway.mqtt.sessions.limits import check_topic
+from fieldbrook.gateway.mqtt.sessions.limits import WILLS_WAITING, check_topic
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session, WillRecord
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
+from fieldbrook.observability.logs import RateLimitedLog
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.mqtt.listener.server import MqttServer
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
-_WILLS_LIMIT = 10_000
+_LOG_INTERVAL_S = 0.1
 
 
 class OwnMessages:
@@ -35,6 +38,8 @@ class OwnMessages:
         self._server = server
         self._events = events
         self._wills: set[asyncio.Task[None]] = set()
+        self._dropped = RateLimitedLog(log, _LOG_INTERVAL_S)
+        self._waiting = server.limits.shared(WILLS_WAITING)
 
     async def publish(self, topic: str, payload: bytes, project_id: int) -> None:
         """See `gateway.MqttInput`.
@@ -107,25 +112,51 @@ class OwnMessages:
             await asyncio.sleep(_RETRY_S)
 
     def publish_will(self, session: Session, will: WillRecord) -> None:
-        if len(self._wills) >= _WILLS_LIMIT:
+        """Publish a will, when it is the turn of its login or address."""
+        holder = session.holder
+        if not self._waiting.has(holder):
             metrics.add(metrics.MQTT_UNDELIVERED)
             return
-        task = self._server.loop.create_task(self._send_will(session, will))
-        self._wills.add(task)
-        task.add_done_callback(self._wills.discard)
+        self._waiting.add(holder)
+        self._server.turns.do_soon(holder, partial(self._begin_will, session, will))
 
-    async def _send_will(self, session: Session, will: WillRecord) -> None:
-        principal = self._server.access.renewed(session.principal)
+    def _begin_will(self, session: Session, will: WillRecord) -> None:
+        try:
+            sending = self._sending(session, will)
+        except StoreError as error:
+            self._dropped.warning("the will of a client is dropped: %s", error)
+            sending = None
+        holder = session.holder
+        if sending is None:
+            self._waiting.add(holder, -1)
+            return
+        task = self._server.loop.create_task(sending)
+        self._wills.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._wills.discard(task)
+            self._waiting.add(holder, -1)
+
+        task.add_done_callback(ended)
+
+    def _sending(self, session: Session, will: WillRecord) -> Coroutine[None, None, None] | None:
+        """What publishes a will; None when its client may not do so.
+
+        Raises:
+            StoreError: the registry cannot be read.
+        """
+        server = self._server
+        principal = server.access.renewed(session.principal)
         if principal is None:
-            log.info("the will of a client is dropped: its login is not valid any more")
-            return
-        topic = self._server.publishing.event_topic(will.topic.encode())
+            why = "the will of a client is dropped: its login is not valid any more"
+            self._dropped.warning(why)
+            return None
+        topic = server.publishing.event_topic(will.topic.encode())
         if topic is not None:
-            await self._submit(topic, will.payload, self._server.access.login_for_events(principal))
-            return
-        if not self._server.access.may_publish(principal, will.topic):
-            log.info("the will of a client on a topic that it may not use is dropped")
-            return
+            return self._send_event(topic, will, server.access.login_for_events(principal))
+        if not server.access.may_publish(principal, will.topic):
+            self._dropped.warning("the will of a client on a topic that it may not use is dropped")
+            return None
         expires = clock.now_ms() + 1_000 * will.expiry_s if will.expiry_s else 0
         message = Message(
             will.topic,
@@ -136,10 +167,16 @@ class OwnMessages:
             expires,
             holder=session.holder,
         )
+        return self._send_message(message)
+
+    async def _send_event(self, topic: EventTopic, will: WillRecord, login: Login | None) -> None:
+        await self._submit(topic, will.payload, login)
+
+    async def _send_message(self, message: Message) -> None:
         try:
             await self.distribute(message)
         except NodeError as error:
-            log.warning("the will of a client is dropped: %s", error)
+            self._dropped.warning("the will of a client is dropped: %s", error)
 
     def cancel_wills(self) -> None:
         """Publish no last will any more; sessions keep those that were not published."""

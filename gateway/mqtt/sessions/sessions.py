@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _STALE = 1_000
 _SAVE_AGAIN_S = 1.0
+_DUE_AT_ONCE = 50
 
 PublishWill = Callable[[Session, WillRecord], None]
 
@@ -258,9 +259,12 @@ class Sessions:
             heapq.heappush(self._due, due)
 
     def expire(self) -> None:
-        """Publish the wills and end the sessions that are due; called about once a second."""
+        """Publish the wills and end the sessions that are due, some at a time; called about once a
+        second."""
         now = clock.now_ms()
-        while self._due and self._due[0][0] <= now:
+        for _ in range(_DUE_AT_ONCE):
+            if not self._due or self._due[0][0] > now:
+                return
             _, key, uid = heapq.heappop(self._due)
             session = self._sessions.get(key)
             if session is None or session.uid != uid or session.wire or session.opening:
@@ -275,6 +279,7 @@ class Sessions:
                 self.remove(session)
             else:
                 self._schedule(session)
+        self._call_later(0.0, self.expire)
 
 
 def _due_of(session: Session) -> tuple[int, str, int] | None:

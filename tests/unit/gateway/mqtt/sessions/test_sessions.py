@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fieldbrook.core import clock
 from fieldbrook.gateway.mqtt.protocol.properties import Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
@@ -369,3 +371,36 @@ class _CountedLooks(collections.OrderedDict[str, Any]):
     def items(self) -> Any:
         self.count += 1
         return super().items()
+
+
+def test_the_sessions_that_end_at_the_same_time_end_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MqttStore(tmp_path, 1 << 24)
+    router = Router(DEFAULTS, store, lambda *_: None, _NoRights())
+    later: list[Callable[[], None]] = []
+    sessions = Sessions(
+        DEFAULTS,
+        store,
+        lambda *_: None,
+        router,
+        lambda *_: None,
+        lambda _, work: later.append(work),
+    )
+    now = [1_000_000]
+    monkeypatch.setattr(clock, "now_ms", lambda: now[0])
+    for number in range(500):
+        session, _ = sessions.open(
+            ANYBODY, f"{number}", clean_start=True, expiry_s=10, wire=_Line()
+        )
+        sessions.closed(session)
+    now[0] += 20_000
+    left = [len(sessions)]
+    sessions.expire()
+    while later:
+        left.append(len(sessions))
+        later.pop()()
+    assert len(sessions) == 0
+    assert len(left) > 5
+    assert max(before - after for before, after in itertools.pairwise(left)) <= 100
+    store.close()

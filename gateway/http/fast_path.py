@@ -27,6 +27,7 @@ from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 
 PIPELINED_LIMIT = 16
+REQUESTS_AT_ONCE = 16  # of a connection in a turn of the loop
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_CACHED = 4_096
@@ -299,10 +300,15 @@ class EventConnection(asyncio.Protocol):
 
     def _handle_requests(self) -> None:
         buffer, table = self._buffer, self._fast_path
-        start, end = 0, len(buffer)
+        start, end, handled = 0, len(buffer), 0
         while start < end and self._transport is not None and not self._handing_over:
             if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
                 self._transport.pause_reading()
+                break
+            if handled >= REQUESTS_AT_ONCE:
+                # Refusals are answered at once, so that one read could have thousands of requests.
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._go_on)
                 break
             if not buffer.startswith(_START[: end - start], start):
                 self._buffer = buffer[start:]
@@ -327,6 +333,7 @@ class EventConnection(asyncio.Protocol):
                 self._missing = body_end - end
                 break
             start = body_end
+            handled += 1
             slot: list[bytes | None] = [None]
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
@@ -358,6 +365,10 @@ class EventConnection(asyncio.Protocol):
             if not answers:
                 transport.close()
         else:
+            self._resume_reading()
+
+    def _go_on(self) -> None:
+        if not self._handing_over:
             self._resume_reading()
 
     def _resume_reading(self) -> None:

@@ -273,3 +273,20 @@ def test_the_start_says_how_many_connections_there_may_be_and_why(
     assert "1024 files" in few.getMessage()
     assert many.levelname == "INFO"
     assert "up to 4096 connections" in many.getMessage()
+
+
+def test_thousands_of_requests_that_are_answered_at_once_leave_turns_to_other_clients() -> None:
+    async def scenario(_table: FastPath, port: int) -> None:
+        flood, other = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        count = 2_000
+        for (_, writer), body, times in ((flood, b"1", count), (other, b"2", 1)):
+            head = f"POST {_PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n"
+            writer.write((head.encode() + body) * times)
+        for (reader, writer), times in ((flood, count), (other, 1)):
+            for _ in range(times):
+                await reader.readuntil(b"\r\n\r\n{}")
+            writer.close()
+
+    bodies = play(scenario).bodies
+    assert bodies.count(b"1") == 2_000
+    assert bodies.index(b"2") < 2_000 // 4

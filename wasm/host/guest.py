@@ -28,7 +28,7 @@ Functions = Mapping[Signature, Callable[..., "int | float | None"]]
 
 LOG_RECORD_BYTES = 32  # charged per record in addition to its text
 MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # UTF-8 bytes of the longest text that a record can keep
-LARGE_BYTES = 64 << 10  # copying more takes longer than checking the deadline
+LARGE_BYTES = 1 << 10  # handling more takes longer than checking the deadline
 
 
 class GuestError(Exception):

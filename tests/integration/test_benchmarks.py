@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +20,7 @@ from benchmarks.registry import fill_projects, fill_publishers
 from benchmarks.report import P99, RATE, Table
 from benchmarks.scenarios.http_load import NOT_SENT, Load, measure
 from benchmarks.servers import Device, Server, event_requests
-from benchmarks.tools import compiler
+from benchmarks.tools import compiler, run_tool
 from fieldbrook.core.clock import now_ms
 from fieldbrook.security import node_secrets
 from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter
@@ -124,6 +126,38 @@ def test_an_event_that_waits_for_a_connection_counts_from_when_it_was_due(
     found = measure(Load(peer, requests), connections=1, seconds=0.1, rate=1_000_000)
     assert found[NOT_SENT] > 0  # no server answers so many on one connection
     assert found[P99] > 1_900  # and those not sent have waited 2 s
+
+
+def test_mqtt_messages_at_a_fixed_rate_do_not_wait_for_acknowledgements(tmp_path: Path) -> None:
+    if compiler() is None:
+        require_tool("cc")
+    messages, count = tmp_path / "messages", tmp_path / "count"
+    messages.write_text("topic\tpayload\n")
+    count.write_bytes(bytes(8))
+    number, size, id_at = 60, 18, 9  # messages, bytes of each, and where its packet id is
+
+    def acknowledge_all_at_the_end(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1_024)  # CONNECT
+            connection.sendall(b"\x20\x02\0\0")
+            received = b""
+            while len(received) < number * size:
+                received += connection.recv(1_024)
+            ids = [received[at + id_at :][:2] for at in range(0, len(received), size)]
+            count.write_bytes(number.to_bytes(8, "little"))
+            connection.sendall(b"".join(b"\x40\x02" + each for each in ids))
+            connection.recv(1_024)  # until the tool ends
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=acknowledge_all_at_the_end, args=(listening,))
+        server.start()
+        words: list[object] = ["-p", listening.getsockname()[1], "-f", messages, "-k", count]
+        words += ["-q", 1, "-c", 1, "-r", 200, "-w", 0, "-d", 30, "-n", number]
+        found = run_tool("mqttload", *words, seconds=30)
+        server.join()
+    assert found["sent"] == found["acknowledged"] == number
+    assert found["p50"] > 100_000  # us: the first half was due more than that before the last one
 
 
 def test_a_registry_is_filled_with_publishers_and_projects_a_node_can_read(tmp_path: Path) -> None:

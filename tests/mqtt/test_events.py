@@ -89,6 +89,8 @@ def _broken(site: Site, **header: str) -> bytes:
     ("topic", "change", "code", "reason"),
     [
         ("nowhere", {}, ReasonCode.TOPIC_NAME_INVALID, "ProjectNotFound"),
+        ("nowhere", {"token": ""}, ReasonCode.TOPIC_NAME_INVALID, "ProjectNotFound"),
+        ("nowhere", None, ReasonCode.TOPIC_NAME_INVALID, "ProjectNotFound"),
         ("nowhere/push/t/T", {}, ReasonCode.NOT_AUTHORIZED, "oken"),
         (f"{PROJECT}/other", {}, ReasonCode.NOT_AUTHORIZED, "the topic must be"),
         (PROJECT, {"token": "wrong"}, ReasonCode.NOT_AUTHORIZED, "oken"),

@@ -26,6 +26,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.events.handling import EventService, Login
+from fieldbrook.gateway.events.message import decode_message
 from fieldbrook.gateway.events.refusals import TEMPORARY
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName
 from fieldbrook.gateway.memory_budget import MemoryBudget
@@ -343,6 +344,12 @@ class Publishing:
             return
         # Meant as an event of a project that does not exist: the refusal tells the event's id.
         incoming.packet, incoming.topic = None, event_topic
+        if event_topic.meta is None and incoming.payload.startswith(b"{"):
+            try:
+                decode_message(incoming.payload)
+            except MalformedMessageError:  # the topic is wrong before the body is
+                self.refuse(incoming, ProjectNotFoundError(project=event_topic.channel))
+                return
         self.submit(incoming, None)
 
     def reply(self, incoming: Incoming, reply: EventReply) -> None:

@@ -187,6 +187,22 @@ def test_others_are_served_while_a_login_floods_its_own_subscribers(
         flood.expect(PingResp)
 
 
+def test_others_are_served_while_a_stranger_floods_events_that_are_refused(
+    site: Site,
+) -> None:
+    with _from(site, "127.0.0.3") as flood, _from(site, "127.0.0.2") as other:
+        flood.connect()
+        other.connect()
+        refused = encode(VERSION_5, Publish(PROJECT, b"", 0))  # it has no token
+        flood.send_bytes(refused * 20_000 + encode(VERSION_5, PingReq()))
+        for _ in range(3):
+            answer = other.publish(PROJECT, site.event())
+            assert answer is not None
+            assert answer.code == ReasonCode.SUCCESS
+        assert select.select([flood.socket], [], [], 0)[0] == []  # the flood is not handled yet
+        flood.expect(PingResp)
+
+
 @pytest.mark.thorough
 def test_an_address_takes_half_of_the_store_with_its_subscriptions(
     new_site: Callable[..., Site],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,23 @@ class ClientError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class LibrariesMissingError(ClientError):
+    """The command needs the libraries of an extra, which are not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs libraries", f"pip install 'fieldbrook[{extra}]'")
+
+
+def require_chain_libraries(what: str) -> None:
+    """Refuse `what` unless the libraries for chains are installed.
+
+    Raises:
+        LibrariesMissingError: they are not.
+    """
+    if importlib.util.find_spec("web3") is None:
+        raise LibrariesMissingError(what, "chains")
 
 
 class WrongUsageError(ClientError):

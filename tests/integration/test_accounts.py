@@ -341,7 +341,7 @@ def test_logins_beyond_the_limit_of_the_queue_are_answered_429() -> None:
 def test_the_logins_of_one_account_leave_places_to_those_of_others() -> None:
     """A right password is not throttled: a program that logs in all the time kept everybody out."""
 
-    async def crowd() -> tuple[list[object], list[object]]:
+    async def crowd() -> tuple[Sequence[object], Sequence[object]]:
         workers = Workers()
         many = asyncio.gather(
             *(workers.is_password(_account(1), "x") for _ in range(100)), return_exceptions=True
@@ -352,7 +352,9 @@ def test_the_logins_of_one_account_leave_places_to_those_of_others() -> None:
 
     others, many = asyncio.run(crowd())
     assert others == [False] * 38
-    assert {type(result) for result in many} == {bool, TooManyRequestsError}
+    refused = [result for result in many if result is not False]
+    assert {type(result) for result in refused} == {TooManyRequestsError}
+    assert len(refused) < len(many)
 
 
 def _account(number: int) -> Account:

@@ -11,7 +11,13 @@ from urllib.parse import urlsplit
 import click
 
 from fieldbrook.cli.console import current
-from fieldbrook.cli.errors import EXIT_REFUSED, UnreachableError, WrongUsageError, file_error
+from fieldbrook.cli.errors import (
+    EXIT_REFUSED,
+    UnreachableError,
+    WrongUsageError,
+    file_error,
+    require_chain_libraries,
+)
 from fieldbrook.cli.output import show_json, show_rows
 from fieldbrook.cli.remote.chain.chains import chain
 from fieldbrook.core.networks import BY_NAME, NETWORKS
@@ -92,6 +98,7 @@ def chain_doctor(
             _require_address(address, schemes)
     chain_id = None if wanted is None else _chain_id(wanted)
     # Imported here, because `fieldbrook --help` is to answer at once.
+    require_chain_libraries("chain doctor")
     import asyncio
 
     from fieldbrook.chain.doctor.examination import NoEndpointError, Wishes, examine

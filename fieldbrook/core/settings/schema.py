@@ -734,6 +734,8 @@ class Settings(BaseSettings):
     @field_validator("chains")
     @classmethod
     def _are_distinct(cls, value: tuple[Chain, ...]) -> tuple[Chain, ...]:
+        if value and importlib.util.find_spec("web3") is None:
+            raise ValueError("needs libraries: pip install 'fieldbrook[chains]'")
         if len({chain.id for chain in value}) < len(value):
             raise ValueError("each chain must have an id of its own")
         if len({chain.name for chain in value}) < len(value):

@@ -121,18 +121,25 @@ def test_every_library_that_is_imported_is_a_dependency() -> None:
     # Comes with pydantic, at the version that fits it.
     del needed["pydantic_core"]
     known = {requirement_name(r) for r in lines("options", "install_requires")}
-    for extra in ("postgres", "otel"):  # imported only where a setting asks for it
+    for extra in ("chains", "postgres", "otel"):  # imported only where a setting asks for it
         known |= {requirement_name(r) for r in lines("options.extras_require", extra)}
     assert [name for name, makers in needed.items() if not makers & known] == []
 
 
 def test_every_dependency_has_an_upper_bound() -> None:
     requirements = lines("options", "install_requires")
+    requirements += lines("options.extras_require", "chains")
     assert [r for r in requirements if "<" not in r and "==" not in r] == []
 
 
+def test_tests_have_the_libraries_of_chains() -> None:
+    extras = "options.extras_require"
+    assert {*lines(extras, "chains")} <= {*lines(extras, "test")}
+
+
 def test_every_installed_dependency_is_within_its_bounds() -> None:
-    for line in lines("options", "install_requires"):
+    chains = lines("options.extras_require", "chains")
+    for line in [*lines("options", "install_requires"), *chains]:
         requirement = Requirement(line)
         assert metadata.version(requirement.name) in requirement.specifier, line
 

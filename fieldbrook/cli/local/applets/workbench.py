@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fieldbrook.cli.errors import ClientError, WrongUsageError
+from fieldbrook.cli.errors import ClientError, WrongUsageError, require_chain_libraries
 from fieldbrook.cli.input import read_module
 from fieldbrook.cli.options import split_pair
 from fieldbrook.cli.output import note
@@ -183,6 +183,7 @@ def _chains(given: WorkbenchOptions) -> Iterator[SimulatedChains | None]:
     if not given.endpoints:
         yield SimulatedChains(f.read_chains(given.chain), given.chain.name, given.seed)
         return
+    require_chain_libraries("--record-chain")
     from fieldbrook.workbench.chain_recording import ChainRecorder
 
     file = f.read_chains(given.chain) if given.chain.exists() else f.ChainFile([])

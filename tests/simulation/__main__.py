@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from tests.simulation.run import Outcome, report_of, run_seed, run_seeds
 
+_TOLD = 1_000  # seeds between two lines that tell how far a long run has come
+
 
 def main() -> int:
     """Run seeds; 1 when one of them fails."""
@@ -25,6 +27,8 @@ def main() -> int:
     for outcome in outcomes(options):
         ran += 1
         events += outcome.events
+        if ran % _TOLD == 0:
+            print(f"{ran} of {options.seeds} seeds, {failed} failed", flush=True)
         if outcome.error:
             failed += 1
             print(report_of(outcome, steps=0) if options.keep_going else report_of(outcome))

@@ -11,18 +11,27 @@ import pytest
 from tests.simulation.bugs import BUGS
 from tests.simulation.run import Bug, report_of, run_seed, run_seeds
 
-SEEDS = 500  # many more: python -m tests.simulation
+SEEDS = 500  # of every run
+THOROUGH_SEEDS = 2_000  # many more: python -m tests.simulation
 TRIED = 150  # seeds in which a planted bug has to show
 
 
-@pytest.mark.timeout(600)
-def test_every_promise_holds_whatever_fails() -> None:
-    outcomes = list(run_seeds(range(1, SEEDS + 1), processes=2))
+@pytest.mark.timeout(1_200)
+@pytest.mark.thorough("further")
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(1, SEEDS + 1), id="first"),
+        pytest.param(range(SEEDS + 1, THOROUGH_SEEDS + 1), id="further"),
+    ],
+)
+def test_every_promise_holds_whatever_fails(seeds: range) -> None:
+    outcomes = list(run_seeds(seeds, processes=2))
     failed = [outcome for outcome in outcomes if outcome.error]
     more = "".join(f"\n{report_of(outcome, steps=0)}" for outcome in failed[1:])
     assert not failed, report_of(failed[0]) + more
-    assert len(outcomes) == SEEDS
-    assert sum(outcome.events for outcome in outcomes) > 30 * SEEDS, "they send too little"
+    assert len(outcomes) == len(seeds)
+    assert sum(outcome.events for outcome in outcomes) > 30 * len(seeds), "they send too little"
 
 
 def in_child(action: Callable[..., bool], *arguments: object) -> bool:

@@ -18,6 +18,7 @@ from benchmarks import plot
 from benchmarks.baselines import http_peers, install
 from benchmarks.context import Context, Scenario
 from benchmarks.measure import BenchmarkError
+from benchmarks.node import python_of
 from benchmarks.report import Table
 from benchmarks.scenarios import (
     chain_backfill,
@@ -63,6 +64,13 @@ def _peers(text: str) -> list[str]:
     return chosen
 
 
+def _checkout(text: str) -> Path:
+    folder = Path(text).resolve()
+    if not python_of(folder).exists():
+        raise argparse.ArgumentTypeError(f"no {python_of(folder)}")
+    return folder
+
+
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -88,6 +96,12 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         type=_peers,
         default="all",
         help=f"some of {','.join(ALL_PEERS)}, or all, or none",
+    )
+    parser.add_argument(
+        "--before",
+        type=_checkout,
+        metavar="FOLDER",
+        help="measure the node of this checkout, which has a .venv, in the same rounds",
     )
     parser.add_argument(
         "--out", type=Path, help="folder of the results [default: benchmarks/results/TIME]"
@@ -157,7 +171,7 @@ def main(words: Sequence[str]) -> int:
     if "all" in names:
         names = [name for name in SCENARIOS if name != "smallest"]
     out = given.out or _RESULTS / time.strftime("%Y%m%d-%H%M%S")
-    context = Context(given.rounds, given.seconds, given.peers, given.quick)
+    context = Context(given.rounds, given.seconds, given.peers, given.quick, given.before)
     command = shlex.join(["python", "-m", "benchmarks", *words])
     try:
         for name in names:

@@ -20,12 +20,14 @@ class Context:
         seconds: how long each time.
         peers: names of the baselines to measure beside the node.
         quick: also make fewer projects, publishers and events.
+        before: a checkout of another version, with its `.venv`, to measure beside this one.
     """
 
     rounds: int
     seconds: float
     peers: Sequence[str]
     quick: bool
+    before: Path | None = None
 
     @contextmanager
     def folder(self) -> Iterator[Path]:

@@ -4,29 +4,71 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.applets import APPLET
+from benchmarks.context import Context
 from benchmarks.measure import BenchmarkError, wait_for
 from benchmarks.servers import PROJECT, Device, Server
 from tests.support.nodes import RunningNode
 
+BEFORE = "before"
 HANDLERS = ("sum", "kv", "tally", "spin", "loop")
+
+
+def python_of(checkout: Path) -> Path:
+    """The interpreter that runs the node of a checkout."""
+    return checkout / ".venv" / "bin" / "python"
+
+
+def versions(context: Context) -> dict[str, Path | None]:
+    """What to measure: "node" of this checkout, and with `--before` that of the other one."""
+    found: dict[str, Path | None] = {"node": None}
+    if context.before is not None:
+        found[BEFORE] = context.before
+    return found
 
 
 @contextmanager
 def running_node(
-    folder: Path, *flags: str, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path | None = None,
 ) -> Iterator[RunningNode]:
-    """A fresh node below `folder`, stopped at the end."""
+    """A fresh node below `folder`, stopped at the end; of another checkout when one is given."""
     options = ("--log-level", "WARNING", *flags)
-    node = RunningNode(folder / "node", *options, ready=False, environment=environment)
+    kind = RunningNode if checkout is None else _of(checkout)
+    node = kind(folder / "node", *options, ready=False, environment=environment)
     try:
         wait_until_live(node)
         yield node
     finally:
         end(node)
+
+
+@contextmanager
+def running_nodes(context: Context, folder: Path, *flags: str) -> Iterator[dict[str, RunningNode]]:
+    """A node of each version at once; only this one's gets `flags`, the other may not know them."""
+    with ExitStack() as stack:
+        nodes = {}
+        for name, checkout in versions(context).items():
+            own = folder / name
+            own.mkdir()
+            some = () if checkout else flags
+            nodes[name] = stack.enter_context(running_node(own, *some, checkout=checkout))
+        yield nodes
+
+
+def _of(checkout: Path) -> type[RunningNode]:
+    """The node of another checkout."""
+
+    class Other(RunningNode):
+        program = (str(python_of(checkout)), "-m", "fieldbrook")
+        folder = checkout
+
+    return Other
 
 
 def end(node: RunningNode) -> None:

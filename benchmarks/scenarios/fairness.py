@@ -14,10 +14,11 @@ from multiprocessing.synchronize import Event
 
 from benchmarks.context import Context, Emit
 from benchmarks.measure import BenchmarkError, quantile
-from benchmarks.node import deploy, node_server, running_node
+from benchmarks.node import deploy, node_server, running_node, running_nodes
 from benchmarks.report import P50, P99, Figures, Table
 from benchmarks.servers import Device, check, event_path
 from tests.support.brokers import Device as MqttDevice
+from tests.support.nodes import RunningNode
 
 ALONE = "alone"
 REFUSED_NOISE, REFUSED = "noise refused/s", "refused"
@@ -31,32 +32,48 @@ _MQTT_RATE = 1_500  # messages/s: more than a project takes, less than the gatew
 _NOISE_PROCESSES = 2
 _BATCH = 1_000  # messages in a request of the noise: few requests, many events
 
+# Who is quiet, and where which messages are sent meanwhile, if any.
+_Noise = tuple[Device, str, list[dict[str, object]] | None]
+
 
 def fairness(context: Context, emit: Emit) -> None:
     """The latency of one quiet client, alone and beside noise that fills a project."""
     title = context.title("one quiet client, an event every 2 ms and its answer")
     table = Table(title, main=P99, baselines=[ALONE], plots=(P50, P99))
     # One worker, so that the projects share it.
-    with context.folder() as folder, running_node(folder, "--workers", "1") as node:
-        _, (quiet, neighbour) = deploy(node, "quiet", devices=2)
-        _, (noisy,) = deploy(node, "noisy")
-        check(node_server(node), quiet)
-        forged = Device(quiet.project, quiet.key, "not the token")
-        noises: list[tuple[str, list[dict[str, object]] | None]] = [
-            (ALONE, None),
-            ("beside a noisy project", [noisy.message("kv")] * _BATCH),
-            ("beside a noisy project of handlers that never end", [noisy.message("loop")]),
-            ("beside a noisy publisher of its project", [neighbour.message("kv")] * _BATCH),
-            ("beside bad tokens", [forged.message("sum")]),
+    with context.folder() as folder, running_nodes(context, folder, "--workers", "1") as nodes:
+        rows = [
+            (name + ("" if version == "node" else f", {version}"), node, noise)
+            for version, node in nodes.items()
+            for name, noise in _noises(node).items()
         ]
         for _ in range(context.rounds):
-            for name, messages in noises:
-                path = event_path("noisy" if "noisy project" in name else "quiet")
+            for name, node, (quiet, path, messages) in rows:
                 with _noise(node.http_port, path, messages) as refused:
                     figures = _measure(node.http_port, quiet, context.seconds)
                     figures[REFUSED_NOISE] = refused() / context.seconds
                 table.add(name, figures)
     emit(table)
+
+
+def _noises(node: RunningNode) -> dict[str, _Noise]:
+    """By the name of the row: what disturbs a quiet project of the node."""
+    _, (quiet, neighbour) = deploy(node, "quiet", devices=2)
+    _, (noisy,) = deploy(node, "noisy")
+    check(node_server(node), quiet)
+    forged = Device(quiet.project, quiet.key, "not the token")
+    own, other = event_path("quiet"), event_path("noisy")
+    return {
+        ALONE: (quiet, own, None),
+        "beside a noisy project": (quiet, other, [noisy.message("kv")] * _BATCH),
+        "beside a noisy project of handlers that never end": (
+            quiet,
+            other,
+            [noisy.message("loop")],
+        ),
+        "beside a noisy publisher of its project": (quiet, own, [neighbour.message("kv")] * _BATCH),
+        "beside bad tokens": (quiet, own, [forged.message("sum")]),
+    }
 
 
 def mqtt_fairness(context: Context, emit: Emit) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from benchmarks import report
 from benchmarks.baselines.http_peers import PEER_NAMES, running_peers
 from benchmarks.context import Context, Emit
 from benchmarks.measure import BenchmarkError, CpuUsage, memory
-from benchmarks.node import deploy, node_server, running_node
+from benchmarks.node import deploy, node_server, running_node, running_nodes
 from benchmarks.report import Figures, Table
 from benchmarks.servers import (
     Device,
@@ -109,33 +109,35 @@ def renamed(server: Server, name: str) -> Server:
 
 @dataclass(frozen=True)
 class _Case:
-    """A way to use the node: a row of the table, who sends, and what the events ask for."""
+    """A way to use a node, which is a row of the table: who sends, and what the events ask for."""
 
-    name: str
+    server: Server
     devices: Sequence[Device]
     handler: str
 
 
-def _cases(node: RunningNode, server: Server) -> list[_Case]:
+def _cases(nodes: Mapping[str, RunningNode]) -> list[_Case]:
     """The payload read, one key written and synced, and the first with a shared instance."""
-    _, own = deploy(node, devices=DEVICES)
-    _, shared = deploy(node, SHARED_PROJECT, DEVICES, "BATCH")
-    cases = [
-        _Case(f"node, {KINDS['sum']}", own, "sum"),
-        _Case(f"node, {KINDS['kv']}", own, "kv"),
-        _Case(f"node, {KINDS['sum']}, {SHARED}", shared, "sum"),
-    ]
+    cases = []
+    for name, node in nodes.items():
+        _, own = deploy(node, devices=DEVICES)
+        _, shared = deploy(node, SHARED_PROJECT, DEVICES, "BATCH")
+        cases += [
+            _Case(node_server(node, f"{name}, {KINDS['sum']}"), own, "sum"),
+            _Case(node_server(node, f"{name}, {KINDS['kv']}"), own, "kv"),
+            _Case(node_server(node, f"{name}, {KINDS['sum']}, {SHARED}"), shared, "sum"),
+        ]
     for case in cases:
-        check(server, case.devices[0], case.handler)
+        check(case.server, case.devices[0], case.handler)
     return cases
 
 
-def _singles(folder: Path, server: Server, cases: Sequence[_Case]) -> list[Load]:
+def _singles(folder: Path, cases: Sequence[_Case]) -> list[Load]:
     """One event per request."""
     return [
         Load(
-            renamed(server, case.name),
-            event_requests(folder / f"{case.name}.requests", case.devices, case.handler),
+            case.server,
+            event_requests(folder / f"{case.server.name}.requests", case.devices, case.handler),
         )
         for case in cases
     ]
@@ -143,11 +145,10 @@ def _singles(folder: Path, server: Server, cases: Sequence[_Case]) -> list[Load]
 
 def http_single(context: Context, emit: Emit) -> None:
     """One event per request at 1, 16, 64 and 256 connections, as fast as they are answered."""
-    with context.folder() as folder, running_node(folder) as node:
-        server = node_server(node)
-        cases = _cases(node, server)
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
+        cases = _cases(nodes)
         with running_peers(context.peers, folder, cases[0].devices) as (peers, missing):
-            loads = _singles(folder, server, cases)
+            loads = _singles(folder, cases)
             loads += [Load(peer, loads[0].requests) for peer in peers]
             for connections in SINGLE_CONNECTIONS:
                 title = context.title(f"one event per request, {connections} connections")
@@ -157,11 +158,10 @@ def http_single(context: Context, emit: Emit) -> None:
 
 def smallest(context: Context, emit: Emit) -> None:
     """One event per request on one connection: a quick check that everything works."""
-    with context.folder() as folder, running_node(folder) as node:
-        server = node_server(node)
-        cases = _cases(node, server)
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
+        cases = _cases(nodes)
         with running_peers(context.peers, folder, cases[0].devices) as (peers, missing):
-            loads = _singles(folder, server, cases)
+            loads = _singles(folder, cases)
             loads += [Load(peer, loads[0].requests) for peer in peers]
             title = context.title("one event per request, 1 connection")
             emit(compare(Table(title, baselines=PEER_NAMES, missing=missing), loads, context, 1))
@@ -172,15 +172,14 @@ def http_batch(context: Context, emit: Emit) -> None:
 
     Tornado is also measured with one event per request: what a batch saves.
     """
-    with context.folder() as folder, running_node(folder) as node:
-        server = node_server(node)
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
         loads = []
-        cases = _cases(node, server)
+        cases = _cases(nodes)
         for case in cases:
             events = [d.message(case.handler) for d in case.devices] * (BATCH // DEVICES)
             batch = (event_path(case.devices[0].project), {"events": events})
-            requests = write_requests(folder / f"{case.name}.batch", [batch])
-            loads.append(Load(renamed(server, case.name), requests, BATCH))
+            requests = write_requests(folder / f"{case.server.name}.batch", [batch])
+            loads.append(Load(case.server, requests, BATCH))
         devices = cases[0].devices
         with running_peers(context.peers, folder, devices) as (peers, missing):
             loads += [Load(peer, loads[0].requests, BATCH) for peer in peers]
@@ -198,11 +197,10 @@ def open_loop(context: Context, emit: Emit) -> None:
     A server that cannot keep up has a high latency: nothing is sent later than 2 s after the
     end, and events that were due count with the time they have waited.
     """
-    with context.folder() as folder, running_node(folder) as node:
-        server = node_server(node)
-        cases = _cases(node, server)
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
+        cases = _cases(nodes)
         with running_peers(context.peers, folder, cases[0].devices) as (peers, missing):
-            loads = _singles(folder, server, cases)
+            loads = _singles(folder, cases)
             loads += [Load(peer, loads[0].requests) for peer in peers]
             for rate in RATES:
                 title = context.title(f"{rate:,} events/s due, {CONNECTIONS} connections")

@@ -14,7 +14,14 @@ from benchmarks import report
 from benchmarks.baselines.http_peers import HTTP_PEERS, PEER_NAMES, Peer, running_peers
 from benchmarks.context import Context, Emit
 from benchmarks.measure import BenchmarkError, memory, quantile, tree, wait_for
-from benchmarks.node import deploy, node_server, running_node, wait_until_live
+from benchmarks.node import (
+    deploy,
+    node_server,
+    running_node,
+    running_nodes,
+    versions,
+    wait_until_live,
+)
 from benchmarks.report import Figures, Table
 from benchmarks.scenarios.http_load import require_good
 from benchmarks.servers import Device, answers_201, event_path, event_requests
@@ -29,8 +36,8 @@ FEW_EVENTS = 2_000
 MANY_EVENTS = 1_000_000
 PEER_EVENTS = 100_000
 LIMIT_S = 300.0
-FIRST, SECOND = "node, first event", "node, second event"
-ALONE, PAUSE_S = "node, first event, alone", 0.2
+FIRST, SECOND = "first event", "second event"
+ALONE, PAUSE_S = "first event, alone", 0.2
 PROCESS = "tornado, a process of its own"
 START_MS = "start ms"
 
@@ -63,18 +70,34 @@ def cold(context: Context, emit: Emit) -> None:
     """
     count = context.size(COLD_PROJECTS, quick=10)
     title = context.title(f"{count} projects that do not run", timed=False)
-    table = Table(title, report.P50, (ALONE, SECOND, PROCESS), plots=(report.P50, report.P99))
+    table = Table(
+        title,
+        report.P50,
+        (f"node, {ALONE}", f"node, {SECOND}", PROCESS),
+        plots=(report.P50, report.P99),
+    )
     if "tornado" not in context.peers:
         table.missing[PROCESS] = "not asked for"
-    with context.folder() as folder, running_node(folder) as node:
-        devices = [deploy(node, f"cold{n}")[1][0] for n in range(count)]
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
+        devices_of = {
+            name: [deploy(node, f"cold{n}")[1][0] for n in range(count)]
+            for name, node in nodes.items()
+        }
+        devices = devices_of["node"]
+        for node in nodes.values():
+            node.stop()
         for number in range(context.rounds):
-            for name, pause_s in ((FIRST, 0.0), (ALONE, PAUSE_S)):
-                node.stop()
-                node.start(ready=False)
-                wait_until_live(node)
-                table.add(name, _quantiles(_round_trips(node.http_port, devices, pause_s)))
-            table.add(SECOND, _quantiles(_round_trips(node.http_port, devices)))
+            for name, node in nodes.items():
+                own_devices = devices_of[name]
+                for what, pause_s in ((FIRST, 0.0), (ALONE, PAUSE_S)):
+                    node.start(ready=False)
+                    wait_until_live(node)
+                    times = _round_trips(node.http_port, own_devices, pause_s)
+                    table.add(f"{name}, {what}", _quantiles(times))
+                    if what == ALONE:
+                        times = _round_trips(node.http_port, own_devices)
+                        table.add(f"{name}, {SECOND}", _quantiles(times))
+                    node.stop()
             if "tornado" in context.peers:
                 own = folder / f"round{number}"
                 own.mkdir()
@@ -137,28 +160,29 @@ def memory_held(context: Context, emit: Emit) -> None:
     columns = (report.PSS, report.RSS)
     title = f"memory held; baselines after {theirs:,} events"
     table = Table(title, report.PSS, PEER_NAMES, plots=columns)
-    with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node)
-        server = node_server(node)
-        _send(folder, server.port, devices, few)
-        one = _held(server.roots)
-        table.add(f"node, {few:,} events", one)
-        for handler, share in (("sum", many // 2), ("kv", many - many // 2)):
-            _send(folder, server.port, devices, share, handler)
-        table.add(f"node, {many:,} events later", _held(server.roots))
-        for name, figures in _parts(server.roots).items():
-            table.add(f"  of it {name}", figures)
-        before = _held(server.roots)
-        further = [deploy(node, f"more{n}")[1][0] for n in range(FURTHER_PROJECTS)]
-        _send(folder, server.port, further, few * FURTHER_PROJECTS)
-        together = _held(server.roots)
-        added = {name: (together[name] - before[name]) / FURTHER_PROJECTS for name in before}
-        table.add("each further project", added)
-        clients = context.size(IDLE_CLIENTS, quick=100)
-        with _idle_clients(node.mqtt_port, clients):
-            idle = _held(server.roots)
-            added = {name: idle[name] - together[name] for name in idle}
-            table.add(f"{clients:,} idle MQTT clients", added)
+    for name, checkout in versions(context).items():
+        with context.folder() as folder, running_node(folder, checkout=checkout) as node:
+            _, devices = deploy(node)
+            server = node_server(node)
+            _send(folder, server.port, devices, few)
+            table.add(f"{name}, {few:,} events", _held(server.roots))
+            if checkout is None:
+                for handler, share in (("sum", many // 2), ("kv", many - many // 2)):
+                    _send(folder, server.port, devices, share, handler)
+                table.add(f"{name}, {many:,} events later", _held(server.roots))
+                for part, figures in _parts(server.roots).items():
+                    table.add(f"  of it {part}", figures)
+            before = _held(server.roots)
+            further = [deploy(node, f"more{n}")[1][0] for n in range(FURTHER_PROJECTS)]
+            _send(folder, server.port, further, few * FURTHER_PROJECTS)
+            together = _held(server.roots)
+            added = {key: (together[key] - before[key]) / FURTHER_PROJECTS for key in before}
+            table.add(f"{name}, each further project", added)
+            clients = context.size(IDLE_CLIENTS, quick=100)
+            with _idle_clients(node.mqtt_port, clients):
+                idle = _held(server.roots)
+                added = {key: idle[key] - together[key] for key in idle}
+                table.add(f"{name}, {clients:,} idle MQTT clients", added)
     # Without the node: pages that a baseline in Python shares with it would count half.
     with context.folder() as folder, running_peers(context.peers, folder, devices) as found:
         peers, table.missing = found

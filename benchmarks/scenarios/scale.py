@@ -11,13 +11,14 @@ from pathlib import Path
 from benchmarks.baselines.http_peers import PEER_NAMES, running_peers
 from benchmarks.context import Context, Emit
 from benchmarks.measure import wait_for
-from benchmarks.node import deploy, node_server, running_node
+from benchmarks.node import BEFORE, deploy, node_server, running_node, running_nodes
 from benchmarks.registry import fill_projects, fill_publishers
 from benchmarks.report import RATE, Figures, Table
 from benchmarks.scenarios.http_load import CONNECTIONS, KINDS, Load, compare, renamed
 from benchmarks.servers import Device, Server, answers_201, check, event_requests
 
 PROJECT_COUNTS = (1, 8, 64, 1_000)
+_MOST_BEFORE = 64
 PUBLISHERS = 100_000
 REGISTERED = 10_000
 START, FILL = "start s", "fill s"
@@ -26,22 +27,31 @@ Fill = Callable[[Path, Device, int], list[Device]]
 
 
 def projects_at_once(context: Context, emit: Emit) -> None:
-    """The same load over 1, 8, 64 and 1,000 projects, which share the workers."""
-    with context.folder() as folder, running_node(folder) as node:
+    """The same load over 1, 8, 64 and 1,000 projects, which share the workers.
+
+    The node of `--before` gets 64: a thousand are a thousand processes there.
+    """
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
         counts = [count for count in PROJECT_COUNTS if count <= context.size(1_000, quick=8)]
-        devices = [deploy(node, f"p{number}")[1][0] for number in range(counts[-1])]
-        server = node_server(node)
-        for device in devices:
-            check(server, device)
-        with running_peers(context.peers, folder, devices) as (peers, missing):
+        senders: list[tuple[Server, list[Device]]] = []
+        for name, node in nodes.items():
+            most = min(counts[-1], _MOST_BEFORE) if name == BEFORE else counts[-1]
+            devices = [deploy(node, f"p{number}")[1][0] for number in range(most)]
+            senders.append((node_server(node, name), devices))
+            for device in devices:
+                check(senders[-1][0], device)
+        with running_peers(context.peers, folder, senders[0][1]) as (peers, missing):
             for handler in ("sum", "kv"):
                 loads = []
-                for count in counts:
-                    some = event_requests(folder / f"{handler}-{count}", devices[:count], handler)
-                    loads.append(
-                        Load(renamed(server, f"node, {count} of {counts[-1]} projects"), some)
-                    )
-                loads += [Load(peer, loads[-1].requests) for peer in peers]
+                for server, devices in senders:
+                    for count in [count for count in counts if count <= len(devices)]:
+                        row = f"{server.name}, {count} of {len(devices)} projects"
+                        some = event_requests(
+                            folder / f"{handler}, {row}", devices[:count], handler
+                        )
+                        loads.append(Load(renamed(server, row), some))
+                all_of_them = event_requests(folder / f"{handler}, all", senders[0][1], handler)
+                loads += [Load(peer, all_of_them) for peer in peers]
                 what = f"{KINDS[handler]}, over several projects, {CONNECTIONS} connections"
                 table = Table(context.title(what), baselines=PEER_NAMES, missing=missing)
                 emit(compare(table, loads, context, CONNECTIONS))

@@ -60,6 +60,27 @@ def test_the_smallest_scenario_measures_a_node_and_writes_a_table_json_and_a_pic
     assert all(server in texts for server in servers)
 
 
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+def test_another_checkout_is_measured_in_the_same_rounds(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".venv").symlink_to(sys.prefix)
+    words = ["cold", "--quick", "--peers", "none", "--before", str(other)]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    table = json.loads((tmp_path / "cold.json").read_text())["tables"][0]
+    what = ("first event", "first event, alone", "second event")
+    assert set(table["rounds"]) == {f"{name}, {w}" for name in ("node", "before") for w in what}
+
+
+def test_a_checkout_without_an_environment_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["cold", "--before", str(tmp_path)])
+    assert f"no {tmp_path}/.venv/bin/python" in capsys.readouterr().err
+
+
 def test_the_suite_lists_its_scenarios_with_what_they_measure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -72,18 +72,21 @@ class Soak:
         """`rate` in events per second, all devices together."""
         self._sample_s, self._tell = sample_s, tell
         self.report = Report(rate)
-        self.node = RunningNode(folder / "n")
+        self.node = self._start(folder / "n")
         try:
             self._set_up(rate)
         except BaseException:
             self.node.stop()
             raise
 
+    def _start(self, data: Path) -> RunningNode:
+        return RunningNode(data)
+
     def _set_up(self, rate: float) -> None:
         node = self.node
         node.log_in()
-        self._project_id = int(node.create_project(PROJECT)["projectID"])
-        self._applet_id = int(node.deploy(PROJECT, counter())["appletID"])
+        project_id = int(node.create_project(PROJECT)["projectID"])
+        self._applets = {project_id: int(node.deploy(PROJECT, counter())["appletID"])}
         self.devices: list[Device] = []
         for kind, count, share in _DEVICES:
             port = node.mqtt_port if kind is Messages else node.http_port
@@ -168,19 +171,20 @@ class Soak:
             time.sleep(1.0)
 
     def _compare(self) -> Verdict:
-        path = store_path(self.node.data / "projects", self._project_id)
-        reader = ProjectStoreReader.open_if_exists(path)
-        if reader is None:
-            return compare(self.devices, {}, set())
-        try:
-            counts = {
-                name_of(key): reader.kv_get(self._applet_id, key) or b""
-                for key in reader.kv_keys(self._applet_id, b"", _EVERYTHING)
-            }
-            letters, _ = reader.dead_letters(None, _EVERYTHING)
-            parked = {name_of(one.letter.payload) for one in letters}
-        finally:
-            reader.close()
+        counts: dict[tuple[int, int], bytes] = {}
+        parked: set[tuple[int, int]] = set()
+        for project_id, applet_id in self._applets.items():
+            path = store_path(self.node.data / "projects", project_id)
+            reader = ProjectStoreReader.open_if_exists(path)
+            if reader is None:
+                continue
+            try:
+                for key in reader.kv_keys(applet_id, b"", _EVERYTHING):
+                    counts[name_of(key)] = reader.kv_get(applet_id, key) or b""
+                letters, _ = reader.dead_letters(None, _EVERYTHING)
+                parked |= {name_of(one.letter.payload) for one in letters}
+            finally:
+                reader.close()
         return compare(self.devices, counts, parked)
 
 

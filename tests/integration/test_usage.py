@@ -112,8 +112,8 @@ def test_dead_letters_and_logs_stay_within_their_settings(start_node: StartNode)
     node.create_project("room")
     node.deploy("room", _TRAP)
     publisher = node.add_publisher("room", "d")
-    for _ in range(60):
-        node.send("room", message(publisher, b"x" * 4_000))
+    for _ in range(120):
+        node.send("room", message(publisher, b"x" * 900))
     node.stop()
     (project,) = measured(node.data)["projects"]
     assert 0 < project["parts"]["deadLetters"] <= 2 * 65_536  # pages are not full

@@ -15,6 +15,7 @@ from pathlib import Path
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings, listed
 from fieldbrook.security import node_secrets, tls
+from fieldbrook.system.process import installed_program
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def next_command(settings: Settings, *, needs_setup: bool) -> str:
 
 def _program() -> str:
     """How the command line of this installation is called: by its name if that is found."""
-    here = Path(sys.executable).with_name("fieldbrook")
+    here = installed_program("fieldbrook")
     found = shutil.which("fieldbrook")
     if found is not None and Path(found).resolve() == here.resolve():
         return "fieldbrook"

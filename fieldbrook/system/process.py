@@ -9,6 +9,7 @@ import logging
 import resource
 import signal
 import sys
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,11 @@ def module_command(module: str, *arguments: str) -> list[str]:
     a library. A fatal signal writes a traceback of all threads to standard error.
     """
     return [sys.executable, "-P", "-X", "faulthandler", "-m", module, *arguments]
+
+
+def installed_program(name: str) -> Path:
+    """Return where a program lies that was installed with this interpreter; it may be absent."""
+    return Path(sys.executable).with_name(name)
 
 
 def describe_exit(program: str, status: int, stderr: str) -> str:

@@ -10,6 +10,8 @@ from itertools import groupby
 
 PLACES = 8
 """How many functions a reason names."""
+NODE_MODULE = "fieldbrook"
+"""The name of the node's own modules, whose functions are left out."""
 _PLACE_CHARS = 160
 _CAUSES = "Caused by:"
 _UNNAMED = "<wasm function "
@@ -62,7 +64,8 @@ def _places(message: str) -> Iterator[tuple[str, str]]:
     for text in message.partition(_CAUSES)[0].splitlines():
         words = text.split(maxsplit=3)
         if len(words) == 4 and words[1].startswith("0x") and words[2] == "-":
-            found = words[3].partition("!")[2] or words[3]
+            module, _, inner = words[3].partition("!")
+            found = "" if inner and module == NODE_MODULE else inner or words[3]
         elif words[:1] == ["-"]:
             found = text.strip()[2:]
         else:

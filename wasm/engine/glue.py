@@ -12,6 +12,7 @@ errors, goes to the host's own functions.
 
 from __future__ import annotations
 
+from fieldbrook.wasm.backtrace import NODE_MODULE
 from fieldbrook.wasm.host.guest import LOG_RECORD_BYTES, MESSAGE_BYTES
 
 HEAD_BYTES = 64
@@ -25,7 +26,7 @@ STAGE_PAGES = 32
 EVENT, LOGS, LOGS_END, CALLS_LEFT, LOG_LEFT, CALLS_LIMIT, LOG_LIMIT, IN_ALLOC = range(8)
 
 TRAMPOLINE = f"""
-(module
+(module ${NODE_MODULE}
   (type $call (func (param i32 i32 i32) (result i32)))
   (memory (export "memory") {STAGE_PAGES} {STAGE_PAGES})
   (table (export "table") 2 2 funcref)
@@ -39,7 +40,7 @@ TRAMPOLINE = f"""
 
 # The imports must have the order of the constants in `batch` (`_STAGE_MEMORY` to `_PLACE`).
 GLUE = f"""
-(module
+(module ${NODE_MODULE}
   (type $call (func (param i32 i32 i32) (result i32)))
   (import "stage" "memory" (memory $stage {STAGE_PAGES} {STAGE_PAGES}))
   (import "stage" "table" (table 2 2 funcref))
@@ -114,7 +115,7 @@ GLUE = f"""
       (i32.add (i32.add (local.get $at) (i32.const {RECORD_BYTES})) (local.get 2)))
     (i32.const 0))
 
-  (func (export "run") (param $count i32) (result i32) (local $event i32)
+  (func $run (export "run") (param $count i32) (result i32) (local $event i32)
     (loop $next
       (i32.store $stage offset={4 * EVENT} (i32.const 0) (local.get $event))
       (i32.store $stage offset={4 * CALLS_LEFT} (i32.const 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
@@ -30,6 +30,7 @@ _grow = st.tuples(st.just(h.GROW), st.integers(0, 70))
 _LIMITS = Limits(memory_bytes=h.MEMORY_BYTES, log_bytes=4096, kv_bytes=1 << 20)
 
 
+@example([(h.ALLOC_MODE, h.TRAPS, 0), (0, 0, 0, 0), (0, 0, 0, 0, 0), (h.GET_EVENT_TYPE, 0, 0, 0)])
 @given(st.lists(st.one_of(_calls, _ranges, _events, _alloc, _grow), max_size=30))
 def test_any_sequence_of_host_calls_has_one_outcome(records: list[tuple[int, ...]]) -> None:
     payload = h.calls(*records)

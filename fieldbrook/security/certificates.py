@@ -43,7 +43,7 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """A certificate authority; its key exists only in this object."""
+    """A certificate authority. Its key is in this object only, unless `key` is stored."""
 
     def __init__(self, name: str = "fieldbrook trial authority") -> None:
         self._now = datetime.now(UTC)
@@ -54,38 +54,59 @@ class Authority:
         builder = builder.add_extension(_key_usage("key_cert_sign", "crl_sign"), True)
         self._certificate = builder.sign(self._key, hashes.SHA256())
 
+    @classmethod
+    def read(cls, certificate: bytes, key: bytes) -> Authority:
+        """Return the authority with this certificate and key, in PEM.
+
+        Raises:
+            ValueError: they cannot be read.
+        """
+        authority = cls.__new__(cls)
+        authority._now = datetime.now(UTC)
+        loaded = serialization.load_pem_private_key(key, None)
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+            raise ValueError("the key of the authority is of another kind")  # noqa: TRY004
+        authority._key = loaded
+        authority._certificate = x509.load_pem_x509_certificate(certificate)
+        authority._name = authority._certificate.subject
+        return authority
+
+    @property
+    def key(self) -> bytes:
+        """The authority's key, in PEM."""
+        return _pem(self._key)
+
     @property
     def certificate(self) -> bytes:
         """The authority's certificate, which clients must trust, in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, names: Sequence[str], days: int = DAYS, *, client: bool = False) -> Issued:
+    def issue(
+        self, names: Sequence[str], days: int = DAYS, *, client: bool = False, peer: bool = False
+    ) -> Issued:
         """Issue a certificate for a server with these host names and addresses, or for a client.
+
+        A `peer` is both.
 
         Raises:
             ValueError: a name cannot be in a certificate.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_common_name(names[0]), self._name, key, self._now, days)
-        use = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH]
+        if peer:
+            uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         for extension, critical in (
             (x509.SubjectAlternativeName([_general_name(name) for name in names]), False),
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (_key_usage("digital_signature"), True),
-            (x509.ExtendedKeyUsage([use]), False),
+            (x509.ExtendedKeyUsage(uses), False),
             (authority_id, False),
         ):
             builder = builder.add_extension(extension, critical)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return Issued(
-            certificate.public_bytes(serialization.Encoding.PEM),
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            ),
-        )
+        return Issued(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
 def write(folder: Path, names: Sequence[str], days: int = DAYS) -> tuple[Path, Path, Path]:
@@ -109,6 +130,14 @@ def write(folder: Path, names: Sequence[str], days: int = DAYS) -> tuple[Path, P
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
     return paths
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _builder(

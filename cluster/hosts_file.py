@@ -1,0 +1,62 @@
+"""The list of hosts, as each of them keeps it in its data folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from fieldbrook.core.cluster.membership import Membership
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.system.fsync import make_folder, sync_folder
+
+FOLDER = "cluster"
+_FILE = "hosts.json"
+
+
+def load(data: Path) -> Membership | None:
+    """Read the membership of a data folder; None when its node is in no cluster.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    path = data / FOLDER / _FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Membership)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(reason=f"{path} cannot be read: {error}") from error
+
+
+def save(data: Path, membership: Membership) -> None:
+    """Write the membership of a data folder, synced.
+
+    Raises:
+        SettingsError: it cannot be written.
+    """
+    folder = data / FOLDER
+    new = folder / f".new-{_FILE}"
+    try:
+        make_folder(folder)
+        with new.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(membership), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(folder / _FILE)
+        sync_folder(folder)
+    except OSError as error:
+        raise SettingsError(reason=f"{folder}: {error.strerror}") from error
+
+
+def is_formed(data: Path) -> bool:
+    """Whether the cluster of a data folder has enough hosts."""
+    known = load(data)
+    return known is not None and known.formed
+
+
+def new_cluster_id() -> str:
+    """Return an id that no other cluster has."""
+    return f"{int(time.time()):x}-{os.urandom(4).hex()}"

@@ -1,0 +1,407 @@
+"""The process of a host that knows the others: beats, joining hosts, routes and tunnels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fieldbrook import __version__
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.remote_path import HOSTS
+from fieldbrook.actors.runtime import Address, NodeActor
+from fieldbrook.cluster import hosts_file, joining
+from fieldbrook.cluster.identity import Identity
+from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.tunnels import Streams, Tunnels
+from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
+from fieldbrook.core.errors import NodeError, SettingsError
+from fieldbrook.observability import metrics_table, node_log
+from fieldbrook.system.process import name_process
+
+log = logging.getLogger(__name__)
+
+PART = "cluster"
+BEAT_S = 0.25
+_LOOK_S = 0.1
+_DIAL_S = 2.0
+_REDIAL_S = 0.25
+_FIRST_LINE_S = 10.0
+_NOT_HOME_S = 0.2
+_STRANGERS = 64  # connections without a host's certificate at a time
+
+
+class _Other:
+    """Another host: our connection to it, and when it was heard."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.heard = float("-inf")
+        self.beat: dict[str, Any] = {}
+        self.writer: asyncio.StreamWriter | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message, if there is a connection."""
+        if self.writer is not None and not self.writer.is_closing():
+            send(self.writer, message)
+
+
+class ClusterActor(NodeActor):
+    """Connects this host with the others; see the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._others: dict[str, _Other] = {}
+        self._asked: dict[int, set[str]] = {}  # hosts that want to know where a project runs
+        self._up: tuple[str, ...] = ()
+        self._draining = False
+        self._strangers = 0
+        self._admits = asyncio.Lock()
+        self._replies: dict[str, asyncio.StreamWriter] = {}  # to hosts that have asked
+
+    # ---------------------------------------------------------------- control, main thread
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Start():
+                self._start(message, sender)
+            case m.Ping(number=number):
+                pong = m.Ponged(PART, number)
+                self._in_loop(lambda: self.post(pong))
+            case m.ActivateOn(host=host):
+                self._in_loop(lambda: self._activate_on(host, message))
+            case m.RouteTo(project_id=project_id, path=path, alone=alone):
+                socket = None if path is None else Path(path).name
+                self._in_loop(
+                    lambda: self._answer(project_id, {"route": [project_id, socket, alone]})
+                )
+            case m.NotHome(project_id=project_id):
+                self._in_loop(
+                    lambda: self._loop.call_later(
+                        _NOT_HOME_S, self._answer, project_id, {"route": [project_id, None, False]}
+                    )
+                )
+            case m.Unreachable(project_id=project_id):
+                self._in_loop(lambda: self._answer(project_id, {"unreachable": project_id}))
+            case m.QuotaReached(project_id=project_id, limit=limit):
+                self._in_loop(lambda: self._answer(project_id, {"quota": [project_id, limit]}))
+            case m.DropProject(project_id=project_id):
+                self._in_loop(lambda: self._answer(project_id, {"dropped": project_id}))
+            case m.Drain():
+                self._in_loop(self._drain)
+            case m.DeliverOutbox() | m.HealthChanged():
+                pass  # for gateways
+            case _:
+                self.unexpected(message, sender)
+
+    def posted(self, message: object) -> None:
+        """Forward a message of the loop to the supervisor."""
+        self.send(self._supervisor, message)
+
+    def _start(self, start: m.Start, sender: Address) -> None:
+        name_process(f"fb-{PART}")
+        node_log.name(start.part)
+        metrics_table.attach(start.slot)
+        self._supervisor, self._generation = sender, start.generation
+        self._settings, self._run_dir = start.settings, start.run_dir
+        self.accept_posts()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
+
+    def _in_loop(self, call: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(call)
+
+    # ---------------------------------------------------------------- the loop's thread
+
+    def _run_loop(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        except BaseException:
+            log.exception("the connections to other hosts failed")
+        os._exit(70)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._open()
+        except (NodeError, OSError) as error:
+            self.post(m.Failed(PART, str(error)))
+            await asyncio.Event().wait()  # the supervisor decides what happens now
+        began, beat_at, ready = self._loop.time(), 0.0, False
+        while True:
+            now = self._loop.time()
+            if now >= beat_at:
+                beat_at = now + BEAT_S
+                self._beat()
+            if not ready and not self._awaits_others(now - began):
+                ready = True
+                self.post(m.Ready(PART, self._generation, os.getpid()))
+            if ready:
+                self._look(now)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _open(self) -> None:
+        data = self._settings.data
+        known = hosts_file.load(data)
+        if known is None:
+            raise SettingsError(reason=f"{data} is in no cluster")
+        self._known = known
+        self._identity = Identity(data)
+        self._context = self._identity.client_context()
+        self._tunnels = Tunnels(self._run_dir, self._open_tunnel)
+        await self._tunnels.open()
+        myself = known.myself
+        server = await asyncio.start_server(
+            self._serve,
+            self._settings.cluster_bind or myself.address,
+            myself.port,
+            ssl=self._identity.server_context(),
+            ssl_handshake_timeout=_FIRST_LINE_S,
+            limit=LINE_BYTES,
+        )
+        self._server = server
+        self._dial_new()
+        if not known.formed:
+            wanted = QUORUM_HOSTS - len(known.hosts)
+            log.warning(
+                "this node serves alone; %d more hosts make it a cluster: "
+                "fieldbrook up --data DATA --cluster-bind ADDRESS --join %s:%d --join-token %s",
+                *(wanted, myself.address, myself.port, self._identity.token()),
+            )
+
+    # ---------------------------------------------------------------- other hosts
+
+    def _dial_new(self) -> None:
+        if not self._known.formed:
+            return
+        for host in self._known.others:
+            if host.name not in self._others:
+                other = self._others[host.name] = _Other(host)
+                other.task = self._loop.create_task(self._keep_dialled(other))
+
+    async def _keep_dialled(self, other: _Other) -> None:
+        """Keep a connection to another host, over which this one sends its beats."""
+        while True:
+            with contextlib.suppress(OSError, LineError, ssl.SSLError, TimeoutError):
+                async with asyncio.timeout(_DIAL_S):
+                    reader, writer = await self._dial(other.host)
+                    send(writer, {"op": "link", "from": self._known.me})
+                    # It may have been away when another host joined.
+                    send(writer, {"membership": msgspec.to_builtins(self._known)})
+                other.writer = writer
+                try:
+                    while True:
+                        self._on_answer(other, await receive(reader, 3_600))
+                finally:
+                    other.writer = None
+                    writer.transport.abort()
+            await asyncio.sleep(_REDIAL_S)
+
+    async def _dial(self, host: Host) -> Streams:
+        return await asyncio.open_connection(
+            host.address, host.port, ssl=self._context, limit=LINE_BYTES
+        )
+
+    async def _open_tunnel(self, name: str, socket: str) -> Streams:
+        other = self._others.get(name)
+        if other is None or name not in self._up:
+            raise OSError(f"host {name} is not there")
+        async with asyncio.timeout(_DIAL_S):
+            streams = await self._dial(other.host)
+        send(streams[1], {"op": "tunnel", "socket": socket})
+        return streams
+
+    def _drain(self) -> None:
+        """Tell the other hosts to take over at once, instead of waiting for silence."""
+        self._draining = True
+        self._beat()
+        self.post(m.Drained())
+
+    def _beat(self) -> None:
+        beat = {"beat": {"version": __version__, "draining": self._draining}}
+        for other in self._others.values():
+            other.tell(beat)
+
+    def _awaits_others(self, since_s: float) -> bool:
+        """Whether other hosts may be there that were not heard yet, soon after the start.
+
+        A host that thinks it is alone would take over everything that the others own.
+        """
+        is_early = since_s <= self._settings.silence_ms / 1_000
+        return is_early and any(other.heard < 0 for other in self._others.values())
+
+    def _look(self, now: float) -> None:
+        """Tell the supervisor when a host has come or is silent."""
+        limit_s = self._settings.silence_ms / 1_000
+        silent = [o for o in self._others.values() if now - o.heard > limit_s]
+        there = [o for o in self._others.values() if o not in silent]
+        up = tuple(
+            sorted(
+                [self._known.me] * (not self._draining)
+                + [o.host.name for o in there if not o.beat.get("draining")]
+            )
+        )
+        if up == self._up:
+            return
+        for other in silent:
+            if other.host.name in self._up:
+                log.warning("host %s is silent", other.host.name)
+                self._tunnels.drop(other.host.name)
+                if other.writer is not None:
+                    other.writer.transport.abort()
+        for name in set(up) - set(self._up) - {self._known.me}:
+            log.info("host %s is there", name)
+        self._up = up
+        self._write_hosts(silent)
+        self.post(m.HostsUp(self._known.me, up or (self._known.me,)))
+
+    def _write_hosts(self, silent: list[_Other]) -> None:
+        """Write what the gateways of this host have to know."""
+        names = {other.host.name for other in silent}
+        formed = self._known.formed
+        hosts = [
+            {
+                "name": host.name,
+                "address": f"{host.address}:{host.port}",
+                "state": "waiting" if not formed else "silent" if host.name in names else "up",
+            }
+            for host in self._known.hosts
+        ]
+        owners = list(self._up) if formed else []
+        new = self._run_dir / f".{HOSTS}"
+        known = {"me": self._known.me, "hosts": hosts, "owners": owners}
+        new.write_text(json.dumps(known), "utf-8")
+        new.replace(self._run_dir / HOSTS)
+
+    # ---------------------------------------------------------------- connections from others
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        name = _name_of(writer)
+        member = name is not None and any(host.name == name for host in self._known.hosts)
+        self._strangers += not member
+        try:
+            if member or self._strangers <= _STRANGERS:
+                question = await receive(reader, _FIRST_LINE_S)
+                await self._answer_first(question, (reader, writer), name if member else None)
+        except (LineError, OSError) as error:
+            log.info("a connection from another host ended: %s", error)
+        finally:
+            self._strangers -= not member
+            writer.close()
+
+    async def _answer_first(
+        self, question: dict[str, Any], streams: Streams, name: str | None
+    ) -> None:
+        writer = streams[1]
+        match question.get("op"):
+            case "authority":
+                send(writer, {"authority": self._identity.shared()["ca.pem"].decode()})
+            case "join":
+                send(writer, await self._admit(question))
+            case "hosts" if self._knows(name):
+                send(writer, {"membership": msgspec.to_builtins(self._known)})
+            case "tunnel" if self._knows(name):
+                await self._tunnels.end(str(question.get("socket")), streams)
+                return
+            case "link" if name is not None and name in self._others:
+                await self._hear(self._others[name], streams)
+                return
+            case _:
+                send(writer, {"refused": "this host does not know you"})
+        await writer.drain()
+
+    def _knows(self, name: str | None) -> bool:
+        """Whether a name is that of a host; the certificate of a removed one is still valid."""
+        return any(host.name == name for host in self._known.hosts)
+
+    async def _admit(self, question: dict[str, Any]) -> dict[str, Any]:
+        if not self._known.is_founder:
+            founder = self._known.hosts[0]
+            where = f"{founder.address}:{founder.port}"
+            return {"refused": f"hosts join at {founder.name}, which is at {where}"}
+        async with self._admits:  # two hosts may join at the same time
+            answer, joined = joining.admit(self._settings.data, self._known, question)
+            if joined == self._known:
+                return answer
+            await asyncio.to_thread(hosts_file.save, self._settings.data, joined)
+            self._known = joined
+            log.warning("host %s has joined", joined.hosts[-1].name)
+            self._dial_new()
+            self._write_hosts([])
+            for other in self._others.values():
+                other.tell({"membership": msgspec.to_builtins(joined)})
+        return answer
+
+    async def _hear(self, other: _Other, streams: Streams) -> None:
+        """Read what another host sends, until it ends."""
+        reader, writer = streams
+        while True:
+            message = await receive(reader, 3_600)
+            if "beat" in message:
+                other.heard = self._loop.time()
+                other.beat = message["beat"]
+            elif "membership" in message:
+                self._learn(msgspec.convert(message["membership"], Membership))
+            elif "activate" in message:
+                project_id, account_id, processes = message["activate"]
+                self._asked.setdefault(project_id, set()).add(other.host.name)
+                self._reply_to(other.host.name, writer)
+                self.post(m.Activate(project_id, account_id, processes))
+
+    def _learn(self, told: Membership) -> None:
+        if len(told.hosts) + len(told.gone) > len(self._known.hosts) + len(self._known.gone):
+            self._known = msgspec.structs.replace(told, me=self._known.me)
+            hosts_file.save(self._settings.data, self._known)
+            self._dial_new()
+
+    # ---------------------------------------------------------------- where projects run
+
+    def _reply_to(self, name: str, writer: asyncio.StreamWriter) -> None:
+        self._replies[name] = writer
+
+    def _answer(self, project_id: int, message: dict[str, Any]) -> None:
+        """Tell the hosts that have asked for a project."""
+        for name in self._asked.pop(project_id, ()):
+            writer = self._replies.get(name)
+            if writer is not None and not writer.is_closing():
+                send(writer, message)
+                if message.get("route", [0, None])[1] is not None:
+                    self._asked.setdefault(project_id, set()).add(name)  # to be told of its end
+
+    def _activate_on(self, host: str, asked: m.ActivateOn) -> None:
+        other = self._others.get(host)
+        if other is not None:
+            other.tell({"activate": [asked.project_id, asked.account_id, asked.processes]})
+
+    def _on_answer(self, other: _Other, message: dict[str, Any]) -> None:
+        """Pass on where a project runs on another host."""
+        match message:
+            case {"route": [int(project_id), None | str() as socket, bool(alone)]}:
+                self.post(m.RemoteRoute(project_id, other.host.name, socket, alone))
+            case {"unreachable": int(project_id)}:
+                self.post(m.RemoteRefusal(m.Unreachable(project_id)))
+            case {"quota": [int(project_id), int(limit)]}:
+                self.post(m.RemoteRefusal(m.QuotaReached(project_id, limit)))
+            case {"dropped": int(project_id)}:
+                self.post(m.RemoteRefusal(m.DropProject(project_id)))
+
+
+def _name_of(writer: asyncio.StreamWriter) -> str | None:
+    """Return the name in the other side's certificate; None when it has shown none."""
+    certificate = writer.get_extra_info("peercert") or {}
+    for entry in certificate.get("subject", ()):
+        for key, value in entry:
+            if key == "commonName":
+                return str(value)
+    return None

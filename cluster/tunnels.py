@@ -1,0 +1,125 @@
+"""Connections to Unix sockets of other hosts: bytes copied over TLS.
+
+A process of this host connects to the socket `PEERS`, and says on a line which socket of which host
+it wants. From then on it talks to that socket. On the other host only sockets of workers, of the
+registry and of the HTTP gateway can be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from fieldbrook.actors.remote_path import HTTP_SOCKET, PEERS
+from fieldbrook.cluster.lines import LINE_BYTES
+
+log = logging.getLogger(__name__)
+
+REGISTRY = "registry"
+_COPY_BYTES = 64 << 10
+_LINE_S = 5.0
+_BUFFER_BYTES = 1 << 20
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Open = Callable[[str, str], Awaitable[Streams]]
+"""Opens a connection to a socket (second argument) of a host (first)."""
+
+
+def is_reachable(socket: str) -> bool:
+    """Whether other hosts may reach a socket with this name."""
+    if socket in (REGISTRY, HTTP_SOCKET):
+        return True
+    worker, dot, generation = socket.partition(".")
+    return bool(dot) and worker.startswith("w") and worker.isalnum() and generation.isdecimal()
+
+
+class Tunnels:
+    """The tunnels that begin and end at this host.
+
+    Args:
+        run_dir: the folder of sockets.
+        open_remote: connects to a socket of another host.
+    """
+
+    def __init__(self, run_dir: Path, open_remote: Open) -> None:
+        self._run_dir, self._open_remote = run_dir, open_remote
+        self._by_host: dict[str, set[asyncio.StreamWriter]] = {}
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen for processes of this host."""
+        path = self._run_dir / PEERS
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._server = await asyncio.start_unix_server(self._begin, path, limit=LINE_BYTES)
+        path.chmod(0o600)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._server is not None:
+            self._server.close()
+
+    def drop(self, host: str) -> None:
+        """End all tunnels to a host that is silent, because its end of them may never come."""
+        for writer in self._by_host.pop(host, set()):
+            writer.transport.abort()
+
+    async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_LINE_S):
+                line = await reader.readuntil(b"\n")
+            host, _, socket = line.decode().strip().partition(" ")
+            there = await self._open_remote(host, socket)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            log.info("no tunnel: %s", str(error) or type(error).__name__)
+            writer.close()
+            return
+        tunnels = self._by_host.setdefault(host, set())
+        tunnels.add(writer)
+        try:
+            await copy((reader, writer), there)
+        finally:
+            tunnels.discard(writer)
+
+    async def end(self, socket: str, there: Streams) -> None:
+        """Serve a tunnel that another host has begun."""
+        _, writer = there
+        if not is_reachable(socket):
+            log.warning("another host asked for the socket %r", socket)
+            writer.close()
+            return
+        try:
+            here = await asyncio.open_unix_connection(self._run_dir / socket)
+        except OSError as error:
+            log.info("another host asked for the socket %s: %s", socket, error)
+            writer.close()
+            return
+        await copy(here, there)
+
+
+async def copy(one: Streams, other: Streams) -> None:
+    """Copy bytes in both directions until one side ends; then both are closed."""
+    for _, writer in (one, other):
+        writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+    tasks = [
+        asyncio.ensure_future(_copy(one[0], other[1])),
+        asyncio.ensure_future(_copy(other[0], one[1])),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for _, writer in (one, other):
+            writer.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_COPY_BYTES):
+            writer.write(data)
+            await writer.drain()

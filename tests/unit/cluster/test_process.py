@@ -1,0 +1,234 @@
+"""The processes of several hosts that know each other, in one loop and over real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fieldbrook.actors import messages as m
+from fieldbrook.cluster import hosts_file, joining
+from fieldbrook.cluster.identity import Identity
+from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.process import ClusterActor
+from fieldbrook.core.cluster.membership import Host, Membership
+from fieldbrook.core.settings import load
+
+LOCAL = "127.0.0.1"
+LIMIT_S = 20.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server((LOCAL, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Process(ClusterActor):
+    """The process of one host; its messages to the supervisor are kept."""
+
+    def __init__(self, data: Path, silence_ms: int) -> None:
+        super().__init__()
+        self._settings = load(data=data, silence_ms=silence_ms)
+        self._run_dir = data / "run"
+        self._run_dir.mkdir(exist_ok=True)
+        self._generation = 1
+        self.sent: list[object] = []
+
+    def post(self, message: object) -> None:
+        self.sent.append(message)
+
+    def hosts_up(self) -> list[tuple[str, ...]]:
+        """The hosts that were there, at each change."""
+        return [message.hosts for message in self.sent if isinstance(message, m.HostsUp)]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Process]:
+        """Run it until the block ends."""
+        task = asyncio.ensure_future(self._main())
+        try:
+            await until(lambda: hasattr(self, "_server"))
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._server.close()
+            self._tunnels.close()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            ended = [other.task for other in self._others.values() if other.task in tasks]
+            for dialling in ended:
+                dialling.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Hosts:
+    """The data folders of hosts of one cluster."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        names = [f"h{number}" for number in range(1, count + 1)]
+        hosts = tuple(
+            Host(name, LOCAL, port, 1) for name, port in zip(names, free_ports(count), strict=True)
+        )
+        self.known = Membership("c1", "h1", hosts, formed=count >= 3)
+        founder = self.identity = Identity(self.data("h1"))
+        founder.create_authority()
+        for name in names:
+            identity = Identity(self.data(name))
+            for file, content in founder.shared().items():
+                identity.take(file, content)
+            identity.keep(founder.issue(name, LOCAL))
+            hosts_file.save(self.data(name), msgspec.structs.replace(self.known, me=name))
+
+    def data(self, name: str) -> Path:
+        path = self.folder / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def start(
+        self, name: str, silence_ms: int = 500
+    ) -> contextlib.AbstractAsyncContextManager[Process]:
+        return Process(self.data(name), silence_ms).running()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def inner() -> None:
+        await test()
+        # What is left belongs to connections of which the other side has just ended.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    asyncio.run(inner())
+
+
+def test_a_host_is_ready_when_it_has_heard_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+
+    async def test() -> None:
+        async with (
+            hosts.start("h1", 10_000) as one,
+            hosts.start("h2", 10_000) as two,
+            hosts.start("h3", 10_000) as three,
+        ):
+            for host in (one, two, three):
+                await until(lambda host=host: host.hosts_up())  # type: ignore[misc]
+                assert isinstance(host.sent[0], m.Ready)
+                # It never believes that it is alone, which would make it take everything over.
+                assert host.hosts_up() == [("h1", "h2", "h3")]
+
+    run(test)
+
+
+def test_a_host_that_is_alone_is_ready_after_the_time_of_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+
+    async def test() -> None:
+        async with hosts.start("h2") as two:
+            await until(two.hosts_up)
+            assert two.hosts_up() == [("h2",)]
+
+    run(test)
+
+
+def test_a_host_that_ends_is_missed_and_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+
+    async def test() -> None:
+        async with hosts.start("h1") as one, hosts.start("h2"):
+            async with hosts.start("h3"):
+                await until(lambda: one.hosts_up()[-1:] == [("h1", "h2", "h3")])
+            await until(lambda: one.hosts_up()[-1] == ("h1", "h2"))
+            async with hosts.start("h3"):
+                await until(lambda: one.hosts_up()[-1] == ("h1", "h2", "h3"))
+
+    run(test)
+    assert "host h3 is silent" in caplog.text
+
+
+def test_two_hosts_that_join_at_the_same_time_both_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 1)
+    (founder,) = hosts.known.hosts
+
+    async def test() -> None:
+        async with hosts.start("h1") as one:
+            ports = free_ports(4)
+            new = [Host("h2", LOCAL, *ports[:2]), Host("h3", LOCAL, *ports[2:])]
+            address, token = (LOCAL, founder.port), hosts.identity.token()
+            joined = await asyncio.gather(
+                *(joining._join(hosts.data(host.name), address, token, host) for host in new)
+            )
+            names = {host.name for host in one._known.hosts}
+            assert names == {"h1", "h2", "h3"}
+            assert hosts_file.load(hosts.data("h1")) == one._known
+            assert [known.formed for known in joined].count(True) == 1
+
+    run(test)
+
+
+def test_a_host_that_was_away_learns_of_another_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 4)
+    fewer = msgspec.structs.replace(hosts.known, me="h3", hosts=hosts.known.hosts[:3])
+    hosts_file.save(hosts.data("h3"), fewer)
+
+    async def test() -> None:
+        async with hosts.start("h1"), hosts.start("h3") as three:
+            await until(lambda: len(three._known.hosts) == 4)
+            assert three._known.me == "h3"
+            known = hosts_file.load(hosts.data("h3"))
+            assert known is not None
+            assert len(known.hosts) == 4
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [{"op": "hosts"}, {"op": "tunnel", "socket": "w0.1"}, {"op": "link"}, {"op": None}, {}],
+)
+def test_a_host_that_was_removed_reaches_nothing(
+    tmp_path: Path, question: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+    removed = Identity(hosts.data("h3")).client_context()
+    fewer = msgspec.structs.replace(hosts.known, hosts=hosts.known.hosts[:2], gone=("h3",))
+    hosts_file.save(hosts.data("h1"), fewer)
+
+    async def test() -> None:
+        async with hosts.start("h1"):
+            port = hosts.known.hosts[0].port
+            reader, writer = await asyncio.open_connection(
+                LOCAL, port, ssl=removed, limit=LINE_BYTES
+            )
+            send(writer, question)
+            assert "refused" in await receive(reader, LIMIT_S)
+            with pytest.raises(LineError):
+                await receive(reader, LIMIT_S)
+            writer.close()
+
+    run(test)

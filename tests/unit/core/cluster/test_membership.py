@@ -1,0 +1,65 @@
+"""Which hosts may join a cluster."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fieldbrook.core.cluster.membership import Host, Membership, is_host_name
+
+ONE, TWO, THREE = (Host(f"h{n}", f"10.0.0.{n}", 8886, 8887) for n in (1, 2, 3))
+ALONE = Membership("c", "h1", (ONE,))
+
+
+def test_three_hosts_form_a_cluster_and_it_stays_formed() -> None:
+    two = ALONE.joined(TWO)
+    three = two.joined(THREE)
+    assert [known.formed for known in (ALONE, two, three)] == [False, False, True]
+    assert three.hosts == (ONE, TWO, THREE)
+    fewer = msgspec.structs.replace(three, hosts=(ONE,), gone=("h2", "h3"))
+    assert fewer.joined(Host("h4", "10.0.0.4", 8886, 8887)).formed
+
+
+def test_a_host_that_asks_again_joins_once() -> None:
+    known = ALONE.joined(TWO)
+    assert known.why_not(TWO) == ""
+    assert known.joined(TWO) == known
+
+
+def test_the_first_host_is_the_founder_on_each_host() -> None:
+    known = ALONE.joined(TWO)
+    there = msgspec.structs.replace(known, me="h2")
+    assert (known.is_founder, there.is_founder) == (True, False)
+    assert (known.myself, there.myself) == (ONE, TWO)
+    assert (known.others, there.others) == ((TWO,), (ONE,))
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        (Host("h2", "10.0.0.9", 8886, 8887), "'h2' at 10.0.0.2 already"),
+        (Host("h2", "10.0.0.2", 8886, 9), "'h2' at 10.0.0.2 already"),
+        (Host("h3", "10.0.0.2", 8886, 9), "'h2' has the address 10.0.0.2:8886"),
+        (Host("h3", "10.0.0.2", 9, 8887), "'h2' has the address 10.0.0.2:8887"),
+        (Host("h3", "10.0.0.2", 8887, 9), "'h2' has the address 10.0.0.2:8887"),
+        (Host("old", "10.0.0.8", 8886, 8887), "was removed; names are never used again"),
+        (Host("h 3", "10.0.0.3", 8886, 8887), "no name of a host"),
+    ],
+)
+def test_a_host_is_refused_in_words(host: Host, reason: str) -> None:
+    known = msgspec.structs.replace(ALONE.joined(TWO), gone=("old",))
+    assert reason in known.why_not(host)
+
+
+def test_hosts_may_share_an_address_with_other_ports() -> None:
+    assert ALONE.why_not(Host("h2", "10.0.0.1", 9886, 9887)) == ""
+
+
+@pytest.mark.parametrize("name", ["h1", "a", "Box-7.example.org", "a" * 63])
+def test_names_of_machines_are_names_of_hosts(name: str) -> None:
+    assert is_host_name(name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\nb", "-a", "a-", ".", "../x", "ä", "a" * 64])
+def test_other_texts_are_no_names_of_hosts(name: str) -> None:
+    assert not is_host_name(name)

@@ -17,13 +17,13 @@ from typing import Any
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import FrameServer, Request
+from fieldbrook.actors.registry_replication import TICK_S, RegistryReplication
 from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import unpack
 from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.core.model import Project
-from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics, metrics_table, node_log
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.security.node_secrets import load_or_create_key
@@ -54,12 +54,15 @@ class RegistryActor(NodeActor):
         super().__init__()
         self._server: FrameServer | None = None
         self._thread: threading.Thread | None = None
+        self._replication: RegistryReplication | None = None  # on a host of a cluster
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
         match message:
             case m.Start():
                 self._start(message, sender)
+            case m.HostsUp() if self._replication is not None:
+                self._replication.on_hosts(message)
             case m.Ping(number=number):
                 self.send(sender, m.Ponged(PART, number))
             case _:
@@ -83,7 +86,7 @@ class RegistryActor(NodeActor):
         generation = start.generation
         self._health = ProcessHealth(lambda now: self.post(m.HealthReported(PART, generation, now)))
         try:
-            self._open(start.settings, start.run_dir)
+            self._open(start)
         except NodeError as error:
             self.send(sender, m.Failed(PART, str(error)))
             return
@@ -93,8 +96,8 @@ class RegistryActor(NodeActor):
         self._thread.start()
         self.send(sender, m.Ready(PART, start.generation, os.getpid(), str(self._path)))
 
-    def _open(self, settings: Settings, run_dir: Path) -> None:
-        data = settings.data
+    def _open(self, start: m.Start) -> None:
+        settings, data = start.settings, start.settings.data
         key = load_or_create_key(data / "secrets", "token.key")
         self._writer = RegistryWriter(
             data / "registry",
@@ -105,6 +108,11 @@ class RegistryActor(NodeActor):
             settings.quotas,
             stored_bytes_in(data / "projects"),
         )
+        if start.host:
+            self._replication = RegistryReplication(
+                settings, start.run_dir, start.host, self._writer, start.is_founder, self.post
+            )
+            self._replication.open()
         self._reader = self._writer.reader()
         self._watch = StoreWatch(self._health, self._writer)
         self._modules = data / "modules"
@@ -113,8 +121,9 @@ class RegistryActor(NodeActor):
         self._dedicated = frozenset(one.project_id for one in projects if one.dedicated)
         self._has_orphans = True
         self._next_collection = self._next_storage = 0.0
-        self._path = run_dir / SOCKET_NAME
-        self._server = FrameServer(self._path, self._on_requests, self._on_quiet)
+        self._path = start.run_dir / SOCKET_NAME
+        tick_s = 1.0 if self._replication is None else TICK_S
+        self._server = FrameServer(self._path, self._on_requests, self._on_quiet, tick_s)
 
     def _serve(self) -> None:
         assert self._server is not None
@@ -127,13 +136,18 @@ class RegistryActor(NodeActor):
 
     def _on_requests(self, requests: list[Request]) -> None:
         for connection, data in requests:
-            operation, arguments = unpack(data)
+            request = unpack(data)
+            operation, arguments = request[:2]
+            if self._replication is not None and self._replication.take(connection, list(request)):
+                continue
             connection.answer(self._execute(operation, arguments))
         self._check_storage()
 
     def _execute(self, operation: str, arguments: dict[str, Any]) -> tuple[Any, ...]:
         try:
             result = execute(self._writer, operation, arguments)
+            if self._replication is not None:
+                self._replication.spread()
         except NodeError as error:
             metrics.add(metrics.COMMANDS_REFUSED)
             if isinstance(error, StoreError):
@@ -167,6 +181,10 @@ class RegistryActor(NodeActor):
     def _on_quiet(self) -> None:
         """Use an idle second: probe a failed store again, and remove module files without an
         owner, if there may be some."""
+        if self._replication is not None:
+            self._replication.tick()
+            if not self._replication.is_owner:
+                return
         self._watch.probe()
         self._check_storage()
         if not self._has_orphans or time.monotonic() < self._next_collection:

@@ -56,6 +56,10 @@ class OpenTable(Generic[R]):
         self._rows = open_database(environment, table.name, create)
         self._indexes = {name: open_database(environment, name, create) for name in table.indexes}
 
+    def databases(self) -> dict[str, Database]:
+        """The databases of the table and of its indexes by their names."""
+        return {self.table.name: self._rows, **self._indexes}
+
     def get(self, txn: Transaction, identifier: int) -> R | None:
         """Return the record with this id, or None."""
         if not 0 <= identifier < 1 << 64:

@@ -6,7 +6,7 @@ given out, and a mark that quotas have been applied to this registry.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
@@ -31,6 +31,9 @@ from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.lmdb.ids import to_key
 from fieldbrook.storage.lmdb.schema import open_meta
 from fieldbrook.storage.lmdb.table import OpenTable, Table, open_database, text_key
+
+if TYPE_CHECKING:
+    Database = lmdb._Database
 
 SCHEMA = 1
 WHAT = "a registry"
@@ -225,6 +228,16 @@ class RegistryTables:
             self.ended_logins = open_database(environment, "ended_logins", create)
             if create:
                 _fill_new_indexes(environment, [*vars(self).values()])
+
+    def databases(self) -> dict[str, Database]:
+        """All databases of the registry by their names."""
+        found: dict[str, Database] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, OpenTable):
+                found |= value.databases()
+            else:
+                found[name] = value
+        return found
 
 
 def _fill_new_indexes(environment: lmdb.Environment, tables: list[Any]) -> None:

@@ -25,8 +25,10 @@ from fieldbrook.storage.registry.commands.projects.strategies import StrategyCom
 from fieldbrook.storage.registry.commands.projects.traffic_limits import TrafficLimitCommands
 from fieldbrook.storage.registry.commands.projects.transfer import TransferCommands
 from fieldbrook.storage.registry.reader import RegistryReader
+from fieldbrook.storage.registry.replica import RegistryReplica
 from fieldbrook.storage.registry.tables import RegistryTables
 from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored
+from fieldbrook.storage.replication.connection import Connection
 
 __all__ = ["Deployed", "IssuedKey", "Module", "OperatorDraft", "RegistryWriter"]
 
@@ -78,6 +80,16 @@ class RegistryWriter(
             environment.close()
             raise
         super().__init__(environment, tables, clock, token_key, audit_rows, quotas, stored)
+
+    def replicate(self, connection: Connection, host: str) -> RegistryReplica:
+        """Store each change in the stream of the cluster from now on.
+
+        Args:
+            connection: to the engine of this host.
+            host: the name of this host.
+        """
+        self.replica = RegistryReplica(self._environment, self.tables, connection, host)
+        return self.replica
 
     def reader(self) -> RegistryReader:
         """Return a reader for this process that shares the writer's environment."""

@@ -37,6 +37,7 @@ from fieldbrook.storage.lmdb.ids import from_key, next_id, to_key
 from fieldbrook.storage.lmdb.table import OpenTable
 from fieldbrook.storage.registry.audit import ROWS_LIMIT, AuditRow, append
 from fieldbrook.storage.registry.reader import RegistrySnapshot
+from fieldbrook.storage.registry.replica import RegistryReplica
 from fieldbrook.storage.registry.tables import CHANGES_CELL, LAST_ID_CELL, RegistryTables
 from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored
 
@@ -84,16 +85,22 @@ class Commands:
         resets it."""
         self._environment = environment
         self._clock = clock
+        self.replica: RegistryReplica | None = None
+        """On a host of a cluster, where changes are stored before they are committed."""
 
     @contextmanager
     def change(self) -> Iterator[Change]:
         """Open the transaction of one command; it commits if the block ends without an error."""
-        with store_errors(), self._environment.begin(write=True) as txn:
+        replica = self.replica
+        with store_errors(), self._environment.begin(write=True) as begun:
+            txn = begun if replica is None else replica.record(begun)
             change = Change(self, txn, self._clock())
             yield change
             change.count()
             if self._audit is not None:
                 append(txn, self.tables.audit, self._audit, self.audit_rows)
+            if replica is not None:
+                replica.store(txn)
         self.resources_removed |= change.resources_removed
 
     @contextmanager

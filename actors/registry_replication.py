@@ -1,0 +1,328 @@
+"""The registry's actor on a host of a cluster: who changes the registry, and how others follow.
+
+One host owns the registry. The others pass commands on to it and repeat its changes. A command is
+answered when all hosts that are there have repeated its change, so whatever is sent after the
+answer meets the change, on any host.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.frame_server import Connection
+from fieldbrook.actors.remote_path import remote_path, split_path
+from fieldbrook.actors.seeding import create_streams, seed
+from fieldbrook.actors.wire import FrameReader, frame, pack, unpack
+from fieldbrook.core.cluster import placement
+from fieldbrook.core.errors import (
+    NodeError,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+    to_wire,
+)
+from fieldbrook.core.settings import Settings
+from fieldbrook.storage.registry.replica import is_seeded
+from fieldbrook.storage.registry.service import Module, RegistryWriter
+from fieldbrook.storage.replication import connection as engine
+from fieldbrook.storage.replication.endpoint import endpoint_in
+from fieldbrook.storage.replication.snapshots import download_module, upload_module
+
+log = logging.getLogger(__name__)
+
+SYNC = "_sync"
+"""The request of the registry's owner to another host: repeat all changes, then answer."""
+FORWARDED = "_forwarded"
+"""The last item of a command that another host has passed on."""
+SOCKET = "registry"
+_HEX = frozenset("0123456789abcdef")
+_DIGEST_CHARS = 64
+TICK_S = 0.05
+_ANSWER_S = 15.0
+_SYNC_S = 1.0
+_SYNC_LIMIT_S = 10.0
+_SEED_POLL_S = 0.5
+
+
+class RegistryReplication:
+    """See the module. Its methods are called in the registry's data thread, unless they say else.
+
+    Args:
+        settings: the node's.
+        run_dir: the folder of sockets.
+        host: the name of this host.
+        writer: the registry.
+        is_founder: whether this host has founded the cluster.
+        post: hands a message to the supervisor.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        run_dir: Path,
+        host: str,
+        writer: RegistryWriter,
+        is_founder: bool,
+        post: Callable[[object], None],
+    ) -> None:
+        self._settings, self._run_dir, self._host = settings, run_dir, host
+        self._writer, self._is_founder, self._post = writer, is_founder, post
+        self._engine = engine.Connection(endpoint_in(run_dir), "registry")
+        self._replica = writer.replicate(self._engine, host)
+        self._modules = settings.data / "modules"
+        self._hosts: tuple[str, ...] = ()
+        self._peers: dict[str, _Peer] = {}
+        self._commands: collections.deque[tuple[Connection, list[Any]]] = collections.deque()
+        self._wake = threading.Condition()
+        self._next_try = 0.0
+
+    def open(self) -> None:
+        """Have the registry that the cluster has; waits for the founder if need be.
+
+        A host that has a copy does not wait for a quorum: until there is one, nobody changes the
+        registry, and `tick` repeats the changes that this copy lacks.
+
+        Raises:
+            StoreError: the hosts have no quorum.
+        """
+        threading.Thread(target=self._forward, name="forward", daemon=True).start()
+        if self._replica.number():
+            self._remember_modules()
+            with contextlib.suppress(StoreError):
+                self._catch_up()
+            return
+        create_streams(self._engine)
+        if self._is_founder and not is_seeded(self._engine):
+            seed(self._settings, self._writer, self._engine, self._host)
+        while not is_seeded(self._engine):
+            time.sleep(_SEED_POLL_S)
+        self._catch_up()
+
+    def _remember_modules(self) -> None:
+        """Look for all modules: the process may have died between a change and its module."""
+        reader = self._writer.reader()
+        self._replica.repeated.modules.update(one.sha256 for one in reader.resources())
+
+    def on_hosts(self, hosts: m.HostsUp) -> None:
+        """Note which hosts are there; from any thread."""
+        self._hosts = hosts.hosts
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this host changes the registry."""
+        return self._replica.is_owner
+
+    @property
+    def owner(self) -> str:
+        """The host that changes the registry; empty while no host is known."""
+        return placement.home(placement.REGISTRY, self._hosts) if self._hosts else ""
+
+    def take(self, connection: Connection, request: list[Any]) -> bool:
+        """Take a request that this host does not carry out itself; return whether it did."""
+        if request[0] == SYNC:
+            connection.answer(self._synced())
+            return True
+        try:
+            self._share_modules(request[1])
+        except NodeError as error:
+            connection.answer((False, *to_wire(error)))
+            return True
+        if self._is_mine():
+            return False
+        if request[-1] == FORWARDED:
+            split = UnavailableError(what="the hosts do not agree yet who changes the registry")
+            connection.answer((False, *to_wire(split)))
+            return True
+        with self._wake:
+            self._commands.append((connection, request))
+            self._wake.notify()
+        return True
+
+    def _share_modules(self, arguments: dict[str, Any]) -> None:
+        """Have the modules that a command names on all hosts before they hear of it.
+
+        The host that got the upload has the file; the one that carries the command out gets it
+        from the stream.
+        """
+        for sha256 in _digests_in(arguments):
+            path = self._modules / f"{sha256}.wasm"
+            if path.exists():
+                upload_module(self._engine, sha256, path)
+            else:
+                download_module(self._engine, sha256, path)
+
+    def _is_mine(self) -> bool:
+        if self.owner != self._host:
+            return False
+        if not self._replica.is_owner:
+            try:
+                self._replica.take_over()
+                self._follow_up()
+            except NodeError as error:
+                log.warning("the registry is not taken over: %s", error)
+                return False
+            log.info("this host changes the registry now")
+        return True
+
+    def tick(self) -> None:
+        """Repeat changes of the owner, if that is another host."""
+        if self.owner == self._host and self._replica.is_owner:
+            return
+        if time.monotonic() < self._next_try:
+            return
+        try:
+            self._catch_up()
+        except StoreError as error:
+            self._next_try = time.monotonic() + 1.0
+            log.info("the registry does not follow: %s", error)
+
+    def _catch_up(self) -> None:
+        self._replica.catch_up()
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        """Do what follows from repeated changes; what fails is left for the next time."""
+        repeated = self._replica.repeated
+        while repeated.removed:
+            self._post(m.ProjectRemoved(repeated.removed.pop()))
+        for sha256 in list(repeated.modules):
+            path = self._modules / f"{sha256}.wasm"
+            if not path.exists():
+                download_module(self._engine, sha256, path)
+            repeated.modules.discard(sha256)
+
+    def _synced(self) -> tuple[Any, ...]:
+        try:
+            self._catch_up()
+        except NodeError as error:
+            return (False, *to_wire(error))
+        return True, self._replica.number()
+
+    # ---------------------------------------------------------------- the owner
+
+    def spread(self) -> None:
+        """Wait until all hosts that are there have repeated the last change.
+
+        Raises:
+            OutcomeUnknownError: one of them does not, though it is there.
+        """
+        number = self._replica.number()
+        deadline = time.monotonic() + _SYNC_LIMIT_S
+        for host in self._hosts:
+            while host != self._host and host in self._hosts:
+                try:
+                    answer = self._peer(host).ask([SYNC, {}], _SYNC_S)
+                except OSError:
+                    answer = (False,)
+                if answer[0] and answer[1] >= number:
+                    break
+                if time.monotonic() > deadline:
+                    raise OutcomeUnknownError(what=f"host {host} does not repeat the change")
+                time.sleep(TICK_S)  # a host that is about to be gone refuses at once
+
+    def _peer(self, host: str) -> _Peer:
+        peer = self._peers.get(host)
+        if peer is None:
+            peer = self._peers[host] = _Peer(remote_path(self._run_dir, host, SOCKET))
+        return peer
+
+    # ---------------------------------------------------------------- the others
+
+    def _forward(self) -> None:
+        """Pass commands on to the owner, one after the other; in a thread of its own."""
+        peers: dict[str, _Peer] = {}
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: bool(self._commands))
+                connection, request = self._commands.popleft()
+            connection.answer(self._ask_owner(peers, request))
+
+    def _ask_owner(self, peers: dict[str, _Peer], request: list[Any]) -> tuple[Any, ...]:
+        owner = self.owner
+        if not owner or owner == self._host:
+            error: NodeError = UnavailableError(what="no host changes the registry yet")
+            return False, *to_wire(error)
+        peer = peers.setdefault(owner, _Peer(remote_path(self._run_dir, owner, SOCKET)))
+        try:
+            return peer.ask([*request, FORWARDED], _ANSWER_S)
+        except (OSError, ValueError) as failed:  # ValueError: what came is no answer
+            peer.close()
+            error = OutcomeUnknownError(what=f"host {owner} does not answer: {failed}")
+            return False, *to_wire(error)
+
+
+def _digests_in(arguments: dict[str, Any]) -> list[str]:
+    """The digests of the modules among the arguments of a command."""
+    at = Module.__struct_fields__.index("sha256")
+    values = [value for value in arguments.values() if isinstance(value, list | tuple)]
+    found = [value[at] for value in values if len(value) > at]
+    texts = [text for text in found if isinstance(text, str) and len(text) == _DIGEST_CHARS]
+    return [text for text in texts if _HEX.issuperset(text)]
+
+
+class _Peer:
+    """A blocking connection to the registry of another host."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+
+    def ask(self, request: list[Any], limit_s: float) -> tuple[Any, ...]:
+        """Send a request and return the answer.
+
+        Raises:
+            OSError: there is none in time; the connection is closed.
+        """
+        try:
+            return self._ask(request, limit_s)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+    def _ask(self, request: list[Any], limit_s: float) -> tuple[Any, ...]:
+        if self._socket is not None and _has_ended(self._socket):
+            self._socket.close()
+            self._socket = None
+        if self._socket is None:
+            here, first = split_path(self._path)
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(limit_s)
+            self._socket.connect(here)
+            self._socket.sendall(first)
+        self._socket.settimeout(limit_s)
+        self._socket.sendall(frame(pack(request)))
+        reader = FrameReader()
+        while True:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the connection ended")
+            for answer in reader.feed(data):
+                found: tuple[Any, ...] = unpack(answer)
+                return found
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection without an answer on its way."""
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,92 @@
+"""The first step of a new cluster: what the founding host has goes into the streams."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from pathlib import Path
+
+from fieldbrook.actors.worker.journal import open_journal
+from fieldbrook.core.settings import Settings
+from fieldbrook.storage.lmdb.environment import open_environment, store_errors
+from fieldbrook.storage.project.store import store_path
+from fieldbrook.storage.project.stored import stored_number
+from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter
+from fieldbrook.storage.replication import snapshots, streams
+from fieldbrook.storage.replication.connection import Connection
+from fieldbrook.storage.replication.records import Kind
+from fieldbrook.storage.replication.takeover import carry_out, take_over
+
+log = logging.getLogger(__name__)
+
+REPLICAS = 3
+_STREAM_S = 20.0
+
+
+def create_streams(connection: Connection) -> None:
+    """Create the streams of the cluster, unless they exist.
+
+    Raises:
+        StreamStalledError: the hosts have no quorum.
+    """
+    wanted = [streams.REGISTRY, streams.SNAPSHOTS, streams.MODULES, *streams.shard_streams()]
+    for stream in wanted:
+        streams.create(connection, stream, REPLICAS, _STREAM_S)
+
+
+def seed(settings: Settings, writer: RegistryWriter, connection: Connection, host: str) -> None:
+    """Put all stores of this host, and then its registry, into the streams.
+
+    Other hosts wait for the registry, so none of them takes a project over before its store is
+    there. It can be repeated after a crash.
+
+    Args:
+        settings: the node's.
+        writer: the registry, which is replicated already.
+        connection: to the engine of this host.
+        host: the name of this host.
+
+    Raises:
+        StoreError: a store cannot be read, or a stream does not take it.
+    """
+    reader = writer.reader()
+    journal, _ = open_journal(settings, reader, "0", is_boot=True)
+    journal.close()
+    count = 0
+    for project in reader.projects():
+        folder = store_path(settings.data / "projects", project.project_id)
+        count += _seed_project(connection, host, project.project_id, folder, settings.data)
+    _seed_modules(connection, reader, settings.data / "modules")
+    assert writer.replica is not None
+    writer.replica.seed()
+    log.warning("the stores of %d projects are on all hosts now", count)
+
+
+def _seed_project(
+    connection: Connection, host: str, project_id: int, folder: Path, data: Path
+) -> bool:
+    number = stored_number(folder)
+    if not number:
+        return False
+    taken = take_over(connection, streams.project_subject(project_id), host)
+    if taken.number >= number:
+        return False
+    with tempfile.TemporaryDirectory(dir=data / "uploads") as copy:
+        environment = open_environment(folder, map_size=0, readonly=True)
+        try:
+            with store_errors(folder):
+                environment.copy(copy, compact=True)
+        finally:
+            environment.close()
+        made = snapshots.upload(connection, taken.owner.subject, Path(copy) / snapshots.FILE)
+    for kind, body in ((Kind.SNAPSHOT, snapshots.encode(made)), (Kind.RELEASE, b"")):
+        carry_out(connection, taken.owner.append(kind, number, body, time.monotonic()))
+    return True
+
+
+def _seed_modules(connection: Connection, reader: RegistryReader, folder: Path) -> None:
+    for sha256 in sorted({resource.sha256 for resource in reader.resources()}):
+        path = folder / f"{sha256}.wasm"
+        if path.exists():
+            snapshots.upload_module(connection, sha256, path)

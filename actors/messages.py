@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability.health import Condition
 from fieldbrook.observability.metrics_table import NO_ROW
@@ -19,10 +20,14 @@ from fieldbrook.observability.metrics_table import NO_ROW
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """Start the registry, then the gateways; answered by Booted or BootFailed."""
+    """Start the registry, then the gateways; answered by Booted or BootFailed.
+
+    `cluster` has the hosts of the node's cluster; None when it is in none.
+    """
 
     settings: Settings
     run_dir: Path
+    cluster: Membership | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +85,19 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Tell a new child its part, the settings and the folders; `slot` is its metrics row."""
+    """Tell a new child its part, the settings and the folders; `slot` is its metrics row.
+
+    `host` is the name of this host in its cluster, empty when the node runs alone; `is_founder`
+    says whether it has founded the cluster.
+    """
 
     part: str
     generation: int
     settings: Settings
     run_dir: Path
     slot: int = NO_ROW
+    host: str = ""
+    is_founder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,44 @@ class RouteTo:
 
 
 @dataclass(frozen=True, slots=True)
+class HostsUp:
+    """The hosts of the cluster that are there and own something; `me` is this one."""
+
+    me: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateOn:
+    """Ask another host to start a project; answered by RemoteRoute or RemoteRefusal.
+
+    The other attributes are those of `Activate`.
+    """
+
+    host: str
+    project_id: int
+    account_id: int = 0
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotHome:
+    """Answer another host's Activate: by what this host knows, the project belongs elsewhere."""
+
+    project_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRoute:
+    """Tell the supervisor the socket of the worker that runs a project on another host."""
+
+    project_id: int
+    host: str
+    socket: str | None
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeliverOutbox:
     """Ask a gateway to fetch a project's outbox entries from the worker at this socket."""
 
@@ -132,6 +181,13 @@ class QuotaReached:
 
     project_id: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRefusal:
+    """Tell the supervisor that another host does not start a project, to pass it to gateways."""
+
+    answer: Unreachable | QuotaReached | DropProject
 
 
 @dataclass(frozen=True, slots=True)

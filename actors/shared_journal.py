@@ -12,10 +12,11 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, Protocol
 
-from fieldbrook.core.errors import JournalFailedError, JournalFullError
-from fieldbrook.storage.journal.protocol import Journal
+from fieldbrook.core.errors import JournalFailedError, JournalFullError, NodeError
+from fieldbrook.storage.journal.protocol import Journal, Record
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +24,100 @@ DISK_FAILED = 74
 """Exit status of a worker whose journal has failed (`EX_IOERR`): no project has caused that."""
 
 
-class ProjectRecords:
-    """Where one project leaves the record of its prepared batch; see `store.JournalWriter`."""
+class WorkerJournal(Protocol):
+    """The journal of a worker: `SharedJournal`, or `ReplicatedJournal` on a host of a cluster."""
 
-    def __init__(self, project_id: int, shared: SharedJournal) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """Whether each batch has to be in the journal, also one that its store could take."""
+
+    def take_over(self, project_id: int, folder: Path) -> list[Record]:
+        """Prepare to commit batches of a project, whose store in `folder` is closed.
+
+        Returns:
+            The batches that the store lacks.
+
+        Raises:
+            StoreError: the project cannot run here.
+        """
+
+    def give_up(self, project_id: int, number: int) -> None:
+        """Note that a project has ended here, after the batch `number`."""
+
+    def commit(self, records: Iterable[ProjectRecords]) -> set[int]:
+        """Commit the records of these projects; those `in_flight` afterwards are settled later.
+
+        Returns:
+            The ids of the projects for whose record the journal has no room.
+        """
+
+    def commit_now(self, project: ProjectRecords) -> None:
+        """Commit the record of one project, and wait until it is stored.
+
+        Raises:
+            StoreError: it is not.
+        """
+
+    def await_answers(self, limit_s: float) -> None:
+        """Wait until no record is in flight."""
+
+    def wants_snapshot(self, project_id: int, used_bytes: int) -> bool:
+        """Whether `snapshot` is due for a project whose store has `used_bytes`."""
+
+    def snapshot(self, project_id: int, number: int, path: Path) -> None:
+        """Keep the copy of a store, at batch `number`, instead of the records before it.
+
+        Raises:
+            StoreError: it could not be kept.
+        """
+
+    def release(self, project_id: int, number: int) -> None:
+        """Note that the project's store has all batches up to `number`."""
+
+    def must_release(self) -> Mapping[int, int]:
+        """The projects that have to make a checkpoint, because the journal needs room."""
+
+    def close(self) -> None:
+        """Close the journal."""
+
+
+class ProjectRecords:
+    """Where one project leaves the record of its prepared batch; see `store.JournalWriter`.
+
+    Attributes:
+        waiting: number and content of the record, until the commit.
+        in_flight: whether the commit has begun and is not settled.
+        turn_is_over: whether the turn waits for nothing but the commit in flight.
+        outcome: how the commit in flight has ended, before its turn is over.
+    """
+
+    def __init__(self, project_id: int, shared: WorkerJournal) -> None:
         self.project_id = project_id
         self.waiting: list[tuple[int, bytes]] = []
+        self.in_flight = self.turn_is_over = False
+        self.outcome: tuple[NodeError | None] | None = None
         self._shared = shared
+
+    @property
+    def is_complete(self) -> bool:
+        """See `WorkerJournal`."""
+        return self._shared.is_complete
+
+    def take_over(self, folder: Path) -> list[Record]:
+        """See `WorkerJournal`."""
+        return self._shared.take_over(self.project_id, folder)
+
+    def give_up(self, number: int) -> None:
+        """See `WorkerJournal`."""
+        self._shared.give_up(self.project_id, number)
+
+    def wants_snapshot(self, used_bytes: int) -> bool:
+        """See `WorkerJournal`."""
+        return self._shared.wants_snapshot(self.project_id, used_bytes)
+
+    def snapshot(self, number: int, path: Path) -> None:
+        """See `WorkerJournal`."""
+        self._shared.snapshot(self.project_id, number, path)
 
     def add(self, project_id: int, number: int, batch: bytes) -> None:
         """Keep a record for the next commit."""
@@ -39,10 +127,9 @@ class ProjectRecords:
         """Commit this project's record alone.
 
         Raises:
-            JournalFullError: the journal has no room for it.
+            StoreError: it could not be committed.
         """
-        if self._shared.commit([self]):
-            raise JournalFullError(reason="the journal has no room for the batch")
+        self._shared.commit_now(self)
 
     def release(self, project_id: int, number: int) -> None:
         """Note that the project's store has all batches up to `number`."""
@@ -50,7 +137,12 @@ class ProjectRecords:
 
 
 class SharedJournal:
-    """Commits the records of several projects with one sync; any thread may use it."""
+    """Commits the records of several projects with one sync; any thread may use it.
+
+    What a store lacks was written into it when the journal was opened.
+    """
+
+    is_complete = False
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -76,6 +168,32 @@ class SharedJournal:
                 _end(error)
             self.syncs += 1
         return full
+
+    def commit_now(self, project: ProjectRecords) -> None:
+        """Commit the record of one project.
+
+        Raises:
+            JournalFullError: the journal has no room for it.
+        """
+        if self.commit([project]):
+            raise JournalFullError(reason="the journal has no room for the batch")
+
+    def take_over(self, project_id: int, folder: Path) -> list[Record]:
+        """Nothing is lacking."""
+        return []
+
+    def give_up(self, project_id: int, number: int) -> None:
+        """Nothing: no other worker waits for that."""
+
+    def await_answers(self, limit_s: float) -> None:
+        """Nothing is ever in flight."""
+
+    def wants_snapshot(self, project_id: int, used_bytes: int) -> bool:
+        """Never: the journal has the latest batches only."""
+        return False
+
+    def snapshot(self, project_id: int, number: int, path: Path) -> None:
+        """Nothing: see `wants_snapshot`."""
 
     def _add(self, project_id: int, number: int, batch: bytes) -> bool:
         """Add a record; return whether the journal has room for it."""

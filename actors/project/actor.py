@@ -8,6 +8,7 @@ moment, and the last one closes the store.
 from __future__ import annotations
 
 import logging
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,9 +28,11 @@ from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.actors.wire import LOST, NOT_HERE
+from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import fault_points, metrics_table
 from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.storage.journal.unapplied import apply_records
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
@@ -42,6 +45,7 @@ log = logging.getLogger(__name__)
 CHECKPOINT_AFTER_S = 5.0
 CHECKPOINT_BYTES = 4 << 20
 _RETRY_S = 1.0  # after a checkpoint that failed
+_SNAPSHOT_RETRY_S = 30.0
 _YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of the account
 _REST_S = 0.25
 
@@ -101,6 +105,7 @@ class ProjectActor:
         self._store: ProjectStore | None = None
         self._next_rest = 0.0
         self._next_checkpoint = 0.0
+        self._next_snapshot = 0.0
 
     # ---------------------------------------------------------------- for the worker
 
@@ -197,6 +202,8 @@ class ProjectActor:
         elif self._checkpoint_due(now):
             self.checkpoint_wanted = False
             self._next_checkpoint = now + (0.0 if executor.checkpoint() else _RETRY_S)
+        elif self._snapshot_due():
+            self._make_snapshot(executor)
         elif executor.has_work:
             self._next_rest = now + _REST_S
             executor.run(slice_s)
@@ -217,8 +224,10 @@ class ProjectActor:
         self._idle_s = min(self._idle_s, _YIELDS_AFTER_S)
         self._next_rest = 0.0
 
-    def fail(self) -> None:
+    def fail(self, *, blamed: bool = True) -> None:
         """End after an exception in its code: tell everyone who waits, and save what is committed.
+
+        Unless it is `blamed`, it may start again at once.
 
         Raises:
             StoreError: what waits for a checkpoint cannot be written; only a new start of the
@@ -238,7 +247,7 @@ class ProjectActor:
             self._end(executor)
         if store is not None:
             store.close()
-        self.ended = m.ProjectEnded(self.part, self.generation, failed=True)
+        self.ended = m.ProjectEnded(self.part, self.generation, failed=blamed)
 
     def give_up(self, reason: str) -> None:
         """End an actor that could not be opened; its events wait in the gateways."""
@@ -264,6 +273,7 @@ class ProjectActor:
         surroundings, settings = self._surroundings, self._surroundings.settings
         folder = store_path(settings.data / "projects", self.project_id)
         database = database_access(settings, folder, self.project_id)
+        missing = self.records.take_over(folder)
         store = self._store = ProjectStore(
             folder,
             settings.project_map_bytes,
@@ -272,6 +282,8 @@ class ProjectActor:
             journal=self.records,
             project_id=self.project_id,
         )
+        if missing:
+            apply_records(store, missing)
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         pool = InstancePool(settings.data / "modules", limits, surroundings.engine)
@@ -333,7 +345,9 @@ class ProjectActor:
                 return  # a body has come meanwhile
             self.closed = True
         self._end(executor)
+        number = store.number
         store.close()
+        self.records.give_up(number)
         fault_points.hit("worker.project_closed")
         self.ended = m.ProjectEnded(self.part, self.generation, failed=False)
 
@@ -350,6 +364,30 @@ class ProjectActor:
         return now >= self._next_checkpoint and (
             self.checkpoint_wanted or store.is_waiting(CHECKPOINT_BYTES, now - CHECKPOINT_AFTER_S)
         )
+
+    def _snapshot_due(self) -> bool:
+        store = self._store
+        assert store is not None
+        due = time.monotonic() >= self._next_snapshot
+        return due and self.records.wants_snapshot(store.used_bytes)
+
+    def _make_snapshot(self, executor: ProjectExecutor) -> None:
+        """Keep a copy of the store in the cluster instead of the records that it contains."""
+        store = self._store
+        assert store is not None
+        if not executor.checkpoint():
+            return
+        self._activity.enter("snapshot")
+        settings = self._surroundings.settings
+        try:
+            with tempfile.TemporaryDirectory(dir=settings.data / "uploads") as folder:
+                store.copy_to(Path(folder))
+                self.records.snapshot(store.number, Path(folder) / "data.mdb")
+        except (NodeError, OSError) as error:
+            # The records stay, and the next turn after the pause tries again.
+            log.warning("%s: no snapshot: %s", self.part, error)
+            self._next_snapshot = time.monotonic() + _SNAPSHOT_RETRY_S
+        self._activity.enter("")
 
     def _announce_idle(self, now: float) -> None:
         executor = self._executor

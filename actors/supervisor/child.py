@@ -17,6 +17,8 @@ CLASSES = {
     "mqtt": "fieldbrook.gateway.mqtt.gateway.MqttGateway",
     "scheduler": "fieldbrook.gateway.schedule.ticker.Scheduler",
     "chain": "fieldbrook.chain.process.ChainGateway",
+    "engine": "fieldbrook.cluster.engine_process.EngineActor",
+    "cluster": "fieldbrook.cluster.process.ClusterActor",
 }
 """The actor of each kind of process, by name: its module is imported in the process itself."""
 
@@ -57,7 +59,7 @@ class Child:
     @property
     def is_gateway(self) -> bool:
         """Whether it has to know the routes to projects."""
-        return self.kind in ("http", "mqtt", "scheduler", "chain")
+        return self.kind in ("http", "mqtt", "scheduler", "chain", "cluster")
 
     @property
     def is_project(self) -> bool:

@@ -7,8 +7,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.remote_path import remote_path
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, UP, Child
+from fieldbrook.core.cluster import placement
 from fieldbrook.storage.project.outbox import is_parked, waiting_projects
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETIRE_LIMIT_S = 20.0
+CLUSTER = "cluster"  # the part that knows the other hosts
+_MOVING = 2  # projects that go to another host at the same time
 MQTT_PART = "mqtt:0"  # the part that delivers outbox entries, except chain transactions
 
 
@@ -30,6 +34,7 @@ class Projects:
         self._supervisor = supervisor
         self._removed: set[int] = set()  # project ids are never reused
         self.parked = False
+        self._remote: dict[int, str] = {}  # the hosts on which projects run that gateways use
 
     def child(self, project_id: int) -> Child:
         """Return the child of a project, which may be down."""
@@ -58,6 +63,10 @@ class Projects:
             return
         child = self.child(project_id)
         child.account_id = asked.account_id
+        home = self._home(project_id)
+        if home is not None and child.state == DOWN:
+            self._activate_elsewhere(home, asked, sender)
+            return
         match child.state:
             case "up":
                 supervisor.send(sender, self._route(child))
@@ -71,6 +80,75 @@ class Projects:
                 supervisor.send(sender, m.Unreachable(project_id))
             case "backoff" if child.restarts.unreachable:
                 supervisor.send(sender, m.Unreachable(project_id))
+
+    # ---------------------------------------------------------------- on other hosts
+
+    def _home(self, project_id: int) -> str | None:
+        """The host of the cluster to which a project belongs; None when that is this one."""
+        hosts = self._supervisor.hosts
+        if hosts is None:
+            return None
+        found = placement.home(placement.project_name(project_id), hosts.hosts)
+        return None if found == hosts.me else found
+
+    def _activate_elsewhere(self, home: str, asked: m.Activate, sender: Address) -> None:
+        supervisor = self._supervisor
+        cluster = supervisor.children[CLUSTER]
+        if sender == cluster.address:
+            supervisor.send(sender, m.NotHome(asked.project_id))
+        else:
+            order = m.ActivateOn(home, asked.project_id, asked.account_id, asked.processes)
+            supervisor.send_to(cluster, order)
+
+    def on_remote_route(self, route: m.RemoteRoute) -> None:
+        """Tell the gateways where a project runs on another host, or that it does not any more."""
+        supervisor, project_id = self._supervisor, route.project_id
+        if self._home(project_id) is None:
+            return  # it belongs to this host now
+        path = None
+        if route.socket is not None:
+            path = remote_path(supervisor.run_dir, route.host, route.socket)
+            self._remote[project_id] = route.host
+        else:
+            self._remote.pop(project_id, None)
+        self._tell_own_gateways(m.RouteTo(project_id, path, route.alone))
+
+    def _tell_own_gateways(
+        self, message: m.RouteTo | m.Unreachable | m.QuotaReached | m.DropProject
+    ) -> None:
+        """Send a message about a project of another host to the gateways of this one."""
+        for child in self._supervisor.children.values():
+            if child.is_gateway and child.state == UP and child.part != CLUSTER:
+                self._supervisor.send_to(child, message)
+
+    def on_remote_refusal(self, answer: m.Unreachable | m.QuotaReached | m.DropProject) -> None:
+        """Pass on to the gateways why another host does not run a project."""
+        self._tell_own_gateways(answer)
+
+    def on_hosts(self) -> None:
+        """Forget the routes to hosts that are gone, and to projects that belong here now."""
+        supervisor = self._supervisor
+        assert supervisor.hosts is not None
+        there = supervisor.hosts.hosts
+        for project_id, host in list(self._remote.items()):
+            if host not in there or self._home(project_id) is None:
+                del self._remote[project_id]
+                self._tell_own_gateways(m.RouteTo(project_id, None))
+        self.settle_homes()
+
+    def settle_homes(self) -> None:
+        """Retire projects that belong to another host now, some at a time."""
+        if self._supervisor.hosts is None:
+            return
+        children = self._supervisor.children.values()
+        moving = sum(child.is_project and child.state == RETIRING for child in children)
+        for child in list(children):
+            if moving >= _MOVING:
+                return
+            if child.is_project and child.state == UP and self._home(child.project_id):
+                child.consumers = set()  # the next owner has what its outbox has
+                self.retire(child)
+                moving += 1
 
     def _is_within_quota(self, asked: m.Activate) -> bool:
         """Whether the account may run one more project; if not, its projects get YieldProcess."""

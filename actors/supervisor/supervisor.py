@@ -20,7 +20,7 @@ from fieldbrook.actors.shared_journal import DISK_FAILED
 from fieldbrook.actors.supervisor.child import BACKOFF, CLASSES, DOWN, RETIRING, STARTING, UP, Child
 from fieldbrook.actors.supervisor.child_metrics import ChildMetrics
 from fieldbrook.actors.supervisor.node_checks import NodeChecks
-from fieldbrook.actors.supervisor.projects import MQTT_PART, RETIRE_LIMIT_S, Projects
+from fieldbrook.actors.supervisor.projects import CLUSTER, MQTT_PART, RETIRE_LIMIT_S, Projects
 from fieldbrook.actors.supervisor.watchdog import Watchdog
 from fieldbrook.actors.supervisor.workers import Workers
 from fieldbrook.core import clock
@@ -62,6 +62,8 @@ class Supervisor(NodeActor):
         self.child_metrics = ChildMetrics()
         self.projects = Projects(self)
         self.workers = Workers(self)
+        self.hosts: m.HostsUp | None = None  # on a host of a cluster
+        self._host, self._is_founder = "", False
 
     # ---------------------------------------------------------------- messages
 
@@ -93,6 +95,12 @@ class Supervisor(NodeActor):
                 self.workers.settle()
             case m.JournalRecovered():
                 self.workers.on_journal_recovered(message)
+            case m.HostsUp():
+                self._on_hosts(message)
+            case m.RemoteRoute():
+                self.projects.on_remote_route(message)
+            case m.RemoteRefusal(answer=answer):
+                self.projects.on_remote_refusal(answer)
             case m.Ponged():
                 self._watchdog.on_pong(message)
             case m.HealthReported():
@@ -136,7 +144,7 @@ class Supervisor(NodeActor):
         self.settings: Settings = boot.settings
         self.child_metrics.create(boot.settings.metrics_projects)
         self._checks = NodeChecks(boot.settings, self.board, self.child_metrics.table)
-        self._run_dir: Path = boot.run_dir
+        self.run_dir: Path = boot.run_dir
         self._watchdog = Watchdog(self, boot.settings.watchdog_s)
         self.board.hold_s = min(health.HOLD_S, boot.settings.watchdog_s / 2)
         self._boot_requester = sender
@@ -152,7 +160,16 @@ class Supervisor(NodeActor):
         parts = [REGISTRY, *workers, *http, MQTT_PART, "scheduler", *chains]
         for part in parts:
             self.children[part] = Child(part)
-        self.start(self.children[REGISTRY])
+        # The first of these is started now, and each when the one before it is ready.
+        self._first = [REGISTRY]
+        if boot.cluster is not None:
+            self._first.insert(0, CLUSTER)
+        if boot.cluster is not None and boot.cluster.formed:
+            self._first.insert(0, "engine")
+            self._host, self._is_founder = boot.cluster.me, boot.cluster.is_founder
+        for part in self._first:
+            self.children.setdefault(part, Child(part))
+        self.start(self.children[self._first[0]])
         self.wake_after(self._watchdog.ping_s, "ping")
 
     def _check_boot(self) -> None:
@@ -208,7 +225,11 @@ class Supervisor(NodeActor):
             self.workers.run(child)
         else:
             child.address = self.createActor(CLASSES[child.kind])
-            start = m.Start(child.part, child.generation, self.settings, self._run_dir, child.slot)
+            start = m.Start(
+                *(child.part, child.generation, self.settings, self.run_dir, child.slot),
+                self._host,
+                self._is_founder,
+            )
             self.send_to(child, start)
         self.set_timer(CHAIN_LATE_S if child.kind == "chain" else START_LIMIT_S, "started?", child)
 
@@ -233,7 +254,15 @@ class Supervisor(NodeActor):
         self.board.clear(child.part, health.STUCK_BATCH, health.HUNG_GUEST)
         self.board.report(child.part, {})
         self.schedule_health()
-        if child.part == REGISTRY:
+        if child.part in self._first[:-1]:
+            following = self.children[self._first[self._first.index(child.part) + 1]]
+            if following.state == DOWN:
+                self.start(following)
+            elif self.hosts is not None and child.part == CLUSTER:
+                self.send_to(following, self.hosts)
+        elif child.part == REGISTRY:
+            if self.hosts is not None:
+                self.send_to(child, self.hosts)
             for other in self.children.values():
                 if not other.is_project and other.state == DOWN:
                     self.start(other)
@@ -295,7 +324,7 @@ class Supervisor(NodeActor):
             self.start(child)
         elif child.kind == "worker":  # of a project that had it alone
             del self.children[child.part]
-            for socket in self._run_dir.glob(f"w{child.part.removeprefix('worker:')}.*"):
+            for socket in self.run_dir.glob(f"w{child.part.removeprefix('worker:')}.*"):
                 socket.unlink(missing_ok=True)  # readers of stores would wait for it
             self.workers.on_retired(child)
 
@@ -378,6 +407,14 @@ class Supervisor(NodeActor):
         """Set a timer that is ignored once the child was started again; see `_on_timer`."""
         self.wake_after(delay_s, _Timer(what, child.part, child.generation))
 
+    def _on_hosts(self, hosts: m.HostsUp) -> None:
+        """Note which hosts are there: projects of the others have another home now."""
+        if not self._host:
+            return  # a cluster that has too few hosts yet
+        self.hosts = hosts
+        self.send_to(self.children[REGISTRY], hosts)
+        self.projects.on_hosts()
+
     # ---------------------------------------------------------------- sending
 
     def send_to(self, child: Child, message: object) -> None:
@@ -391,7 +428,9 @@ class Supervisor(NodeActor):
         if worker is not None:
             self.send_to(worker, message)
 
-    def send_to_gateways(self, message: m.RouteTo | m.Unreachable | m.DropProject) -> None:
+    def send_to_gateways(
+        self, message: m.RouteTo | m.Unreachable | m.QuotaReached | m.DropProject
+    ) -> None:
         """Send a message about a project to all gateways that are up."""
         for child in self.children.values():
             if child.is_gateway and child.state == UP:
@@ -403,6 +442,7 @@ class Supervisor(NodeActor):
         """Watch everything, every few seconds."""
         now = time.monotonic()
         self.projects.check_parked()
+        self.projects.settle_homes()
         self._watchdog.look(now)
         self.workers.look(now)
         self._checks.run(now, parked=self.projects.parked)

@@ -15,8 +15,9 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import FrameServer
 from fieldbrook.actors.project.actor import ProjectActor, Surroundings
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
+from fieldbrook.actors.replicated_journal import ReplicatedJournal
 from fieldbrook.actors.runtime import Address, NodeActor
-from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
+from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal, WorkerJournal
 from fieldbrook.actors.wire import worker_socket
 from fieldbrook.actors.worker.core import WorkerCore
 from fieldbrook.actors.worker.journal import open_journal, recover_other
@@ -25,6 +26,7 @@ from fieldbrook.core.errors import JournalDamagedError, NodeError
 from fieldbrook.observability import metrics_table, node_log, spans
 from fieldbrook.observability.health import UNREADABLE, ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.storage.replication.endpoint import endpoint_in
 from fieldbrook.system.process import map_large_blocks, name_process
 from fieldbrook.wasm.engine.engine import make_engine, start_ticker
 from fieldbrook.wasm.limits import Limits
@@ -114,7 +116,12 @@ class WorkerActor(NodeActor):
         reader = RegistryReader(settings.data / "registry")
         is_boot = start.generation == 1  # later ones start while other workers run projects
         opened, damaged = open_journal(settings, reader, name, is_boot=is_boot)
-        journal = SharedJournal(opened)
+        journal: WorkerJournal = SharedJournal(opened)
+        if start.host:
+            # The stores have what was in the files; from now on streams have it.
+            opened.close()
+            endpoint = endpoint_in(run_dir)
+            journal = ReplicatedJournal(endpoint, start.host, start.part, self._on_settled)
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         threads = LookAheadThreads(settings.look_ahead_threads)
         engine = make_engine(limits, SLOTS)
@@ -128,6 +135,11 @@ class WorkerActor(NodeActor):
                 old.unlink(missing_ok=True)
         self._runners = Runners(self._core, self._server)
         return damaged
+
+    def _on_settled(self, records: ProjectRecords, error: NodeError | None) -> None:
+        """End a commit that the hosts of the cluster have stored, or have not."""
+        self._core.settled(records, error)
+        self._server.wake()
 
     def _recover(self, name: str) -> None:
         """Read the journal of another worker, in a thread.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import collections
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.actor import ProjectActor
-from fieldbrook.actors.shared_journal import SharedJournal
+from fieldbrook.actors.shared_journal import ProjectRecords, WorkerJournal
 from fieldbrook.actors.wire import NODE_COMMAND, NOT_HERE, RESUME, WireEvent, unpack
 from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import fault_points, metrics
@@ -22,6 +23,7 @@ from fieldbrook.observability.metrics import here
 
 log = logging.getLogger(__name__)
 
+_ANSWERS_S = 3.0  # for commits in flight at the end
 CARE_S = 0.25  # how often all projects are asked whether they need a turn without events
 
 
@@ -36,7 +38,7 @@ class WorkerCore:
         post: hands a message to the supervisor, from any thread.
     """
 
-    def __init__(self, journal: SharedJournal, post: Callable[[object], None]) -> None:
+    def __init__(self, journal: WorkerJournal, post: Callable[[object], None]) -> None:
         self.journal = journal
         self.ready: collections.deque[ProjectActor] = collections.deque()
         self._post = post
@@ -45,6 +47,7 @@ class WorkerCore:
         # Connections whose lists of events for a project are refused until a `RESUME`.
         self._refused: set[tuple[Connection, int]] = set()
         self._next_care = 0.0
+        self._settling = threading.Lock()  # for commits that are settled before their turn is over
 
     def call(self, action: Callable[[], None]) -> None:
         """Have the thread with the baton call `action` before its next turn; from any thread."""
@@ -149,6 +152,34 @@ class WorkerCore:
         """Commit what these projects have prepared in their turns, and send the answers."""
         prepared = [actor.records for actor in actors if actor.records.waiting]
         full = self.journal.commit(prepared) if prepared else ()
+        self._finish([actor for actor in actors if not actor.records.in_flight], full)
+
+    def settled(self, records: ProjectRecords, error: NodeError | None) -> None:
+        """End a commit that was in flight, and the turn to which it belongs; from any thread."""
+        self.call(lambda: self._settle(records, error))
+
+    def _settle(self, records: ProjectRecords, error: NodeError | None) -> None:
+        actor = self._projects[records.project_id]
+        with self._settling:
+            records.outcome = (error,)
+            if not records.turn_is_over:
+                return  # the thread that has committed it is about to call `done`
+        self._end_commit(actor, error)
+        self.done(actor)
+
+    def _end_commit(self, actor: ProjectActor, error: NodeError | None) -> None:
+        """Send the answers of a commit that was in flight, or end the actor."""
+        records = actor.records
+        records.in_flight = records.turn_is_over = False
+        records.outcome = None
+        if error is not None:
+            # Whether it is stored only the next owner can tell, so this actor forgets it.
+            log.warning("%s ends: %s", actor.part, error)
+            actor.fail(blamed=False)
+        self._finish([actor], ())
+
+    def _finish(self, actors: Sequence[ProjectActor], full: Collection[int]) -> None:
+        """Answer the events of committed turns."""
         answers: dict[Connection, list[tuple[int, Any]]] = {}
         handled = False
         for actor in actors:
@@ -169,7 +200,18 @@ class WorkerCore:
             fault_points.hit("project.events_answered")
 
     def done(self, actor: ProjectActor) -> bool:
-        """End a project's turn; return whether it got another one at once."""
+        """End a project's turn; return whether it got another one at once.
+
+        A turn whose commit is in flight ends with that.
+        """
+        records = actor.records
+        if records.in_flight:
+            with self._settling:
+                outcome = records.outcome
+                records.turn_is_over = outcome is None
+            if outcome is None:
+                return False
+            self._end_commit(actor, *outcome)
         again = actor.end_turn()
         if again:
             self.ready.append(actor)
@@ -199,6 +241,9 @@ class WorkerCore:
         Returns:
             Whether everything that waited is in the stores.
         """
+        self.journal.await_answers(_ANSWERS_S)
+        while self._calls:
+            self._calls.popleft()()
         saved = not in_turn
         for actor in self._projects.values():
             if actor in in_turn:

@@ -10,6 +10,8 @@ from pathlib import Path
 from fieldbrook import __version__
 from fieldbrook.actors import messages as m
 from fieldbrook.actors import runtime
+from fieldbrook.cluster import hosts_file
+from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.listening import sockets
 from fieldbrook.node.first_page import announce
@@ -19,7 +21,7 @@ from fieldbrook.system.service_manager import Reports
 
 log = logging.getLogger(__name__)
 
-PART_LOST, CANNOT_START = 1, 2  # exit codes
+PART_LOST, CANNOT_START, FORMED = 1, 2, 3  # exit codes
 BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
 # Workers write what their stores lack. A kill after it loses nothing: the journal has it.
@@ -32,6 +34,7 @@ _SIGN_LIMIT_S = (
 def run(
     settings: Settings,
     stops: Callable[[], bool],
+    cluster: Membership | None = None,
     *,
     is_first: bool,
     reports: Reports | None = None,
@@ -42,18 +45,19 @@ def run(
     Args:
         settings: the node's settings.
         stops: returns whether the node is to stop.
+        cluster: the hosts of the node's cluster; None when it runs alone.
         is_first: whether to tell the address of the dashboard.
         reports: where to report that the node serves, and that it works; None for nowhere.
         sign_s: seconds between two reports that it works; None for no such reports.
 
     Returns:
-        0 after a drain, PART_LOST, or CANNOT_START.
+        0 after a drain, PART_LOST, CANNOT_START, or FORMED when the cluster has enough hosts now.
     """
     name_process("fb-core")
     run_dir = settings.data / "run"
     runtime.harden(run_dir)
     tree = runtime.ActorTree("fieldbrook.actors.supervisor.supervisor.Supervisor")
-    booted = tree.ask(m.Boot(settings, run_dir), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
+    booted = tree.ask(m.Boot(settings, run_dir, cluster), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
     if not isinstance(booted, m.Booted):
         reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
         log.critical("the node cannot start: %s", reason)
@@ -67,9 +71,11 @@ def run(
     watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
     lost: list[str] = []
     next_sign = time.monotonic()
-    while not stops() and not lost:
+    formed = False
+    while not stops() and not lost and not formed:
         lost = watch.wait(0.2)
         process_tree.reap()
+        formed = cluster is not None and not cluster.formed and hosts_file.is_formed(settings.data)
         if reports is not None and sign_s is not None and time.monotonic() >= next_sign:
             next_sign = time.monotonic() + sign_s
             # The supervisor replaces every other part that does not answer. Nobody else asks it.
@@ -81,14 +87,15 @@ def run(
         return PART_LOST
     started = time.monotonic()
     tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
-    sockets.stop_listening()
+    if not formed:  # else the next core goes on with the same ports
+        sockets.stop_listening()
     tree.shutdown()
     process_tree.await_descendants(_END_LIMIT_S)
     killed = process_tree.kill_descendants()
     if killed:
         log.warning("killed %d processes that did not end by themselves", killed)
     log.info("stopped in %.1f s", time.monotonic() - started)
-    return 0
+    return FORMED if formed else 0
 
 
 def _vital(supervisor_pid: int) -> dict[int, str]:

@@ -21,11 +21,13 @@ from pathlib import Path
 from fieldbrook import __version__
 from fieldbrook.actors.runtime import describe_exit
 from fieldbrook.actors.supervisor.restarts import Restarts
+from fieldbrook.cluster import hosts_file, startup
+from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.gateway.listening import sockets
 from fieldbrook.node import core
-from fieldbrook.node.core import CANNOT_START, PART_LOST
+from fieldbrook.node.core import CANNOT_START, FORMED, PART_LOST
 from fieldbrook.node.first_page import in_child
 from fieldbrook.observability import fault_points, logs, node_log
 from fieldbrook.security import node_secrets, tls
@@ -84,13 +86,21 @@ def run(settings: Settings) -> int:
         log.critical("the node cannot start: %s", error)
         return CANNOT_START
     _preload(settings)
-    code = _keep_running(settings, stop, manager)
+    code = CANNOT_START
+    try:
+        cluster = startup.prepare(settings, stop.is_set)
+    except SettingsError as error:
+        log.critical("%s", error)
+    else:
+        code = _keep_running(settings, stop, manager, cluster)
     for lock in locks:
         os.close(lock)
     return code
 
 
-def _keep_running(settings: Settings, stop: _StopFlag, manager: ServiceManager) -> int:
+def _keep_running(
+    settings: Settings, stop: _StopFlag, manager: ServiceManager, cluster: Membership | None
+) -> int:
     """Start the core, and start it again when it has lost a part, until `stop` is set.
 
     Returns:
@@ -101,13 +111,18 @@ def _keep_running(settings: Settings, stop: _StopFlag, manager: ServiceManager) 
     restarts, is_first = Restarts(), True
     while True:
         started = time.monotonic()
-        code = _run_core(settings, stop, manager, is_first=is_first)
+        code = _run_core(settings, stop, manager, cluster, is_first=is_first)
         # Two processes must never write the same journal, and one in a sync ends after it.
         while process_tree.descendants(os.getpid()):
             process_tree.kill_descendants()
         if stop.is_set() or code == 0 or (code == CANNOT_START and is_first):
-            return code
+            return 0 if code == FORMED else code
         is_first = False
+        if code == FORMED:
+            log.warning("enough hosts have joined: the projects go into the cluster")
+            cluster = hosts_file.load(settings.data)
+            _prepare_data(settings.data)
+            continue
         restarts = restarts.after_exit(time.monotonic() - started)
         if restarts.failures > _FAILURES_IN_A_ROW:
             log.critical("the node ends, to be restarted as a whole")
@@ -124,7 +139,12 @@ def _keep_running(settings: Settings, stop: _StopFlag, manager: ServiceManager) 
 
 
 def _run_core(
-    settings: Settings, stop: _StopFlag, manager: ServiceManager, *, is_first: bool
+    settings: Settings,
+    stop: _StopFlag,
+    manager: ServiceManager,
+    cluster: Membership | None,
+    *,
+    is_first: bool,
 ) -> int:
     """Run the core in a child until it ends; returns its exit code."""
     parent = os.getpid()
@@ -137,7 +157,7 @@ def _run_core(
             if os.getppid() != parent:
                 os._exit(code)  # it died before `die_with_parent` took effect
             code = core.run(
-                *(settings, stop.is_set),
+                *(settings, stop.is_set, cluster),
                 is_first=is_first,
                 reports=reports,
                 sign_s=manager.sign_s,

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from fieldbrook.actors.remote_path import split_path
 from fieldbrook.actors.wire import FrameReader, WireEvent, frame, pack, unpack
 from fieldbrook.gateway.links.pending_event import (
     ANSWER_LIMIT_S,
@@ -150,7 +151,7 @@ class WorkerLink(asyncio.Protocol):
     async def _dial(self) -> None:
         for attempt in range(_CONNECT_TRIES):
             try:
-                await self._loop.create_unix_connection(lambda: self, self.path)
+                await self._loop.create_unix_connection(lambda: self, split_path(self.path)[0])
             except OSError:
                 await asyncio.sleep(0.005 * (attempt + 1))
             else:
@@ -165,6 +166,8 @@ class WorkerLink(asyncio.Protocol):
         if self._ended:
             self._transport.abort()
         else:
+            if first := split_path(self.path)[1]:
+                self._transport.write(first)
             self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -52,6 +52,8 @@ class FileJournal:
     needs space on the disk.
     """
 
+    is_complete = False
+
     def __init__(
         self,
         folder: Path,

@@ -23,6 +23,8 @@ class MemoryJournal:
     counts the syncs that wrote something.
     """
 
+    is_complete = False
+
     def __init__(self, segment_bytes: int = 16 << 20, segments: int = 8) -> None:
         """Make an empty journal: `segments` times `segment_bytes` bytes of batches."""
         self.failing = self.full = False

@@ -37,6 +37,11 @@ def refuse_damage(error: JournalDamagedError) -> None:
 class JournalWriter(Protocol):
     """The side of a journal that a project's store uses. It is not thread-safe."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether each batch has to be in it. Then a batch without room in the journal is refused,
+        instead of being written into the store alone."""
+
     def add(self, project_id: int, number: int, batch: bytes) -> None:
         """Keep a record for the next `sync`. A refused record is not part of that `sync`.
 

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from fieldbrook.core.errors import (
+    BatchTooLargeError,
     DatabaseUnreachableError,
     JournalDamagedError,
     JournalFullError,
+    StorageFullError,
+    StoreError,
 )
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.journal.unapplied import apply_aside
@@ -34,6 +37,7 @@ from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.outbox import Also
 from fieldbrook.storage.project.stored import Stored
+from fieldbrook.storage.replication.appends import ENTRY_BYTES
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files as sql
 
@@ -311,9 +315,9 @@ class ProjectStore(Effects):
             StoreError: as in `commit`; the batch did not happen.
         """
         assert self._prepared is not None
-        batch, _ = self._prepared
+        batch, size = self._prepared
         self._prepared = None
-        self._write_through(batch)
+        self._write_through(batch, size)
 
     def apply(self, number: int, batch: bytes) -> None:
         """Repeat a batch of the journal after a crash; one that the store contains is skipped.
@@ -388,7 +392,7 @@ class ProjectStore(Effects):
             has_room = self._stored.room.has(self._waiting, batch, len(data))
             if has_room and self._add_to(self._journal, batch, data):
                 return True
-        self._write_through(batch)
+        self._write_through(batch, 0)
         return False
 
     def _add_to(self, journal: JournalWriter, batch: Batch, data: bytes) -> bool:
@@ -401,7 +405,13 @@ class ProjectStore(Effects):
         self._prepared = batch, len(data)
         return True
 
-    def _write_through(self, batch: Batch) -> None:
+    def _write_through(self, batch: Batch, size: int) -> None:
+        """Write a batch into the store alone; `size` is its size in bytes, if the journal refused
+        it for that."""
+        if self._journal is not None and self._journal.is_complete:
+            if size:
+                raise BatchTooLargeError(size=size, limit_bytes=ENTRY_BYTES)
+            raise StorageFullError(reason=f"{self.path}: the store is full")
         self._write_waiting()
         self._stored.write(batch, 1)
 
@@ -416,6 +426,8 @@ class ProjectStore(Effects):
             self._tables.deduplication.delivered(batch.deliveries)
 
     def _commit_both(self, database: ProjectDatabase) -> None:
+        if self._journal is not None and self._journal.is_complete:
+            raise StoreError(reason="SQL tables of projects are not replicated in a cluster")
         number = database.number() + 1
         self._write_waiting()
         if self._has_effects() or self._rows_due():
@@ -434,6 +446,14 @@ class ProjectStore(Effects):
         """
         self._write_waiting()
         self._stored.probe(size)
+
+    def copy_to(self, folder: Path) -> None:
+        """Write a compact copy of the store into an empty folder, as of the last checkpoint.
+
+        Raises:
+            StoreError: the disk is full or failed.
+        """
+        self._stored.copy_to(folder)
 
     def clear_log(self, instance_id: int) -> None:
         """Delete all log rows of an instance, at once.

@@ -145,6 +145,12 @@ class Stored:
 
     # ---------------------------------------------------------------- reading
 
+    def copy_to(self, folder: Path) -> None:
+        """See `ProjectStore.copy_to`."""
+        self._publish()
+        with store_errors(folder):
+            self.environment.copy(str(folder), compact=True)
+
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
         """Begin a transaction that reads."""

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fieldbrook.actors.shared_journal import SharedJournal
 from fieldbrook.core.settings import load
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger, LedgerError
@@ -169,6 +170,7 @@ def _check_journals(node: Node) -> None:
     """Every store has all its batches, so no journal keeps any."""
     for part, worker in node.workers.items():
         if worker.address.process.alive and worker.core is not None:
+            assert isinstance(worker.core.journal, SharedJournal)
             kept = worker.core.journal._journal.oldest()
             if kept:
                 raise LedgerError(f"{part}: its journal still waits for {dict(kept)}")

@@ -132,6 +132,42 @@ class Settings(BaseSettings):
         "https://node.example. The dashboard shows it in its examples. Empty: the host and ports "
         "of the node itself.",
     )
+    cluster_bind: Text = Field(
+        None,
+        description="Address of this host for the other hosts of its cluster. Empty: the node runs "
+        "alone.",
+    )
+    cluster_port: Port = Field(8886, description="Port of connections between hosts.")
+    engine_port: Port = Field(
+        8887, description="Port of connections between the replication engines of hosts."
+    )
+    join: Text = Field(
+        None,
+        description="ADDRESS:PORT of a host whose cluster this node joins at its first start. "
+        "Empty: it founds one, if `cluster_bind` is set.",
+    )
+    join_token: Text = Field(
+        None,
+        description="What lets this node join; the cluster makes it, and it expires. Empty: none.",
+    )
+    host_name: Text = Field(
+        None,
+        description="Name of this host in its cluster, never used again after the host is "
+        "removed. Empty: the name of the machine.",
+    )
+    silence_ms: int = Field(
+        1_500,
+        ge=500,
+        le=10_000,
+        description="A host that is silent for this long counts as gone, and others take over its "
+        "projects.",
+    )
+    cluster_file_bytes: int = Field(
+        16 * _GIB,
+        ge=64 * _MIB,
+        le=_MOST,
+        description="Disk space for the streams of the cluster on this host.",
+    )
     http_gateways: int = Field(
         0,
         ge=0,

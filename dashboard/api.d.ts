@@ -347,6 +347,12 @@ export type HealthCondition = { part: string; state: string; meaning: string; de
 /** The conditions, recent ones (newest first), the processes, and the projects in them. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, workers of one project last. `running` lists the at most 200 busiest projects. */
 export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: number; recent: HealthCondition[]; parts: Record<string, string>; projects: Record<string, number>; processes: ProcessRow[]; processesTotal: number; running: ProjectLoad[] };
 
+/** All hosts. `missing` ones have to join first; `spare` ones may die. */
+export type HostList = { data: HostRow[]; total: number; missing: number; spare: number };
+
+/** A host: `state` is `up`, `silent`, or `waiting` for more hosts. It owns `projects` now. */
+export type HostRow = { name: string; address: string; state: string; projects: number; me: boolean };
+
 /** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
 export type ImportProject = { name?: string; newTokens?: boolean };
 
@@ -358,6 +364,9 @@ export type ImportedProjectReply = { projectID: string; accountID: string; name:
 
 /** An instance. */
 export type InstanceReply = { instanceID: string; appletID: string; instanceState: string; state: string; createdAt: string; updatedAt: string };
+
+/** A token for hosts that join at `address` within `expiresIn` seconds. */
+export type Invitation = { token: string; address?: string; expiresIn: number };
 
 /** An index; it is the primary key if it is unique and named `primary` or `...pkey`. */
 export type Key = { columnNames: string[]; name?: string; method?: string; isUnique?: boolean; expr?: string };
@@ -984,6 +993,18 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: ParkedChain;
+  };
+  /** The hosts of the node's cluster. 404 for a node that is in none. */
+  "GET /cluster": {
+    query: undefined;
+    body: undefined;
+    answer: HostList;
+  };
+  /** Make a token with which other hosts can join the node's cluster for an hour. */
+  "POST /cluster/invitation": {
+    query: undefined;
+    body: undefined;
+    answer: Invitation;
   };
   /** The ids and names of the chains: JSON in a string, endpoints not shown. */
   "GET /configuration/chain_config": {

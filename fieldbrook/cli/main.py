@@ -57,6 +57,7 @@ from fieldbrook.cli.remote.events.logs import logs
 from fieldbrook.cli.remote.events.send import send
 from fieldbrook.cli.remote.events.traffic_limits import limit
 from fieldbrook.cli.remote.mqtt.group import mqtt
+from fieldbrook.cli.remote.node.cluster import cluster
 from fieldbrook.cli.remote.node.health import health, status
 from fieldbrook.cli.remote.node.node_log import node_log
 from fieldbrook.cli.remote.node.search import search
@@ -260,7 +261,7 @@ def completion(shell: str) -> None:
 
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Run a node": (up, node, doctor, status, health, settings, node_log, mqtt, cert),
+    "Run a node": (up, node, doctor, status, health, settings, node_log, mqtt, cluster, cert),
     "Keep its data": (backup, restore, verify, outbox, upgrade, usage),
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),

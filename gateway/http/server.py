@@ -12,10 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_unix_socket
 
 from fieldbrook import __version__
 from fieldbrook.actors.dry_run.runner import DryRunner, node_parts
-from fieldbrook.actors.wire import NODE_COMMAND, pack
+from fieldbrook.actors.remote_path import HTTP_SOCKET
+from fieldbrook.actors.wire import NODE_COMMAND, RESUME, pack
 from fieldbrook.core import clock
 from fieldbrook.core.clock import zone_of
 from fieldbrook.core.errors import NodeError, SettingsError, StoreError
@@ -37,6 +40,7 @@ from fieldbrook.gateway.http.event_handler import EventHandler
 from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports
 from fieldbrook.gateway.http.request_stream import lingering
 from fieldbrook.gateway.http.tls.bridge import EndingConnections
+from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.listening.connections import (
     Connections,
@@ -76,6 +80,7 @@ from fieldbrook.security.dashboard_hosts import is_dashboard_host
 from fieldbrook.security.local_certificate import local_identity
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
+from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.refused import read_refused
 from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.service import RegistryReader
@@ -99,6 +104,7 @@ class HttpGateway(GatewayActor):
         self._reader = RegistryReader(settings.data / "registry")
         self._chains: dict[int, ChainStoreReader] = {}
         self._stores = OpenStores(settings.data / "projects", open_limit())
+        self._cluster = ClusterHosts(self.run_dir)
         registry = SocketRegistryClient(self.run_dir / "registry")
         self._refusals = Refusals(settings.data, self.part, "http")
         events = (EventService if spans.here is None else TracedEventService)(
@@ -147,7 +153,15 @@ class HttpGateway(GatewayActor):
             self._ports.append(ports.open(at, pages, dashboard_tls, settings.plain_dashboard))
             self._warn_of_hosts()
             self._connections.announce()
+            if self._cluster.is_member:
+                self._serve_hosts(application)
         self._sweeper = essential(self.loop.create_task(self._sweep()))
+
+    def _serve_hosts(self, application: web.Application) -> None:
+        """Take requests that other hosts of the cluster pass on."""
+        self._from_hosts = HTTPServer(application, max_body_size=self.settings.upload_limit_bytes)
+        socket = bind_unix_socket(str(self.run_dir / HTTP_SOCKET), mode=0o600)
+        self._from_hosts.add_socket(socket)
 
     async def _start_peers(self) -> None:
         """Sample the metrics in `SAMPLER`, and answer the other processes' questions."""
@@ -177,6 +191,25 @@ class HttpGateway(GatewayActor):
         """Write the last refused events to their store."""
         self._refusals.close()
 
+    def _store_of(self, project_id: int) -> ProjectStoreReader | None:
+        """The store of a project; see `ManagementContext`.
+
+        Raises:
+            OwnedElsewhereError: another host of the cluster owns the project.
+        """
+        self._cluster.require_here(project_id)
+        return self._stores.get(project_id)
+
+    async def _flush(self, project_id: int) -> None:
+        """Have a project write what waits for a checkpoint; see `ManagementContext`."""
+        if self._cluster.is_member:
+            self._cluster.require_here(project_id)
+            if project_id not in self.projects.routed:
+                # This host's copy of the store may lie behind until it takes the project over.
+                await self._command(project_id, RESUME, [])
+                self._stores.drop(project_id)
+        await self._pending.flush(project_id)
+
     async def _command(self, project_id: int, name: str, payload: list[Any]) -> Outcome:
         """Send a node command to a project, as an event without a publisher."""
         done: asyncio.Future[Outcome] = self.loop.create_future()
@@ -204,7 +237,7 @@ class HttpGateway(GatewayActor):
         self, registry: SocketRegistryClient, token_key: bytes, memory_budget: MemoryBudget
     ) -> ManagementContext:
         settings = self.settings
-        pending = PendingRows(self.run_dir)
+        pending = self._pending = PendingRows(self.run_dir)
         return ManagementContext(
             reader=self._reader,
             registry=registry,
@@ -215,13 +248,14 @@ class HttpGateway(GatewayActor):
             modules_dir=settings.data / "modules",
             uploads_dir=settings.data / "uploads",
             part=self.part,
-            flush_project=pending.flush,
+            flush_project=self._flush,
             flush_followed=pending.flush_followed,
             trace_state=pending.trace_state,
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             health=self._node_health,
-            store_reader=self._stores.get,
+            store_reader=self._store_of,
+            cluster=self._cluster,
             dry_runner=DryRunner(node_parts(settings)),
             database_reader=lambda project_id, config: database_reader(
                 settings, store_path(settings.data / "projects", project_id), config

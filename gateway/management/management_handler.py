@@ -23,6 +23,7 @@ from fieldbrook.core.errors import (
     NoAdminPermissionError,
     NodeError,
     NotFoundError,
+    OwnedElsewhereError,
     PayloadTooLargeError,
     UploadFileSizeLimitError,
 )
@@ -43,9 +44,11 @@ from fieldbrook.gateway.management.framework.route import (
     find_route,
 )
 from fieldbrook.gateway.management.multipart import parse_form
+from fieldbrook.gateway.management.relay import relay
 from fieldbrook.gateway.management.responses import respond
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED
+from fieldbrook.storage.data_lock import RUN
 
 JSON_LIMIT_BYTES = 1 << 20
 _TRUSTED_MS = 1_000  # after that, a caller is authenticated again: keys and tokens expire
@@ -161,6 +164,13 @@ class ManagementHandler(BaseHandler):
         self._body = bytearray()
 
     async def _serve(self, *_: str) -> None:
+        try:
+            await self._serve_here()
+        except OwnedElsewhereError as error:
+            body, run_dir = bytes(self._body), self.context.settings.data / RUN
+            await relay(self, self.request, body, error, run_dir)
+
+    async def _serve_here(self) -> None:
         if self._refusal is not None:
             self._refusal()
             return

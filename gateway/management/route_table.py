@@ -30,6 +30,7 @@ from fieldbrook.gateway.management.routes.modules import dry_runs, traces
 from fieldbrook.gateway.management.routes.modules import inspection as module_inspection
 from fieldbrook.gateway.management.routes.node import (
     chains,
+    cluster,
     configuration,
     mqtt,
     node_log,
@@ -94,6 +95,7 @@ ROUTES: tuple[Route, ...] = (
     *dry_runs.ROUTES,
     *health_routes.ROUTES,
     *settings.ROUTES,
+    *cluster.ROUTES,
     *node_log.ROUTES,
     *mqtt.ROUTES,
     *event_flow.ROUTES,

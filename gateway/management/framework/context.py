@@ -13,6 +13,7 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
 from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings import Chain, Settings
+from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
 from fieldbrook.gateway.management.sign_in.contract_wallet import (
@@ -263,6 +264,7 @@ class ManagementContext:
     settings: Settings = field(default_factory=Settings)
     series: SeriesReader = field(default_factory=NoSeries)
     publisher_activity: ReadActivity = nobody_seen
+    cluster: ClusterHosts = field(default_factory=lambda: ClusterHosts(None))
 
     async def flushed_store(self, project_id: int) -> ProjectStoreReader | None:
         """A project's store, after everything that answered events have left was written to it.

@@ -142,6 +142,11 @@ TABLE: dict[str, Entry] = {
         _JSON, ("0x", "0", "g")
     ),
     # ---- management
+    "fieldbrook.core.cluster.membership:_NAME": _full(
+        "the name of a host that joins a cluster, 256 KiB",
+        ("a", "-", "-"),
+        ("a", "a", "_"),
+    ),
     "fieldbrook.core.durations:_PART": Entry(
         "a duration of an account that `_WHOLE` has let pass", ("findall",), (("", "1.1h", "1"),)
     ),

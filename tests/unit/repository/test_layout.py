@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TOP_LEVEL = ("actors", "chain", "dashboard", "gateway", "storage", "wasm")
+TOP_LEVEL = ("actors", "chain", "cluster", "dashboard", "gateway", "storage", "wasm")
 FILES_AT_MOST = 12
 """How many Python files one folder holds, its `__init__.py` included."""
 

@@ -135,8 +135,13 @@ def _allowed(key: AccessKey | None) -> Set[str]:
 
 
 async def _find_events(call: Call[Any, Any], projects: list[Project], text: str) -> list[Match]:
-    """Look for an event's id in histories: those of running projects first, then the newest."""
+    """Look for an event's id in histories: those of running projects first, then the newest.
+
+    Projects that other hosts of a cluster own are left out.
+    """
     running = call.context.running()
+    owner = call.context.cluster.owner
+    projects = [project for project in projects if owner(project.project_id) is None]
     order = sorted(projects, key=lambda one: (one.project_id not in running, -one.project_id))
     order = order[:_HISTORIES_LIMIT]
     awake = [one.project_id for one in order if one.project_id in running]

@@ -18,6 +18,7 @@ from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 Value = str | int | bool
 
 _IS_SET = "set"
+_TOKEN = "join_token"  # noqa: S105 - the name of a setting that has a flag although it is secret
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ def setting_rows(settings: Settings) -> list[SettingRow]:
 def _shown(name: str, value: Any) -> Value | UnsetType:
     if value is None or value == ():
         return UNSET
-    if name in SECRETS:
+    if name in SECRETS or name == _TOKEN:
         return _IS_SET
     if name in URLS:
         return public_part(value)

@@ -1,0 +1,161 @@
+"""Hosts of a cluster: nodes on this machine that know each other by their ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.core.cluster.placement import home, project_name
+from tests.support.nodes import READY, RunningNode, message, named, until
+from tests.support.tools import free_port
+
+NAMES = ("h1", "h2", "h3")
+_SMALL = ("--workers", "1", "--http-gateways", "1", "--cluster-file-bytes", "1000000000")
+
+
+class Host(RunningNode):
+    """A node that is a host of a cluster."""
+
+    def __init__(self, data: Path, name: str, *join: str, ready: bool = True) -> None:
+        self.name = name
+        self.cluster_port = free_port()
+        ports = ("--cluster-port", str(self.cluster_port), "--engine-port", str(free_port()))
+        flags = ("--cluster-bind", "127.0.0.1", *ports, "--host-name", name, *_SMALL, *join)
+        super().__init__(data, *flags, ready=ready)
+
+    def pause(self) -> None:
+        """Stop all its processes, as a virtual machine that is paused."""
+        for pid in self.processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let all its processes go on."""
+        for pid in self.processes():
+            os.kill(pid, signal.SIGCONT)
+
+    def invitation(self) -> tuple[str, ...]:
+        """The options with which another host joins."""
+        answer = self.call("POST", "/cluster/invitation")
+        assert answer.status == 201, answer
+        return ("--join", answer.json["address"], "--join-token", answer.json["token"])
+
+    def states(self) -> dict[str, str]:
+        """The state of each host, as this one sees it; empty while it does not serve."""
+        try:
+            answer = self.call("GET", "/cluster")
+        except OSError:
+            return {}
+        if answer.status != 200:
+            return {}
+        return {row["name"]: row["state"] for row in answer.json["data"]}
+
+
+class Cluster:
+    """Three hosts, made of one node that has been used and two new ones."""
+
+    def __init__(self, folder: Path, prepare: Callable[[Host], None]) -> None:
+        self.hosts: list[Host] = []
+        try:
+            first = Host(folder / NAMES[0], NAMES[0])
+            self.hosts.append(first)
+            first.log_in()
+            prepare(first)
+            join = first.invitation()
+            for name in NAMES[1:]:
+                self.hosts.append(Host(folder / name, name, *join, ready=False))
+            self.await_formed()
+        except BaseException:
+            self.kill()
+            raise
+
+    def await_formed(self) -> None:
+        """Wait until all hosts serve as a cluster."""
+        until(lambda: self.hosts[0].log.count(READY) == 2, "the first host serves again")
+        until(lambda: all(READY in host.log for host in self.hosts), "all hosts serve")
+        for host in self.hosts:
+            host.token = self.hosts[0].token
+        self.await_up()
+
+    def await_up(self) -> None:
+        """Wait until each host sees all of them."""
+        up = dict.fromkeys(NAMES, "up")
+        until(lambda: all(host.states() == up for host in self.hosts), "all hosts are there")
+
+    def owner(self, project: Any) -> Host:
+        """The host that owns a project while all are there."""
+        name = home(project_name(int(project["projectID"])), NAMES)
+        return next(host for host in self.hosts if host.name == name)
+
+    def others(self, host: Host) -> list[Host]:
+        """All hosts but one."""
+        return [other for other in self.hosts if other is not host]
+
+    def stop(self) -> None:
+        """Stop all hosts."""
+        for host in self.hosts:
+            host.stop()
+
+    def kill(self) -> None:
+        """Kill all hosts."""
+        for host in self.hosts:
+            host.go_on()
+            host.kill()
+
+
+class Senders:
+    """Devices that send events, and send each again until it is acknowledged, to any host.
+
+    Attributes:
+        acknowledged: the ids of acknowledged events, in the order of each device.
+    """
+
+    def __init__(self, hosts: Sequence[Host], project: str, publisher: Any, count: int = 3) -> None:
+        self.acknowledged: list[str] = []
+        self._hosts, self._project, self._publisher = hosts, project, publisher
+        self._ends = threading.Event()
+        self._threads = [threading.Thread(target=self._send, args=(at,)) for at in range(count)]
+
+    def __enter__(self) -> Senders:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+
+    def await_more(self, count: int) -> None:
+        """Wait until so many more events are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        until(lambda: len(self.acknowledged) >= wanted, f"{count} more events are acknowledged")
+
+    def _send(self, device: int) -> None:
+        number = 0
+        while not self._ends.is_set():
+            name = f"{device}-{number}"
+            at = device
+            while not self._sent(self._hosts[at % len(self._hosts)], name):
+                at += 1
+            self.acknowledged.append(name)
+            number += 1
+
+    def _sent(self, host: Host, name: str) -> bool:
+        try:
+            answer = host.send(self._project, named(message(self._publisher), name))
+        except OSError:
+            return False
+        assert answer.status in (201, 429, 503), answer
+        return answer.status == 201
+
+
+def refusal(host: Host) -> str:
+    """Wait until a host has ended by itself, and return the last critical line of its log."""
+    until(lambda: host.process.poll() is not None, f"{host.name} ends")
+    found = re.findall(r"CRITICAL \S+ (.*)", host.log)
+    return str(found[-1]) if found else ""

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 CHECKPOINT_AFTER_S = 5.0
 CHECKPOINT_BYTES = 4 << 20
 _RETRY_S = 1.0  # after a checkpoint that failed
-_SNAPSHOT_RETRY_S = 30.0
+_SNAPSHOT_LOOK_S, _SNAPSHOT_RETRY_S = 1.0, 30.0
 _YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of the account
 _REST_S = 0.25
 
@@ -366,10 +366,12 @@ class ProjectActor:
         )
 
     def _snapshot_due(self) -> bool:
-        store = self._store
-        assert store is not None
-        due = time.monotonic() >= self._next_snapshot
-        return due and self.records.wants_snapshot(store.used_bytes)
+        records, store = self.records, self._store
+        # The size of a store takes longer to ask for than all else that decides about a turn.
+        if not records.is_complete or time.monotonic() < self._next_snapshot:
+            return False
+        self._next_snapshot = time.monotonic() + _SNAPSHOT_LOOK_S
+        return store is not None and records.wants_snapshot(store.used_bytes)
 
     def _make_snapshot(self, executor: ProjectExecutor) -> None:
         """Keep a copy of the store in the cluster instead of the records that it contains."""

@@ -88,17 +88,20 @@ def test_each_host_lists_all_and_invites_more(site: Site) -> None:
         assert invitation["address"].endswith(f":{site.hosts[0].cluster_port}")
 
 
-def test_a_host_without_a_valid_token_is_refused_in_words(site: Site, tmp_path: Path) -> None:
+def test_a_host_without_a_valid_token_is_refused_in_words(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("new")  # `tmp_path` is too long for Unix sockets
     founder = site.hosts[0]
     join, address, flag, token = founder.invitation()
     for wrong, words in (
         ("fbj_nonsense", "is no token"),
         (token[:10] + ("A" if token[10] != "A" else "B") + token[11:], "token"),
     ):
-        stranger = Host(tmp_path / "stranger", "h9", join, address, flag, wrong, ready=False)
+        stranger = Host(folder / "stranger", "h9", join, address, flag, wrong, ready=False)
         assert words in refusal(stranger)
-        assert not (tmp_path / "stranger" / "cluster").exists()
-    taken = Host(tmp_path / "taken", founder.name, join, address, flag, token, ready=False)
+        assert not (folder / "stranger" / "cluster").exists()
+    taken = Host(folder / "taken", founder.name, join, address, flag, token, ready=False)
     assert "the cluster has a host 'h1'" in refusal(taken)
 
 

@@ -171,6 +171,7 @@ GROUPS: dict[str, Group] = {
     "applet_metrics": Group.WASM_LOG,
     "audit": Group.ACCOUNT,
     "chain": Group.MONITOR,
+    "cluster": Group.ACCOUNT,
     "configuration": Group.CONFIGURATION,
     "contract_abi": Group.MONITOR,
     "cronjob": Group.CRONJOB,

@@ -3,14 +3,16 @@
 The outbox is a part of the project's store. Entries are written in the transaction of their
 event's batch, so they exist exactly when the event's other effects do. They are removed after
 delivery, and keep the order in which they were sent.
+
+The number of an entry says in which batch it was sent, and at which place in that batch. So all
+hosts of a cluster know an entry by the same number.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,11 +37,13 @@ MQTT, API = "mqtt", "api"
 TRANSACTIONS = "chain:"  # followed by the id of the chain whose process delivers the entry
 
 DATABASE, DELIVERED = b"outbox", b"outbox_delivered"
-_NONE: Mapping[int, str] = {}
+NONE: Mapping[int, str] = {}
 _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
 _COUNTED_ROWS = 2_000
 _DELIVERED_SHARE = 16  # at most this fraction (1/16) of the store
+_PLACE_BITS = 20  # a batch has fewer entries than `ENTRIES_LIMIT`
+_FIRST_NUMBER = 1 << 56  # above those of earlier versions, which were times in microseconds
 
 
 class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -100,11 +104,17 @@ class NumberedEntry(NamedTuple):
     entry: OutboxEntry
 
 
-EncodedEntry = tuple[str, bytes]
-"""The kind of an entry, and the entry as it is stored."""
+EncodedEntry = tuple[int, str, bytes]
+"""An entry that waits: its offset, its kind, and the entry as it is stored.
+
+The offset is that of its number from the first number of the last batch in the store.
+"""
 
 Added = dict[int, tuple[int, str]]
 """Size and kind of each new entry, by number."""
+
+Removal = tuple[int, str]
+"""The number of an entry that was removed, and why it was refused, or "" when it was delivered."""
 
 Checkpoint = Callable[["Also | None"], None]
 """Writes all that waits into a store, and calls `Also`, if given, in the same transaction."""
@@ -127,9 +137,13 @@ _decode_time = msgspec.msgpack.Decoder(_Time).decode
 _decode_delivered = msgspec.msgpack.Decoder(Delivered).decode
 
 
-def encoded_entry(entry: OutboxEntry) -> EncodedEntry:
-    """Encode an entry as the outbox stores it."""
-    return entry.kind, _encode(entry)
+def encoded_entries(entries: Sequence[OutboxEntry], batch: int) -> Iterable[EncodedEntry]:
+    """Encode the entries of a batch as the outbox stores them.
+
+    `batch` counts the batches since the last one in the store, from 1 on.
+    """
+    for place, entry in enumerate(entries, batch << _PLACE_BITS):
+        yield place, entry.kind, _encode(entry)
 
 
 class Outbox:
@@ -149,17 +163,13 @@ class Outbox:
             self._database = environment.open_db(DATABASE)
             self._delivered = _open_delivered(environment, create=True)
             with environment.begin(db=self._database) as txn:
-                cursor = txn.cursor()
-                last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
                 self._sizes = {}
                 self._kinds: dict[int, str] = {}
-                for key, value in cursor.iterprev():
+                for key, value in txn.cursor():
                     sequence = int.from_bytes(key, "big")
                     self._sizes[sequence] = len(value)
                     self._kinds[sequence] = _kind_of(value)
                 self._consumers = Counter(map(consumer_of, self._kinds.values()))
-        # Never reuse a number: one whose entry is gone may still be on its way to a consumer.
-        self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
         self._waiting, self._waiting_bytes = 0, 0
         self._waiting_consumers: set[str] = set()
@@ -185,18 +195,21 @@ class Outbox:
 
     def wait(self, entries: Sequence[EncodedEntry]) -> None:
         """Count entries that have happened and that the next transaction will `add`."""
-        for kind, data in entries:
+        for _, kind, data in entries:
             self._waiting += 1
             self._waiting_bytes += len(data)
             self._waiting_consumers.add(consumer_of(kind))
 
-    def add(self, txn: Transaction, entries: Sequence[EncodedEntry]) -> Added:
+    def add(self, txn: Transaction, entries: Sequence[EncodedEntry], number: int) -> Added:
         """Write all waiting entries, or those of a batch when none wait, inside a transaction.
 
-        Call `committed` with the result once the transaction is on disk.
+        `number` is that of the last batch in the store. Call `committed` with the result once the
+        transaction is on disk.
         """
         added = {}
-        for sequence, (kind, data) in enumerate(entries, self._next):
+        first = _FIRST_NUMBER + (number << _PLACE_BITS)
+        for offset, kind, data in entries:
+            sequence = first + offset
             txn.put(sequence.to_bytes(8, "big"), data, db=self._database, append=True)
             added[sequence] = len(data), kind
         return added
@@ -216,7 +229,6 @@ class Outbox:
             self._kinds[sequence] = kind
             self._consumers[consumer_of(kind)] += 1
             self._bytes += size
-        self._next += len(added)
 
     def first(self, limit: int, after: int = 0, consumer: str = "") -> list[NumberedEntry]:
         """Return the oldest entries of a consumer with numbers above `after`.
@@ -248,32 +260,55 @@ class Outbox:
             found = (txn.get(number.to_bytes(8, "big")) for number in sequences)
             return [_decode(value).target for value in found if value is not None]
 
-    def remove(self, sequences: Sequence[int], refused: Mapping[int, str] = _NONE) -> None:
-        """Remove delivered entries, and refused ones with their reasons.
+    def remove(self, sequences: Sequence[int], refused: Mapping[int, str] = NONE) -> list[Removal]:
+        """Remove delivered entries, and refused ones with their reasons; return them.
 
         Numbers that are already gone are ignored.
         """
-        known = [number for number in (*sequences, *refused) if number in self._sizes]
-        if not known:
-            return
+        removals = [
+            (number, refused.get(number, ""))
+            for number in (*sequences, *refused)
+            if number in self._sizes
+        ]
+        if not removals:
+            return removals
+        now_ms, rows = clock.now_ms(), 0
 
-        def take(txn: Transaction) -> None:
-            gone = []
-            for sequence in known:
-                value = txn.pop(sequence.to_bytes(8, "big"), db=self._database)
-                if value is not None:
-                    entry = _decode(value)
-                    size, reason = len(entry.body), refused.get(sequence, "")
-                    gone.append((entry.kind, entry.target, size, entry.event_id, reason))
-            self._delivered.append(txn, [Delivered(clock.now_ms(), gone)])
+        def also(txn: Transaction) -> None:
+            nonlocal rows
+            rows = self.take(txn, removals, now_ms)
 
         if self._waiting:  # the consumer fetches next, which needs the checkpoint anyway
-            self._checkpoint(take)
+            self._checkpoint(also)
         else:
             with store_errors(), self._environment.begin(write=True) as txn:
-                take(txn)
-        self._delivered.committed(1)
-        for sequence in known:
+                also(txn)
+        self.forget([number for number, _ in removals], rows)
+        return removals
+
+    def take(self, txn: Transaction, removals: Sequence[Removal], time_ms: int) -> int:
+        """Remove entries inside a transaction. Call `forget` once it is on disk.
+
+        Returns:
+            How many rows of deliveries were written: none if all entries were gone already.
+        """
+        gone = []
+        for sequence, reason in removals:
+            value = txn.pop(sequence.to_bytes(8, "big"), db=self._database)
+            if value is not None:
+                entry = _decode(value)
+                gone.append((entry.kind, entry.target, len(entry.body), entry.event_id, reason))
+        if not gone:
+            return 0
+        self._delivered.append(txn, [Delivered(time_ms, gone)])
+        return 1
+
+    def forget(self, sequences: Iterable[int], rows: int) -> None:
+        """Note that a transaction that took entries, and wrote `rows` of deliveries, is on disk."""
+        self._delivered.committed(rows)
+        for sequence in sequences:
+            if sequence not in self._sizes:
+                continue
             self._bytes -= self._sizes.pop(sequence)
             consumer = consumer_of(self._kinds.pop(sequence))
             self._consumers[consumer] -= 1

@@ -13,7 +13,7 @@ three steps: see `ProjectStore.commit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -35,7 +35,7 @@ from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.outbox import Also
+from fieldbrook.storage.project.outbox import NONE, Also
 from fieldbrook.storage.project.stored import Stored
 from fieldbrook.storage.replication.appends import ENTRY_BYTES
 from fieldbrook.storage.sql.database import ProjectDatabase
@@ -364,13 +364,17 @@ class ProjectStore(Effects):
         if has_rows:
             self._stored.write(rows, 0)
 
-    def flush_logs(self) -> None:
-        """Commit waiting log rows and event records if they are due.
+    def remove_sent(self, sequences: Sequence[int], refused: Mapping[int, str] = NONE) -> None:
+        """Remove outbox entries that were delivered, and refused ones with their reasons.
 
-        When the store is full, only these rows are lost.
+        In a cluster the next batch tells the next owner of the project.
+
+        Raises:
+            StoreError: the store could not be written.
         """
-        if self._rows_due():
-            self.commit()
+        removals = self.outbox.remove(sequences, refused)
+        if self._journal is not None and self._journal.is_complete:
+            self.removed += removals
 
     def _write_waiting(self, also: Also | None = None) -> None:
         """Write the batches that wait into the store, in one synced transaction; see `Outbox`."""

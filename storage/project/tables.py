@@ -63,6 +63,7 @@ class Written(NamedTuple):
     dead_letters: DeadLetterChange
     digests: int
     history: Sequence[Part]
+    deliveries: int
 
 
 class ProjectTables:
@@ -110,7 +111,12 @@ class ProjectTables:
         `number` is that of the last batch among them.
         """
         self._put_pairs(txn, effects.pairs)
-        added = self.outbox.add(txn, effects.sent) if effects.sent else {}
+        added: Added = {}
+        if effects.sent:
+            added = self.outbox.add(txn, effects.sent, number - effects.count)
+        deliveries = 0
+        for time_ms, removals in effects.removed:
+            deliveries += self.outbox.take(txn, removals, time_ms)
         if effects.metrics:
             self.metrics.append(txn, effects.metrics)
         letters = NO_CHANGE
@@ -124,7 +130,7 @@ class ProjectTables:
         names = effects.deliveries
         digests = self.deduplication.put(txn, effects.outcomes, names, clock.now_ms())
         txn.put(NUMBER_CELL, to_key(number), db=self._meta)
-        return Written(added, letters, digests, parts)
+        return Written(added, letters, digests, parts, deliveries)
 
     def _put_pairs(self, txn: Transaction, pairs: Mapping[bytes, bytes | None]) -> None:
         # Sorted, because neighbours then share pages: a third of the time with many keys.
@@ -145,6 +151,9 @@ class ProjectTables:
         self.logs.committed(len(effects.rows))
         self.metrics.committed(len(effects.metrics))
         self.outbox.committed(written.outbox)
+        if effects.removed:
+            gone = [number for _, removals in effects.removed for number, _ in removals]
+            self.outbox.forget(gone, written.deliveries)
 
     def pages(self, txn: Transaction) -> int:
         """Return how many pages all tables have, without those that were freed."""

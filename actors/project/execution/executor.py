@@ -139,7 +139,7 @@ class ProjectExecutor:
             None if spans.here is None else CommitSpans(spans.here, project_id),
         )
         self._commands = NodeCommands(store, self._runner, self.activity, chains)
-        self.outbox = OutboxRequests(project_id, store.outbox, self._watch, chains, notify)
+        self.outbox = OutboxRequests(project_id, store, self._watch, chains, notify)
         self._version = -1
         self._configuration = NO_CONFIGURATION
         self._followed = FollowedCheckpoints()

@@ -11,7 +11,8 @@ from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import AFTER, CONSUMER, DONE, LIMIT, NOT_HERE, REFUSED, Requester
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import fault_points
-from fieldbrook.storage.project.outbox import Outbox, OutboxEntry
+from fieldbrook.storage.project.outbox import OutboxEntry
+from fieldbrook.storage.project.store import ProjectStore
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class OutboxRequests:
 
     Args:
         project_id: the project.
-        outbox: the project's outbox.
+        store: the project's store, with the outbox.
         watch: where failures of the store are reported.
         chains: the connection to the chains; None when the node has none.
         notify: called with the name of a consumer when entries wait for it.
@@ -32,13 +33,13 @@ class OutboxRequests:
     def __init__(
         self,
         project_id: int,
-        outbox: Outbox,
+        store: ProjectStore,
         watch: StoreWatch,
         chains: ProjectChains | None,
         notify: Callable[[str], None],
     ) -> None:
         self._project_id = project_id
-        self._outbox = outbox
+        self._store, self._outbox = store, store.outbox
         self._watch = watch
         self._chains = chains
         self._notify = notify
@@ -79,7 +80,7 @@ class OutboxRequests:
         try:
             if delivered:
                 fault_points.hit("project.before_outbox_removal")
-            outbox.remove(delivered, request.get(REFUSED, {}))
+            self._store.remove_sent(delivered, request.get(REFUSED, {}))
             if delivered:
                 fault_points.hit("project.outbox_entries_removed")
             entries = outbox.first(min(request[LIMIT], _ENTRIES_AT_MOST), request[AFTER], consumer)

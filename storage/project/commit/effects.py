@@ -15,7 +15,7 @@ from fieldbrook.storage.project.history.chunks import GATHERED_EVENTS, Payloads
 from fieldbrook.storage.project.history.records import RecordTuple
 from fieldbrook.storage.project.history.tables import PAYLOAD_LIMIT
 from fieldbrook.storage.project.history.traces import EventTrace
-from fieldbrook.storage.project.outbox import OutboxEntry
+from fieldbrook.storage.project.outbox import OutboxEntry, Removal
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 
 _LOG_FLUSH_S = 0.2
@@ -28,7 +28,8 @@ class Effects:
     `overlay` has the key-value writes (None deletes a key), `sent` the outbox entries, `metrics`
     the rows of metrics, `dead_letters` new dead letters and `resolved` the numbers of dead letters
     to delete. For deduplication, `outcomes` maps the digest of each handled event to its results,
-    and `deliveries` has the names of the broker's deliveries.
+    and `deliveries` has the names of the broker's deliveries. `removed` has the outbox entries that
+    have left the node; no event has caused that, so they stay when the effects are dropped.
 
     Log rows and history records are no effects: a batch that has nothing else waits until there
     are enough of them or enough time has passed.
@@ -37,6 +38,7 @@ class Effects:
     def __init__(self, *, keeps_payloads: bool) -> None:
         self._keeps_payloads = keeps_payloads
         self._clear_effects()
+        self.removed: list[Removal] = []
         self._history_records: list[RecordTuple] = []
         self._history_payloads: list[bytes] = []
         self._history_traces: list[EventTrace] = []
@@ -93,6 +95,7 @@ class Effects:
             or self.resolved
             or self.outcomes
             or self.deliveries
+            or self.removed
         )
 
     def _rows_due(self) -> bool:
@@ -125,9 +128,11 @@ class Effects:
             payloads,
             self._history_traces,
             clock.now_ms(),
+            [] if rows_only else self.removed,
         )
         if not rows_only:
             self._clear_effects()
+            self.removed = []
         self._history_records, self._history_payloads = [], []
         self._history_traces, self._rows = [], []
         return batch

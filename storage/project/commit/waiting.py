@@ -13,7 +13,7 @@ from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import StoredOutcome
 from fieldbrook.storage.project.history.records import RecordTuple
 from fieldbrook.storage.project.history.traces import EventTrace
-from fieldbrook.storage.project.outbox import EncodedEntry, encoded_entry
+from fieldbrook.storage.project.outbox import EncodedEntry, Removal, encoded_entries
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 
 
@@ -39,6 +39,7 @@ class Waiting:
         "pairs",
         "payloads",
         "records",
+        "removed",
         "resolved",
         "rows",
         "sent",
@@ -49,6 +50,7 @@ class Waiting:
     def __init__(self) -> None:
         self.pairs: dict[bytes, bytes | None] = {}
         self.sent: list[EncodedEntry] = []
+        self.removed: list[tuple[int, list[Removal]]] = []  # with the time of each batch
         self.metrics: list[MetricRow] = []
         self.dead_letters: list[DeadLetter] = []
         self.resolved: set[int] = set()
@@ -90,7 +92,10 @@ class Waiting:
                 self.outcomes[digest] = StoredOutcome(now_ms, outcome)
         self.deliveries += batch.deliveries
         self.metrics += batch.metrics
-        self.sent += map(encoded_entry, batch.sent)
+        if batch.sent:
+            self.sent += encoded_entries(batch.sent, self.count)
+        if batch.removed:
+            self.removed.append((batch.time_ms, batch.removed))
         self.dead_letters += batch.dead_letters
         self.resolved.update(batch.resolved)
 

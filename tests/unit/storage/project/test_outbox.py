@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fieldbrook.storage.journal.memory import MemoryJournal
-from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
+from fieldbrook.storage.journal.protocol import Record
+from fieldbrook.storage.journal.unapplied import apply_records
+from fieldbrook.storage.project.outbox import MARKER, MQTT, OutboxEntry, effects_of
 from fieldbrook.storage.project.store import ProjectStore
+
+
+class ReplicatedJournal(MemoryJournal):
+    """A journal in which each batch has to be, as in a cluster; it keeps all of them."""
+
+    is_complete = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Record] = []
+        self.begin()
+
+    def add(self, project_id: int, number: int, batch: bytes) -> None:
+        super().add(project_id, number, batch)
+        self.kept.append(Record(project_id, number, batch))
 
 
 @pytest.fixture
@@ -53,3 +71,45 @@ def test_waiting_entries_count_and_a_removal_writes_them_in_its_own_transaction(
     last, *_ = store.outbox.first(99)
     store.outbox.remove([last.sequence])
     assert (len(store.outbox), store.outbox.bytes, store.outbox.consumers) == (0, 0, set())
+
+
+def test_the_next_owner_knows_entries_by_the_same_numbers_and_which_of_them_were_delivered(
+    tmp_path: Path,
+) -> None:
+    journal = ReplicatedJournal()
+    with closing(ProjectStore(tmp_path / "owner", 1 << 20, journal=journal)) as owner:
+        send(owner, b"one", b"two")
+        send(owner, b"three", b"four")
+        first, second, third, _ = owner.outbox.first(99)
+        owner.remove_sent([first.sequence, third.sequence], {second.sequence: "too large"})
+        owner.commit()
+        send(owner, b"five")
+        left = owner.outbox.first(99)
+        delivered = effects(owner)
+        with closing(ProjectStore(tmp_path / "next", 1 << 20)) as following:
+            apply_records(following, journal.kept)
+            assert following.outbox.first(99) == left
+            assert len(following.outbox) == 2
+            assert effects(following) == delivered
+
+
+def test_an_entry_that_was_delivered_before_a_crash_is_not_delivered_by_the_next_owner(
+    tmp_path: Path,
+) -> None:
+    """The store of the next owner has the entry from its own checkpoint."""
+    journal = ReplicatedJournal()
+    owner = ProjectStore(tmp_path / "owner", 1 << 20, journal=journal)
+    send(owner, b"one")
+    with closing(ProjectStore(tmp_path / "next", 1 << 20)) as following:
+        apply_records(following, journal.kept)
+        owner.remove_sent([entry.sequence for entry in owner.outbox.first(99)])
+        owner.commit()
+        apply_records(following, journal.kept)
+        assert (len(following.outbox), following.outbox.bytes) == (0, 0)
+        assert not (tmp_path / "next" / MARKER).exists()
+    owner.close()
+
+
+def effects(store: ProjectStore) -> list[tuple[str, int, str]]:
+    found = effects_of(store._stored.environment, "e", 99)
+    return [(effect.target, effect.size, effect.refused) for effect in found if effect.done_ms]

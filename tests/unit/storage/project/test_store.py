@@ -114,7 +114,7 @@ def test_log_rows_wait_for_a_commit_or_their_time(
     assert texts(store) == ["one"]
     store.log(row("two"))
     monkeypatch.setattr(effects, "_LOG_FLUSH_S", 0.0)
-    store.flush_logs()
+    store.commit()
     assert texts(store) == ["one", "two"]
 
 

@@ -37,7 +37,7 @@ def test_a_consumer_is_told_again_when_a_store_that_failed_has_entries_for_it(
     with closing(ProjectStore(tmp_path, 1 << 20)) as store:
         told: list[str] = []
         watch = StoreWatch(ProcessHealth(), store)
-        requests = OutboxRequests(7, store.outbox, watch, None, told.append)
+        requests = OutboxRequests(7, store, watch, None, told.append)
         store.sent.append(OutboxEntry(MQTT, "t", b"m", "e", "a", 1, 0))
         store.commit()
         requests.announce()
@@ -64,9 +64,7 @@ def test_a_consumer_whose_connection_is_lost_is_told_again_and_gets_what_it_did_
 ) -> None:
     with closing(ProjectStore(tmp_path, 1 << 20)) as store:
         told: list[str] = []
-        requests = OutboxRequests(
-            7, store.outbox, StoreWatch(ProcessHealth(), store), None, told.append
-        )
+        requests = OutboxRequests(7, store, StoreWatch(ProcessHealth(), store), None, told.append)
         store.sent += [OutboxEntry(MQTT, "t", body, "e", "a", 1, 0) for body in (b"m", b"n")]
         store.commit()
         requests.announce()

@@ -12,7 +12,7 @@ from fieldbrook.storage.project.history import flow
 from fieldbrook.storage.project.history.flow import Flow, Sender
 from fieldbrook.storage.project.history.records import RecordTuple, event_record
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.outbox import DeliveryCounts, OutboxEntry, encoded_entry
+from fieldbrook.storage.project.outbox import DeliveryCounts, OutboxEntry, encoded_entries
 from tests.unit.storage.project.history.test_search import History
 
 NOW = 1_000_000
@@ -85,7 +85,8 @@ def test_what_was_sent_is_counted_by_kind(history: History) -> None:
     store = history.store
     entries = [OutboxEntry(kind, "to", b"x", "e", "a", 9, NOW) for kind in ("mqtt", "chain:4690")]
     with store._stored.environment.begin(write=True) as txn:
-        added = store.outbox.add(txn, [*map(encoded_entry, [*entries, *entries, entries[1]])])
+        waiting = encoded_entries([*entries, *entries, entries[1]], 1)
+        added = store.outbox.add(txn, [*waiting], store.number)
     store.outbox.committed(added)
     first, second, third, *_ = sorted(added)
     store.outbox.remove([first], {second: "too large"})

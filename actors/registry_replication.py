@@ -80,6 +80,7 @@ class RegistryReplication:
         self._replica = writer.replicate(self._engine, host)
         self._modules = settings.data / "modules"
         self._hosts: tuple[str, ...] = ()
+        self._there: tuple[str, ...] = ()  # those that are drained, too
         self._peers: dict[str, _Peer] = {}
         self._commands: collections.deque[tuple[Connection, list[Any]]] = collections.deque()
         self._wake = threading.Condition()
@@ -114,7 +115,7 @@ class RegistryReplication:
 
     def on_hosts(self, hosts: m.HostsUp) -> None:
         """Note which hosts are there; from any thread."""
-        self._hosts = hosts.hosts
+        self._hosts, self._there = hosts.hosts, (*hosts.hosts, *hosts.leaving)
 
     @property
     def is_owner(self) -> bool:
@@ -153,7 +154,7 @@ class RegistryReplication:
         The host that got the upload has the file; the one that carries the command out gets it
         from the stream.
         """
-        for sha256 in _digests_in(arguments):
+        for sha256 in digests_in(arguments):
             path = self._modules / f"{sha256}.wasm"
             if path.exists():
                 upload_module(self._engine, sha256, path)
@@ -217,8 +218,8 @@ class RegistryReplication:
         """
         number = self._replica.number()
         deadline = time.monotonic() + _SYNC_LIMIT_S
-        for host in self._hosts:
-            while host != self._host and host in self._hosts:
+        for host in self._there:
+            while host != self._host and host in self._there:
                 try:
                     answer = self._peer(host).ask([SYNC, {}], _SYNC_S)
                 except OSError:
@@ -260,13 +261,19 @@ class RegistryReplication:
             return False, *to_wire(error)
 
 
-def _digests_in(arguments: dict[str, Any]) -> list[str]:
-    """The digests of the modules among the arguments of a command."""
+def digests_in(arguments: dict[str, Any]) -> list[str]:
+    """The digests of the modules among the arguments of a command.
+
+    A command has one module as several arguments, as `module`, or some as `modules`.
+    """
     at = Module.__struct_fields__.index("sha256")
-    values = [value for value in arguments.values() if isinstance(value, list | tuple)]
-    found = [value[at] for value in values if len(value) > at]
-    texts = [text for text in found if isinstance(text, str) and len(text) == _DIGEST_CHARS]
-    return [text for text in texts if _HEX.issuperset(text)]
+    modules = [arguments.get("module"), *(arguments.get("modules") or ())]
+    found = [arguments.get("sha256"), *(module[at] for module in modules if module)]
+    return [text for text in found if isinstance(text, str) and _is_digest(text)]
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == _DIGEST_CHARS and _HEX.issuperset(text)
 
 
 class _Peer:

@@ -15,7 +15,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fieldbrook.actors.shared_journal import ProjectRecords
@@ -83,9 +83,10 @@ class ReplicatedJournal:
         with self._lock:
             taken = take_over(self._connection, subject, self._host)
             records = list(taken.records)
-            todo = snapshots.plan(project_id, records, stored_number(folder), taken.number)
-            if todo.snapshot is not None:
-                snapshots.download(self._connection, subject, todo.snapshot, folder)
+        todo = snapshots.plan(project_id, records, stored_number(folder), taken.number)
+        if todo.snapshot is not None:
+            with self._own_connection("snapshot") as connection:
+                snapshots.download(connection, subject, todo.snapshot, folder)
         self._owners[project_id] = taken.owner
         self._bytes[project_id] = sum(len(entry.body) for _, entry in records)
         return todo.batches
@@ -170,20 +171,26 @@ class ReplicatedJournal:
         """
         owner = self._owners[project_id]
         position, before = owner.subject.last, self._bytes[project_id]
-        with self._lock:
-            earlier = snapshots.names(self._connection, owner.subject)
-            made = snapshots.upload(self._connection, owner.subject, path)
+        with self._own_connection("snapshot") as connection:
+            earlier = snapshots.names(connection, owner.subject)
+            made = snapshots.upload(connection, owner.subject, path)
             body = snapshots.encode(made)
             record = owner.append(Kind.SNAPSHOT, number, body, time.monotonic())
-            carry_out(self._connection, record)
+            carry_out(connection, record)
             self._bytes[project_id] -= before
-            self._remove_before(owner, position, earlier)
+            try:
+                snapshots.remove_before(connection, owner.subject, position, earlier)
+            except NodeError as error:
+                log.warning("%s: old records stay in the stream: %s", owner.subject.name, error)
 
-    def _remove_before(self, owner: Owner, position: int, earlier: set[str]) -> None:
+    @contextlib.contextmanager
+    def _own_connection(self, purpose: str) -> Iterator[Connection]:
+        """A connection for what takes long, so that other projects do not wait for it."""
+        connection = Connection(self._endpoint, f"{self._name} {purpose}")
         try:
-            snapshots.remove_before(self._connection, owner.subject, position, earlier)
-        except NodeError as error:
-            log.warning("%s: old records stay in the stream: %s", owner.subject.name, error)
+            yield connection
+        finally:
+            connection.close()
 
     # ---------------------------------------------------------------- as a journal of files
 
@@ -237,12 +244,9 @@ class _Sender(threading.Thread):
         self._ends = True
         self._notify()
         self.join(_QUIET_S)
-        if not self.is_alive():
-            self._woken.close()
-            self._wake.close()
 
     def _notify(self) -> None:
-        with contextlib.suppress(OSError):  # full: it wakes up anyway
+        with contextlib.suppress(OSError):  # full: it wakes up anyway; closed: it has ended
             self._wake.send(b"!")
 
     def run(self) -> None:
@@ -254,6 +258,8 @@ class _Sender(threading.Thread):
             log.exception("the journal's thread failed")
             os._exit(70)
         self._connection.close()
+        self._woken.close()
+        self._wake.close()
 
     def _work(self) -> None:
         while not self._ends:

@@ -8,6 +8,8 @@ PEERS = "peers"
 """The socket in the folder `run` from which connections to other hosts begin."""
 HOSTS = "hosts"
 """The file in the folder `run` with what this host knows of the others."""
+MQTT_SOCKET = "mqtt"
+"""The socket in the folder `run` where the MQTT gateway takes messages from other hosts."""
 HTTP_SOCKET = "http"
 """The socket in the folder `run` where the HTTP gateway takes requests from other hosts."""
 

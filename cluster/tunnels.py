@@ -2,7 +2,7 @@
 
 A process of this host connects to the socket `PEERS`, and says on a line which socket of which host
 it wants. From then on it talks to that socket. On the other host only sockets of workers, of the
-registry and of the HTTP gateway can be reached.
+registry and of the gateways can be reached.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from fieldbrook.actors.remote_path import HTTP_SOCKET, PEERS
+from fieldbrook.actors.remote_path import HTTP_SOCKET, MQTT_SOCKET, PEERS
 from fieldbrook.cluster.lines import LINE_BYTES
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ Open = Callable[[str, str], Awaitable[Streams]]
 
 def is_reachable(socket: str) -> bool:
     """Whether other hosts may reach a socket with this name."""
-    if socket in (REGISTRY, HTTP_SOCKET):
+    if socket in (REGISTRY, HTTP_SOCKET, MQTT_SOCKET):
         return True
     worker, dot, generation = socket.partition(".")
     return bool(dot) and worker.startswith("w") and worker.isalnum() and generation.isdecimal()

@@ -20,9 +20,11 @@ from fieldbrook.actors.wire import BY_MQTT, DELIVERY, REDELIVERY, WireEvent
 from fieldbrook.core.errors import MalformedMessageError, NodeError, StoreError
 from fieldbrook.gateway.base import GatewayActor, essential
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
-from fieldbrook.gateway.delivery.outbox import OutboxConsumer, deliveries
+from fieldbrook.gateway.delivery.other_hosts import OtherHosts, serve_hosts
+from fieldbrook.gateway.delivery.outbox import OutboxConsumer, Publish, deliveries
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.refusals import TEMPORARY, Refusals
+from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
 from fieldbrook.gateway.links.pending_event import Settle
 from fieldbrook.gateway.metrics.publisher_activity import PUBLISHERS, answer_publishers
 from fieldbrook.gateway.mqtt.event_topics import WRONG_TOPIC, masked, read_topic, submit_event
@@ -90,6 +92,7 @@ class MqttGateway(GatewayActor):
     """
 
     _input: MqttInput
+    _hosts: OtherHosts | None = None  # in a cluster
 
     async def open(self) -> None:
         """Open the registry and start to receive messages."""
@@ -124,14 +127,27 @@ class MqttGateway(GatewayActor):
             from fieldbrook.gateway.mqtt.external import ExternalBroker
 
             self._input = ExternalBroker(settings, self._reader, events, self.health, self.loop)
-        self._outbox = OutboxConsumer(deliveries(self._input.publish, api))
+        publish: Publish = self._input.publish
+        cluster = ClusterHosts(self.run_dir)
+        if cluster.is_member and settings.mqtt_broker is None:
+            self._hosts = OtherHosts(self.run_dir, cluster)
+            publish = self._publish_on_all
+        self._outbox = OutboxConsumer(deliveries(publish, api))
         await self._input.start()
+        if self._hosts is not None:
+            self._from_hosts = await serve_hosts(self.run_dir, self._input.publish)
         self._events = events
         old_messages = drain(settings.data, self._deliver_old, self.health)
         self._old_broker = essential(self.loop.create_task(old_messages))
         self._registry_watch = essential(self.loop.create_task(self._watch_registry()))
         answers = {PUBLISHERS: answer_publishers, **self._input.answers()}
         self._peers = await serve_peers(self.run_dir, self.part, answers)
+
+    async def _publish_on_all(self, topic: str, payload: bytes, project_id: int) -> None:
+        """Publish a handler's message for the clients of all hosts of the cluster."""
+        await self._input.publish(topic, payload, project_id)
+        if self._hosts is not None:
+            await self._hosts.publish(topic, payload, project_id)
 
     def _account_of(self, project_id: int) -> int:
         """The account that a project belongs to; 0 when the project was removed."""
@@ -197,6 +213,9 @@ class MqttGateway(GatewayActor):
     async def close(self) -> None:
         """Send the last acknowledgements and disconnect."""
         self._outbox.stop()
+        if self._hosts is not None:
+            self._hosts.close()
+            self._from_hosts.close()
         with contextlib.suppress(asyncio.CancelledError):
             await self._old_broker
         await self._input.close()

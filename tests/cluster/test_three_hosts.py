@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.applets import TALLY
+from tests.support.applets import SENDER, TALLY
+from tests.support.brokers import Subscriber
 from tests.support.hosts import Cluster, Host, Senders, refusal
-from tests.support.nodes import message, named, until
+from tests.support.nodes import message, named, strategies, until
 
 PROJECT = "room"
 
@@ -75,6 +77,26 @@ def test_a_token_that_is_taken_away_is_refused_on_all_hosts_at_once(site: Site) 
     removed = site.hosts[1].call("DELETE", f"/publisher/data/{publisher['publisherID']}")
     assert removed.status in (200, 204), removed
     assert {host.send(PROJECT, message(publisher)).status for host in site.hosts} <= {401, 404}
+
+
+def test_what_a_handler_sends_reaches_subscribers_on_each_host_once(site: Site) -> None:
+    first = site.hosts[0]
+    first.create_project("mail")
+    first.deploy("mail", SENDER, strategies=strategies(DEFAULT="publish"))
+    publisher = first.add_publisher("mail", "sensor")
+    subscribers = [Subscriber(host, "out/readings") for host in site.hosts]
+    texts = [str(number) for number in range(6)]
+
+    def has_all(one: Subscriber) -> bool:
+        return len(one.received("out/readings")) >= len(texts)
+
+    for number, text in enumerate(texts):
+        event = message(publisher, text.encode())
+        assert site.hosts[number % 3].send("mail", event).status == 201
+    for subscriber in subscribers:
+        until(partial(has_all, subscriber), "all messages")
+        assert subscriber.received("out/readings") == texts
+        subscriber.close()
 
 
 def test_each_host_lists_all_and_invites_more(site: Site) -> None:

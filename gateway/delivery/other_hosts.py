@@ -1,0 +1,193 @@
+"""Hands the MQTT messages of handlers to the MQTT gateways of all other hosts of a cluster.
+
+Clients are connected to any host, and a handler runs on one. So a message goes to each host, and is
+delivered when each of them keeps it for its own subscribers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.actors.remote_path import MQTT_SOCKET, remote_path, split_path
+from fieldbrook.actors.wire import frame, pack
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.chain_client import read_frame
+from fieldbrook.gateway.delivery.outbox import MessageRefusedError, Publish
+from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
+from fieldbrook.observability.logs import RateLimitedLog
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S = 10.0
+_AGAIN_S = 0.5
+_LOG_INTERVAL_S = 1.0
+_AT_ONCE = 256  # messages of one host that are being stored at a time
+
+
+class OtherHosts:
+    """Publishes messages on all other hosts that are there; used in the gateway's loop.
+
+    Args:
+        run_dir: the folder of sockets.
+        hosts: which hosts there are.
+    """
+
+    def __init__(self, run_dir: Path, hosts: ClusterHosts) -> None:
+        self._run_dir, self._hosts = run_dir, hosts
+        self._links: dict[str, _Link] = {}
+        self._failures = RateLimitedLog(log, _LOG_INTERVAL_S)
+
+    async def publish(self, topic: str, payload: bytes, project_id: int) -> None:
+        """Have each host store a message. A host that falls silent meanwhile is not waited for."""
+        there = list(self._there())
+        if there:
+            message = topic, payload, project_id
+            await asyncio.gather(*(self._publish_on(host, message) for host in there))
+
+    def close(self) -> None:
+        """Close the connections."""
+        for link in self._links.values():
+            link.close()
+
+    def _there(self) -> Iterator[str]:
+        known = self._hosts.known()
+        if known is not None and known.owners:
+            for host in known.hosts:
+                if host.name != known.me and host.state in ("up", "drained"):
+                    yield host.name
+
+    async def _publish_on(self, host: str, message: tuple[str, bytes, int]) -> None:
+        while True:
+            link = self._links.get(host)
+            if link is None:
+                link = self._links[host] = _Link(remote_path(self._run_dir, host, MQTT_SOCKET))
+            try:
+                why = await link.ask(message)
+            except (OSError, EOFError, ValueError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+                link.close()
+                if self._links.get(host) is link:
+                    del self._links[host]
+            if not why or host not in self._there():
+                return
+            self._failures.warning("host %s does not take a message yet: %s", host, why)
+            await asyncio.sleep(_AGAIN_S)
+
+
+class _Link:
+    """A connection to the MQTT gateway of one host, with many messages on their way."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[str]] = {}
+        self._opened: asyncio.Task[asyncio.StreamWriter] | None = None
+        self._reads: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, message: tuple[str, bytes, int]) -> str:
+        """Send a message; returns why the host could not store it, or nothing.
+
+        Raises:
+            OSError, EOFError, ValueError, TimeoutError: the connection failed; the host may have
+                stored it nevertheless.
+        """
+        loop = asyncio.get_running_loop()
+        if self._opened is None:
+            self._opened = loop.create_task(self._open())
+        async with asyncio.timeout(_ANSWER_S):
+            writer = await asyncio.shield(self._opened)
+            self._number += 1
+            number = self._number
+            answered: asyncio.Future[str] = loop.create_future()
+            self._waiting[number] = answered
+            try:
+                writer.write(frame(pack([number, *message])))
+                await writer.drain()
+                return await answered
+            finally:
+                self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """Close the connection. Who waits for an answer gets an error."""
+        for task in (self._opened, self._reads):
+            if task is not None:
+                task.cancel()
+        if self._writer is not None:
+            self._writer.close()
+        self._fail(ConnectionError("the connection was closed"))
+
+    async def _open(self) -> asyncio.StreamWriter:
+        here, first = split_path(self._path)
+        reader, self._writer = await asyncio.open_unix_connection(here)
+        self._writer.write(first)
+        self._reads = asyncio.get_running_loop().create_task(self._read(reader))
+        return self._writer
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        error: Exception
+        try:
+            while True:
+                number, why = await read_frame(reader)
+                answered = self._waiting.get(number)
+                if answered is not None and not answered.done():
+                    answered.set_result(why)
+        except (OSError, EOFError, ValueError, TypeError) as failed:
+            error = failed
+        self._fail(ConnectionError(str(error) or "the host has ended the connection"))
+
+    def _fail(self, error: OSError) -> None:
+        for answered in self._waiting.values():
+            if not answered.done():
+                answered.set_exception(error)
+
+
+async def serve_hosts(run_dir: Path, publish: Publish) -> asyncio.Server:
+    """Publish what the handlers of other hosts send, until the server is closed."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        room = asyncio.Semaphore(_AT_ONCE)
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def store(number: int, topic: str, payload: bytes, project_id: int) -> None:
+            try:
+                writer.write(
+                    frame(pack([number, await _stored(publish, topic, payload, project_id)]))
+                )
+            finally:
+                room.release()
+
+        try:
+            while True:
+                message: Any = await read_frame(reader)
+                await room.acquire()
+                task = asyncio.get_running_loop().create_task(store(*message))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            log.debug("the connection of another host ended: %r", error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            writer.close()
+
+    path = run_dir / MQTT_SOCKET
+    path.unlink(missing_ok=True)
+    server = await asyncio.start_unix_server(serve, path)
+    path.chmod(0o600)
+    return server
+
+
+async def _stored(publish: Publish, topic: str, payload: bytes, project_id: int) -> str:
+    """Publish a message; returns why it could not be stored, or nothing."""
+    try:
+        await publish(topic, payload, project_id)
+    except MessageRefusedError as error:
+        log.debug("a message of project %d is refused here: %s", project_id, error)
+    except NodeError as error:
+        return str(error)
+    return ""

@@ -124,10 +124,37 @@ class RouteTo:
 
 @dataclass(frozen=True, slots=True)
 class HostsUp:
-    """The hosts of the cluster that are there and own something; `me` is this one."""
+    """The hosts of the cluster that are there and own something; `me` is this one.
+
+    Attributes:
+        hosts: those to which projects belong.
+        leaving: those that are there, and give up the projects that they still run.
+        undelivered: the projects with outbox entries of hosts that have just become silent.
+    """
 
     me: str
     hosts: tuple[str, ...]
+    leaving: tuple[str, ...] = ()
+    undelivered: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRuns:
+    """Tell the other hosts whether this one runs a project, and whether its outbox has entries."""
+
+    project_id: int
+    runs: bool
+    sends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOn:
+    """Another host has started and ended these projects; `replaces` what it has said before."""
+
+    host: str
+    started: tuple[int, ...]
+    ended: tuple[int, ...] = ()
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

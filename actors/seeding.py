@@ -20,7 +20,6 @@ from fieldbrook.storage.replication.takeover import carry_out, take_over
 
 log = logging.getLogger(__name__)
 
-REPLICAS = 3
 _STREAM_S = 20.0
 
 
@@ -30,9 +29,10 @@ def create_streams(connection: Connection) -> None:
     Raises:
         StreamStalledError: the hosts have no quorum.
     """
-    wanted = [streams.REGISTRY, streams.SNAPSHOTS, streams.MODULES, *streams.shard_streams()]
+    kinds = (streams.REGISTRY, streams.SNAPSHOTS, streams.MODULES, streams.HOSTS)
+    wanted = [*kinds, *streams.shard_streams()]
     for stream in wanted:
-        streams.create(connection, stream, REPLICAS, _STREAM_S)
+        streams.create(connection, stream, streams.REPLICAS, _STREAM_S)
 
 
 def seed(settings: Settings, writer: RegistryWriter, connection: Connection, host: str) -> None:

@@ -15,7 +15,7 @@ from fieldbrook.cluster.hosts_file import FOLDER
 from fieldbrook.cluster.identity import AUTHORITY, CERTIFICATE, KEY
 from fieldbrook.core.errors import NodeError, SettingsError
 from fieldbrook.observability import metrics_table, node_log
-from fieldbrook.storage.replication.endpoint import write_endpoint
+from fieldbrook.storage.replication.endpoint import ADMIN, write_endpoint
 from fieldbrook.system.process import name_process
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class EngineActor(NodeActor):
         try:
             self._engine = self._make(start.settings.data, start.settings.cluster_file_bytes)
             write_endpoint(start.run_dir, self._engine.start())
+            write_endpoint(start.run_dir, self._engine.admin(), ADMIN)
         except NodeError as error:
             self.send(sender, m.Failed(PART, str(error)))
             return

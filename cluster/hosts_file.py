@@ -57,6 +57,20 @@ def is_formed(data: Path) -> bool:
     return known is not None and known.formed
 
 
+def require_member(data: Path) -> None:
+    """Refuse a data folder whose host was removed from its cluster.
+
+    Raises:
+        SettingsError: it was.
+    """
+    known = load(data)
+    if known is not None and known.me in known.gone:
+        raise SettingsError(
+            reason=f"host {known.me!r} was removed from its cluster. It cannot come back: start a "
+            "new host with another name and an empty data folder"
+        )
+
+
 def new_cluster_id() -> str:
     """Return an id that no other cluster has."""
     return f"{int(time.time()):x}-{os.urandom(4).hex()}"

@@ -12,7 +12,7 @@ import secrets
 import ssl
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fieldbrook.cluster.hosts_file import FOLDER
 from fieldbrook.core.errors import SettingsError
@@ -168,3 +168,12 @@ def read_token(text: str) -> JoinToken:
         raise refused
     proof, authority = data[5 : 5 + _DIGEST_BYTES], data[5 + _DIGEST_BYTES :]
     return JoinToken(int.from_bytes(data[:5], "big"), proof, authority)
+
+
+def name_of(certificate: dict[str, Any] | None) -> str | None:
+    """Return the name in a certificate that `ssl` has decoded; None when there is none."""
+    for entry in (certificate or {}).get("subject", ()):
+        for key, value in entry:
+            if key == "commonName":
+                return str(value)
+    return None

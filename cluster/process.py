@@ -19,12 +19,14 @@ from fieldbrook import __version__
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.remote_path import HOSTS
 from fieldbrook.actors.runtime import Address, NodeActor
-from fieldbrook.cluster import hosts_file, joining
-from fieldbrook.cluster.identity import Identity
+from fieldbrook.cluster.hosts_list import HostsList
+from fieldbrook.cluster.identity import Identity, name_of
 from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
 from fieldbrook.cluster.tunnels import Streams, Tunnels
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
-from fieldbrook.core.errors import NodeError, SettingsError
+from fieldbrook.core.cluster.placement import home, project_name
+from fieldbrook.core.cluster.running import RunningProjects
+from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import metrics_table, node_log
 from fieldbrook.system.process import name_process
 
@@ -64,9 +66,11 @@ class ClusterActor(NodeActor):
         self._others: dict[str, _Other] = {}
         self._asked: dict[int, set[str]] = {}  # hosts that want to know where a project runs
         self._up: tuple[str, ...] = ()
+        self._running = RunningProjects()
+        self._is_written = False  # whether the gateways know where all projects run
+        self._leaving: tuple[str, ...] = ()
         self._draining = False
         self._strangers = 0
-        self._admits = asyncio.Lock()
         self._replies: dict[str, asyncio.StreamWriter] = {}  # to hosts that have asked
 
     # ---------------------------------------------------------------- control, main thread
@@ -79,6 +83,8 @@ class ClusterActor(NodeActor):
             case m.Ping(number=number):
                 pong = m.Ponged(PART, number)
                 self._in_loop(lambda: self.post(pong))
+            case m.ProjectRuns():
+                self._in_loop(lambda: self._tell_running(message))
             case m.ActivateOn(host=host):
                 self._in_loop(lambda: self._activate_on(host, message))
             case m.RouteTo(project_id=project_id, path=path, alone=alone):
@@ -148,15 +154,15 @@ class ClusterActor(NodeActor):
                 ready = True
                 self.post(m.Ready(PART, self._generation, os.getpid()))
             if ready:
-                self._look(now)
+                self._look()
             await asyncio.sleep(_LOOK_S)
 
     async def _open(self) -> None:
         data = self._settings.data
-        known = hosts_file.load(data)
-        if known is None:
-            raise SettingsError(reason=f"{data} is in no cluster")
-        self._known = known
+        self._list = HostsList(
+            *(data, self._run_dir, self._on_list, lambda: [o.host.name for o in self._silent()])
+        )
+        known = self._known
         self._identity = Identity(data)
         self._context = self._identity.client_context()
         self._tunnels = Tunnels(self._run_dir, self._open_tunnel)
@@ -171,6 +177,12 @@ class ClusterActor(NodeActor):
             limit=LINE_BYTES,
         )
         self._server = server
+        if known.formed:
+            self._copies = self._loop.create_task(
+                self._list.keep_copies(
+                    lambda: self._up, lambda: self._leaves(known.me, self._draining)
+                )
+            )
         self._dial_new()
         if not known.formed:
             wanted = QUORUM_HOSTS - len(known.hosts)
@@ -179,6 +191,21 @@ class ClusterActor(NodeActor):
                 "fieldbrook up --data DATA --cluster-bind ADDRESS --join %s:%d --join-token %s",
                 *(wanted, myself.address, myself.port, self._identity.token()),
             )
+
+    @property
+    def _known(self) -> Membership:
+        return self._list.known
+
+    def _on_list(self) -> None:
+        """Follow a change of the list of hosts, and tell it to the others."""
+        for name in self._known.gone:
+            other = self._others.pop(name, None)
+            if other is not None and other.task is not None:
+                other.task.cancel()
+        self._dial_new()
+        self._is_written = False
+        for other in self._others.values():
+            other.tell({"membership": msgspec.to_builtins(self._known)})
 
     # ---------------------------------------------------------------- other hosts
 
@@ -199,6 +226,9 @@ class ClusterActor(NodeActor):
                     send(writer, {"op": "link", "from": self._known.me})
                     # It may have been away when another host joined.
                     send(writer, {"membership": msgspec.to_builtins(self._known)})
+                    for message in self._running.messages():
+                        send(writer, message)
+                        await writer.drain()
                 other.writer = writer
                 try:
                     while True:
@@ -215,7 +245,7 @@ class ClusterActor(NodeActor):
 
     async def _open_tunnel(self, name: str, socket: str) -> Streams:
         other = self._others.get(name)
-        if other is None or name not in self._up:
+        if other is None or name not in (*self._up, *self._leaving):
             raise OSError(f"host {name} is not there")
         async with asyncio.timeout(_DIAL_S):
             streams = await self._dial(other.host)
@@ -241,57 +271,87 @@ class ClusterActor(NodeActor):
         is_early = since_s <= self._settings.silence_ms / 1_000
         return is_early and any(other.heard < 0 for other in self._others.values())
 
-    def _look(self, now: float) -> None:
+    def _look(self) -> None:
         """Tell the supervisor when a host has come or is silent."""
-        limit_s = self._settings.silence_ms / 1_000
-        silent = [o for o in self._others.values() if now - o.heard > limit_s]
+        silent = self._silent()
         there = [o for o in self._others.values() if o not in silent]
+        others = {o.host.name: self._leaves(o.host.name, o.beat.get("draining")) for o in there}
         up = tuple(
             sorted(
-                [self._known.me] * (not self._draining)
-                + [o.host.name for o in there if not o.beat.get("draining")]
+                [self._known.me] * (not self._leaves(self._known.me, self._draining))
+                + [name for name, leaves in others.items() if not leaves]
             )
         )
-        if up == self._up:
+        leaving = tuple(name for name, leaves in others.items() if leaves)
+        if (up, leaving) == (self._up, self._leaving):
+            if not self._is_written:
+                self._write_hosts(silent)
             return
+        undelivered: list[int] = []
         for other in silent:
-            if other.host.name in self._up:
+            if other.host.name in (*self._up, *self._leaving):
                 log.warning("host %s is silent", other.host.name)
+                undelivered += self._running.forget(other.host.name)
                 self._tunnels.drop(other.host.name)
                 if other.writer is not None:
                     other.writer.transport.abort()
         for name in set(up) - set(self._up) - {self._known.me}:
             log.info("host %s is there", name)
-        self._up = up
+        self._up, self._leaving = up, leaving
         self._write_hosts(silent)
-        self.post(m.HostsUp(self._known.me, up or (self._known.me,)))
+        own = self._known.me
+        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered)))
+
+    def _silent(self) -> list[_Other]:
+        now = self._loop.time()
+        limit_s = self._settings.silence_ms / 1_000
+        return [other for other in self._others.values() if now - other.heard > limit_s]
+
+    def _leaves(self, name: str, stops: bool | None) -> bool:
+        """Whether a host that is there gets no projects: it is drained, or about to stop."""
+        return bool(stops) or name in self._known.drained
 
     def _write_hosts(self, silent: list[_Other]) -> None:
         """Write what the gateways of this host have to know."""
         names = {other.host.name for other in silent}
-        formed = self._known.formed
         hosts = [
             {
                 "name": host.name,
                 "address": f"{host.address}:{host.port}",
-                "state": "waiting" if not formed else "silent" if host.name in names else "up",
+                "state": self._state(host.name, names),
             }
             for host in self._known.hosts
         ]
-        owners = list(self._up) if formed else []
+        owners = list(self._up) if self._known.formed else []
+        elsewhere = {
+            str(project_id): host or self._known.me
+            for project_id, host in self._running.hosts()
+            if owners and home(project_name(project_id), owners) != (host or self._known.me)
+        }
+        self._is_written = True
         new = self._run_dir / f".{HOSTS}"
-        known = {"me": self._known.me, "hosts": hosts, "owners": owners}
+        known = {"me": self._known.me, "hosts": hosts, "owners": owners, "elsewhere": elsewhere}
         new.write_text(json.dumps(known), "utf-8")
         new.replace(self._run_dir / HOSTS)
+
+    def _state(self, name: str, silent: set[str]) -> str:
+        if not self._known.formed:
+            return "waiting"
+        if name in silent:
+            return "silent"
+        return "drained" if name in self._known.drained else "up"
 
     # ---------------------------------------------------------------- connections from others
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        name = _name_of(writer)
+        name = name_of(writer.get_extra_info("peercert"))
         member = name is not None and any(host.name == name for host in self._known.hosts)
         self._strangers += not member
         try:
-            if member or self._strangers <= _STRANGERS:
+            if name in self._known.gone:
+                send(writer, {"removed": name})
+                await writer.drain()
+            elif member or self._strangers <= _STRANGERS:
                 question = await receive(reader, _FIRST_LINE_S)
                 await self._answer_first(question, (reader, writer), name if member else None)
         except (LineError, OSError) as error:
@@ -308,7 +368,9 @@ class ClusterActor(NodeActor):
             case "authority":
                 send(writer, {"authority": self._identity.shared()["ca.pem"].decode()})
             case "join":
-                send(writer, await self._admit(question))
+                send(writer, await self._list.admit(question))
+            case "change" if self._knows(name):
+                send(writer, await self._list.change(question))
             case "hosts" if self._knows(name):
                 send(writer, {"membership": msgspec.to_builtins(self._known)})
             case "tunnel" if self._knows(name):
@@ -325,24 +387,6 @@ class ClusterActor(NodeActor):
         """Whether a name is that of a host; the certificate of a removed one is still valid."""
         return any(host.name == name for host in self._known.hosts)
 
-    async def _admit(self, question: dict[str, Any]) -> dict[str, Any]:
-        if not self._known.is_founder:
-            founder = self._known.hosts[0]
-            where = f"{founder.address}:{founder.port}"
-            return {"refused": f"hosts join at {founder.name}, which is at {where}"}
-        async with self._admits:  # two hosts may join at the same time
-            answer, joined = joining.admit(self._settings.data, self._known, question)
-            if joined == self._known:
-                return answer
-            await asyncio.to_thread(hosts_file.save, self._settings.data, joined)
-            self._known = joined
-            log.warning("host %s has joined", joined.hosts[-1].name)
-            self._dial_new()
-            self._write_hosts([])
-            for other in self._others.values():
-                other.tell({"membership": msgspec.to_builtins(joined)})
-        return answer
-
     async def _hear(self, other: _Other, streams: Streams) -> None:
         """Read what another host sends, until it ends."""
         reader, writer = streams
@@ -352,18 +396,15 @@ class ClusterActor(NodeActor):
                 other.heard = self._loop.time()
                 other.beat = message["beat"]
             elif "membership" in message:
-                self._learn(msgspec.convert(message["membership"], Membership))
+                await self._list.learn(msgspec.convert(message["membership"], Membership))
+            elif (change := self._running.take(other.host.name, message)) is not None:
+                self._is_written = False
+                self.post(m.RunsOn(other.host.name, change.started, change.ended, change.replaces))
             elif "activate" in message:
                 project_id, account_id, processes = message["activate"]
                 self._asked.setdefault(project_id, set()).add(other.host.name)
                 self._reply_to(other.host.name, writer)
                 self.post(m.Activate(project_id, account_id, processes))
-
-    def _learn(self, told: Membership) -> None:
-        if len(told.hosts) + len(told.gone) > len(self._known.hosts) + len(self._known.gone):
-            self._known = msgspec.structs.replace(told, me=self._known.me)
-            hosts_file.save(self._settings.data, self._known)
-            self._dial_new()
 
     # ---------------------------------------------------------------- where projects run
 
@@ -379,6 +420,12 @@ class ClusterActor(NodeActor):
                 if message.get("route", [0, None])[1] is not None:
                     self._asked.setdefault(project_id, set()).add(name)  # to be told of its end
 
+    def _tell_running(self, told: m.ProjectRuns) -> None:
+        message = self._running.note(told.project_id, runs=told.runs, sends=told.sends)
+        self._is_written = False
+        for other in self._others.values():
+            other.tell(message)
+
     def _activate_on(self, host: str, asked: m.ActivateOn) -> None:
         other = self._others.get(host)
         if other is not None:
@@ -387,6 +434,8 @@ class ClusterActor(NodeActor):
     def _on_answer(self, other: _Other, message: dict[str, Any]) -> None:
         """Pass on where a project runs on another host."""
         match message:
+            case {"removed": str(name)} if name == self._known.me:
+                self._list.leave()
             case {"route": [int(project_id), None | str() as socket, bool(alone)]}:
                 self.post(m.RemoteRoute(project_id, other.host.name, socket, alone))
             case {"unreachable": int(project_id)}:
@@ -395,13 +444,3 @@ class ClusterActor(NodeActor):
                 self.post(m.RemoteRefusal(m.QuotaReached(project_id, limit)))
             case {"dropped": int(project_id)}:
                 self.post(m.RemoteRefusal(m.DropProject(project_id)))
-
-
-def _name_of(writer: asyncio.StreamWriter) -> str | None:
-    """Return the name in the other side's certificate; None when it has shown none."""
-    certificate = writer.get_extra_info("peercert") or {}
-    for entry in certificate.get("subject", ()):
-        for key, value in entry:
-            if key == "commonName":
-                return str(value)
-    return None

@@ -29,6 +29,7 @@ def prepare(settings: Settings, stops: Callable[[], bool]) -> Membership | None:
         SettingsError: the settings do not fit, or the cluster refuses this host.
     """
     data = settings.data
+    hosts_file.require_member(data)
     known = hosts_file.load(data)
     if known is None and settings.cluster_bind is None:
         if settings.join is not None:

@@ -350,7 +350,7 @@ export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: nu
 /** All hosts. `missing` ones have to join first; `spare` ones may die. */
 export type HostList = { data: HostRow[]; total: number; missing: number; spare: number };
 
-/** A host: `state` is `up`, `silent`, or `waiting` for more hosts. It owns `projects` now. */
+/** A host: `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects` now. */
 export type HostRow = { name: string; address: string; state: string; projects: number; me: boolean };
 
 /** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
@@ -999,6 +999,24 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: HostList;
+  };
+  /** Remove a host that is gone for good; its name is never used again. */
+  "DELETE /cluster/hosts/{name}": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Give a host no projects any more, and move those that it runs to others. */
+  "POST /cluster/hosts/{name}/drain": {
+    query: undefined;
+    body: undefined;
+    answer: null;
+  };
+  /** Give a drained host projects again. */
+  "DELETE /cluster/hosts/{name}/drain": {
+    query: undefined;
+    body: undefined;
+    answer: null;
   };
   /** Make a token with which other hosts can join the node's cluster for an hour. */
   "POST /cluster/invitation": {

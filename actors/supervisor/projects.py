@@ -35,6 +35,9 @@ class Projects:
         self._removed: set[int] = set()  # project ids are never reused
         self.parked = False
         self._remote: dict[int, str] = {}  # the hosts on which projects run that gateways use
+        self._run_on: dict[int, str] = {}  # the hosts that run projects, as they have told
+        self._told: dict[int, bool] = {}  # what other hosts know of this one, see `ProjectRuns`
+        self._gives_up = False
 
     def child(self, project_id: int) -> Child:
         """Return the child of a project, which may be down."""
@@ -53,7 +56,12 @@ class Projects:
         for project_id in waiting_projects(self._supervisor.settings.data / "projects"):
             child = self.child(project_id)
             if child.state == DOWN:
-                self._supervisor.start(child)
+                self.start(child)
+
+    def start(self, child: Child) -> None:
+        """Start a project here, or on the host of the cluster to which it belongs."""
+        if not self.start_elsewhere(child):
+            self._supervisor.start(child)
 
     def activate(self, asked: m.Activate, sender: Address) -> None:
         """Answer a gateway that has events for a project; start the project if necessary."""
@@ -63,9 +71,9 @@ class Projects:
             return
         child = self.child(project_id)
         child.account_id = asked.account_id
-        home = self._home(project_id)
-        if home is not None and child.state == DOWN:
-            self._activate_elsewhere(home, asked, sender)
+        place = self._place(project_id)
+        if place is not None and child.state == DOWN:
+            self._activate_elsewhere(place, asked, sender)
             return
         match child.state:
             case "up":
@@ -88,8 +96,35 @@ class Projects:
         hosts = self._supervisor.hosts
         if hosts is None:
             return None
-        found = placement.home(placement.project_name(project_id), hosts.hosts)
+        there = hosts.hosts
+        if self._gives_up:
+            there = tuple(host for host in there if host != hosts.me) or there
+        found = placement.home(placement.project_name(project_id), there)
         return None if found == hosts.me else found
+
+    def _place(self, project_id: int) -> str | None:
+        """The other host that runs a project, or should do so; None when that is this one.
+
+        A host that runs a project keeps it until it gives it up, also when it belongs elsewhere
+        by now. So a project moves without two hosts that want to run it.
+        """
+        hosts = self._supervisor.hosts
+        if hosts is None:
+            return None
+        return self._run_on.get(project_id) or self._home(project_id)
+
+    def start_elsewhere(self, child: Child) -> bool:
+        """Have another host start a project if it has to run there; return whether it has to."""
+        supervisor = self._supervisor
+        place = self._place(child.project_id)
+        if place is None:
+            return False
+        supervisor.board.remove(child.part)
+        child.enter(DOWN)
+        self.tell_running(child)
+        order = m.ActivateOn(place, child.project_id, child.account_id)
+        supervisor.send_to(supervisor.children[CLUSTER], order)
+        return True
 
     def _activate_elsewhere(self, home: str, asked: m.Activate, sender: Address) -> None:
         supervisor = self._supervisor
@@ -103,7 +138,9 @@ class Projects:
     def on_remote_route(self, route: m.RemoteRoute) -> None:
         """Tell the gateways where a project runs on another host, or that it does not any more."""
         supervisor, project_id = self._supervisor, route.project_id
-        if self._home(project_id) is None:
+        if route.socket is not None and self.child(project_id).state == DOWN:
+            self._run_on[project_id] = route.host
+        if self._place(project_id) is None:
             return  # it belongs to this host now
         path = None
         if route.socket is not None:
@@ -128,13 +165,66 @@ class Projects:
     def on_hosts(self) -> None:
         """Forget the routes to hosts that are gone, and to projects that belong here now."""
         supervisor = self._supervisor
-        assert supervisor.hosts is not None
-        there = supervisor.hosts.hosts
+        hosts = supervisor.hosts
+        assert hosts is not None
+        there = {*hosts.hosts, *hosts.leaving}
+        self._run_on = {number: host for number, host in self._run_on.items() if host in there}
         for project_id, host in list(self._remote.items()):
-            if host not in there or self._home(project_id) is None:
-                del self._remote[project_id]
-                self._tell_own_gateways(m.RouteTo(project_id, None))
+            if host not in there:
+                self._forget_route(project_id)
+        for project_id in hosts.undelivered:
+            child = self.child(project_id)
+            if child.state == DOWN and self._place(project_id) is None:
+                supervisor.start(child)
         self.settle_homes()
+
+    def _forget_route(self, project_id: int) -> None:
+        del self._remote[project_id]
+        self._tell_own_gateways(m.RouteTo(project_id, None))
+
+    def on_runs_on(self, told: m.RunsOn) -> None:
+        """Note which projects another host runs."""
+        if told.replaces:
+            kept = {number: host for number, host in self._run_on.items() if host != told.host}
+            self._run_on = kept
+        self._run_on.update(dict.fromkeys(told.started, told.host))
+        for project_id in told.ended:
+            if self._run_on.get(project_id) == told.host:
+                del self._run_on[project_id]
+            if self._remote.get(project_id) == told.host:
+                self._forget_route(project_id)
+
+    def tell_running(self, child: Child) -> None:
+        """Tell the other hosts, if there are any, whether this one runs a project."""
+        cluster = self._supervisor.children.get(CLUSTER)
+        if cluster is None:
+            return
+        project_id, runs, sends = child.project_id, child.state != DOWN, bool(child.consumers)
+        if self._told.get(project_id) == (sends if runs else None):
+            return
+        if runs:
+            self._told[project_id] = sends
+        else:
+            self._told.pop(project_id, None)
+        self._supervisor.send_to(cluster, m.ProjectRuns(project_id, runs, sends))
+
+    def tell_all_running(self) -> None:
+        """Tell the other hosts all projects that this one runs."""
+        self._told.clear()
+        for child in self._supervisor.children.values():
+            if child.is_project:
+                self.tell_running(child)
+
+    def give_up_all(self) -> None:
+        """Give up all projects, if the host leaves its cluster: others can have them at once."""
+        self._gives_up = self._supervisor.hosts is not None
+        self.settle_homes()
+
+    @property
+    def are_given_up(self) -> bool:
+        """Whether no project is left that has to be given up."""
+        children = self._supervisor.children.values()
+        return not (self._gives_up and any(c.is_project and c.state != DOWN for c in children))
 
     def settle_homes(self) -> None:
         """Retire projects that belong to another host now, some at a time."""
@@ -145,8 +235,11 @@ class Projects:
         for child in list(children):
             if moving >= _MOVING:
                 return
-            if child.is_project and child.state == UP and self._home(child.project_id):
-                child.consumers = set()  # the next owner has what its outbox has
+            if not child.is_project or child.state != UP:
+                continue
+            if self._gives_up or self._home(child.project_id) is not None:
+                child.wanted = bool(child.consumers)  # the next owner has to deliver
+                child.consumers = set()
                 self.retire(child)
                 moving += 1
 
@@ -215,6 +308,8 @@ class Projects:
     def forget(self, child: Child) -> None:
         """Remove the store of a removed project whose actor has ended."""
         supervisor = self._supervisor
+        child.enter(DOWN)
+        self.tell_running(child)
         del supervisor.children[child.part]
         supervisor.child_metrics.forget_project(child.project_id)
         supervisor.board.remove(child.part)
@@ -230,6 +325,7 @@ class Projects:
         child = self._running(project_id, generation)
         if child is not None:
             child.consumers.add(consumer)
+            self.tell_running(child)
             if child.state == RETIRING:
                 child.wanted = True  # its last events have sent something: it comes back for that
             self.request_delivery(child, consumer or MQTT_PART)

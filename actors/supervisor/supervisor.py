@@ -97,6 +97,8 @@ class Supervisor(NodeActor):
                 self.workers.on_journal_recovered(message)
             case m.HostsUp():
                 self._on_hosts(message)
+            case m.RunsOn():
+                self.projects.on_runs_on(message)
             case m.RemoteRoute():
                 self.projects.on_remote_route(message)
             case m.RemoteRefusal(answer=answer):
@@ -184,6 +186,7 @@ class Supervisor(NodeActor):
     def _drain(self, sender: Address) -> None:
         self.exiting = True
         self._drain_requester = sender
+        self.projects.give_up_all()
         gateways = [c for c in self.children.values() if c.is_gateway and c.state == UP]
         self._draining = {child.part for child in gateways}
         for child in gateways:
@@ -195,7 +198,12 @@ class Supervisor(NodeActor):
             if sender is not None and child.address is not None and child.address == sender:
                 self._draining.discard(child.part)
                 log.debug("drained: %s; still draining: %s", child.part, self._draining)
-        if not self._draining and self._drain_requester is not None:
+        self.check_drained()
+
+    def check_drained(self) -> None:
+        """Answer a drain when nothing is left to wait for."""
+        is_over = not self._draining and self.projects.are_given_up
+        if is_over and self._drain_requester is not None:
             self.send(self._drain_requester, m.Drained())
             self._drain_requester = None
 
@@ -222,6 +230,7 @@ class Supervisor(NodeActor):
         child.enter(STARTING)
         child.heard = child.since
         if child.is_project:
+            self.projects.tell_running(child)
             self.workers.run(child)
         else:
             child.address = self.createActor(CLASSES[child.kind])
@@ -259,6 +268,7 @@ class Supervisor(NodeActor):
             if following.state == DOWN:
                 self.start(following)
             elif self.hosts is not None and child.part == CLUSTER:
+                self.projects.tell_all_running()
                 self.send_to(following, self.hosts)
         elif child.part == REGISTRY:
             if self.hosts is not None:
@@ -348,6 +358,10 @@ class Supervisor(NodeActor):
         child.pid = None
         self.projects.close_route(child)
         if self.exiting:
+            if not (needed and self.projects.start_elsewhere(child)):
+                child.enter(DOWN)
+                self.projects.tell_running(child)
+            self.check_drained()
             return
         if child.removed:
             self.projects.forget(child)
@@ -356,8 +370,10 @@ class Supervisor(NodeActor):
         else:
             self.board.remove(child.part)
             child.enter(DOWN)
+            self.projects.tell_running(child)
             if needed:
-                self.start(child)
+                self.projects.start(child)
+        self.projects.settle_homes()
 
     def _restart(self, child: Child, lived_s: float, how: str) -> None:
         child.restarts = child.restarts.after_exit(lived_s)
@@ -370,6 +386,8 @@ class Supervisor(NodeActor):
         self._raise_condition(child, health.DOWN, died)
         if child.is_project and child.restarts.unreachable:
             self.send_to_gateways(m.Unreachable(child.project_id))
+        if child.is_project and self.projects.start_elsewhere(child):
+            return
         if delay_s == 0:
             self.start(child)
         else:
@@ -379,6 +397,8 @@ class Supervisor(NodeActor):
 
     def _on_timer(self, what: str, child: Child) -> None:
         match what:
+            case "restart" if child.state == BACKOFF and child.is_project:
+                self.projects.start(child)
             case "restart" if child.state == BACKOFF:
                 self.start(child)
             case "started?" if child.state == STARTING and child.kind == "chain" and not child.late:

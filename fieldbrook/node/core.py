@@ -12,6 +12,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors import runtime
 from fieldbrook.cluster import hosts_file
 from fieldbrook.core.cluster.membership import Membership
+from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.listening import sockets
 from fieldbrook.node.first_page import announce
@@ -21,9 +22,10 @@ from fieldbrook.system.service_manager import Reports
 
 log = logging.getLogger(__name__)
 
-PART_LOST, CANNOT_START, FORMED = 1, 2, 3  # exit codes
+PART_LOST, CANNOT_START, FORMED, REMOVED = 1, 2, 3, 4  # exit codes
 BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
+HOST_DRAIN_LIMIT_S = 5.0  # a host of a cluster gives up its projects, too
 # Workers write what their stores lack. A kill after it loses nothing: the journal has it.
 _END_LIMIT_S = 10.0
 _SIGN_LIMIT_S = (
@@ -51,7 +53,8 @@ def run(
         sign_s: seconds between two reports that it works; None for no such reports.
 
     Returns:
-        0 after a drain, PART_LOST, CANNOT_START, or FORMED when the cluster has enough hosts now.
+        0 after a drain, PART_LOST, CANNOT_START, FORMED when the cluster has enough hosts now, or
+        REMOVED when this host was removed from it.
     """
     name_process("fb-core")
     run_dir = settings.data / "run"
@@ -72,10 +75,13 @@ def run(
     lost: list[str] = []
     next_sign = time.monotonic()
     formed = False
-    while not stops() and not lost and not formed:
+    removed = ""
+    while not stops() and not (lost or formed or removed):
         lost = watch.wait(0.2)
         process_tree.reap()
         formed = cluster is not None and not cluster.formed and hosts_file.is_formed(settings.data)
+        if cluster is not None and cluster.formed:
+            removed = _removal(settings.data)
         if reports is not None and sign_s is not None and time.monotonic() >= next_sign:
             next_sign = time.monotonic() + sign_s
             # The supervisor replaces every other part that does not answer. Nobody else asks it.
@@ -86,7 +92,8 @@ def run(
         process_tree.kill_descendants()
         return PART_LOST
     started = time.monotonic()
-    tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
+    is_host = cluster is not None and cluster.formed
+    tree.ask(m.Drain(), HOST_DRAIN_LIMIT_S if is_host else DRAIN_LIMIT_S, m.Drained)
     if not formed:  # else the next core goes on with the same ports
         sockets.stop_listening()
     tree.shutdown()
@@ -95,7 +102,19 @@ def run(
     if killed:
         log.warning("killed %d processes that did not end by themselves", killed)
     log.info("stopped in %.1f s", time.monotonic() - started)
+    if removed:
+        log.critical("%s", removed)
+        return REMOVED
     return FORMED if formed else 0
+
+
+def _removal(data: Path) -> str:
+    """Why this host must not go on; empty while it is a host of its cluster."""
+    try:
+        hosts_file.require_member(data)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def _vital(supervisor_pid: int) -> dict[int, str]:

@@ -27,7 +27,7 @@ from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.gateway.listening import sockets
 from fieldbrook.node import core
-from fieldbrook.node.core import CANNOT_START, FORMED, PART_LOST
+from fieldbrook.node.core import CANNOT_START, FORMED, PART_LOST, REMOVED
 from fieldbrook.node.first_page import in_child
 from fieldbrook.observability import fault_points, logs, node_log
 from fieldbrook.security import node_secrets, tls
@@ -115,7 +115,7 @@ def _keep_running(
         # Two processes must never write the same journal, and one in a sync ends after it.
         while process_tree.descendants(os.getpid()):
             process_tree.kill_descendants()
-        if stop.is_set() or code == 0 or (code == CANNOT_START and is_first):
+        if stop.is_set() or code in (0, REMOVED) or (code == CANNOT_START and is_first):
             return 0 if code == FORMED else code
         is_first = False
         if code == FORMED:

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _STOP_S = 17.0  # workers write what the stores lack for up to 10 s, see `main.py`
 _TICK_S = 0.05
 CANNOT_START = 2  # the node's exit code when it cannot start; a restart does not help
+REMOVED = 4  # its exit code when this host was removed from its cluster
 
 
 class Node:
@@ -82,7 +83,7 @@ class Node:
         if code is None:
             return True
         self._process = None
-        if code == CANNOT_START and not self._restarts.failures:
+        if code == REMOVED or (code == CANNOT_START and not self._restarts.failures):
             return False  # it has logged the reason; a restart cannot help
         self._restarts = self._restarts.after_exit(now - self._started)
         self._start_at = now + self._restarts.delay_s

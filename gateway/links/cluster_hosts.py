@@ -1,4 +1,4 @@
-"""What a gateway knows of the hosts of its cluster: which of them owns a project."""
+"""What a gateway knows of the hosts of its cluster: which of them runs a project."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class KnownHost(msgspec.Struct, frozen=True):
 
 
 class KnownHosts(msgspec.Struct, frozen=True):
-    """All hosts, and the names of those that own projects now."""
+    """All hosts, the names of those to which projects belong now, and by the id of a project the
+    host that still runs it, where that is another one."""
 
     me: str
     hosts: list[KnownHost]
     owners: list[str]
+    elsewhere: dict[str, str] = {}
 
 
 class _Read(NamedTuple):
@@ -74,7 +76,9 @@ class ClusterHosts:
         known = self.known()
         if known is None or not known.owners:
             return None
-        home = placement.home(placement.project_name(project_id), known.owners)
+        home = known.elsewhere.get(str(project_id)) or placement.home(
+            placement.project_name(project_id), known.owners
+        )
         return None if home == known.me else home
 
     def require_here(self, project_id: int) -> None:

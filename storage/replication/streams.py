@@ -11,6 +11,8 @@ from fieldbrook.core.errors import EngineUnreachableError, StreamStalledError
 from fieldbrook.storage.replication.appends import Subject
 from fieldbrook.storage.replication.connection import Connection
 
+REPLICAS = 3
+"""On how many hosts each stream is kept."""
 SHARDS = 8
 """The number of streams for the records of projects. It is fixed when a cluster forms."""
 _CREATE_S = 8.0
@@ -29,6 +31,7 @@ class Stream(NamedTuple):
 REGISTRY = Stream("R", "fb.registry")
 SNAPSHOTS = Stream("S", "fb.s.>")
 MODULES = Stream("M", "fb.m.>")
+HOSTS = Stream("H", "fb.hosts")
 
 
 def shard_streams() -> list[Stream]:
@@ -45,6 +48,11 @@ def project_subject(project_id: int) -> Subject:
 def registry_subject() -> Subject:
     """Return the subject of the registry."""
     return Subject(REGISTRY.name, REGISTRY.subjects)
+
+
+def hosts_subject() -> Subject:
+    """Return the subject of the list of hosts."""
+    return Subject(HOSTS.name, HOSTS.subjects)
 
 
 def create(connection: Connection, stream: Stream, replicas: int, limit_s: float) -> None:

@@ -112,10 +112,12 @@ class Senders:
 
     Attributes:
         acknowledged: the ids of acknowledged events, in the order of each device.
+        refused: the answers to other events, which are sent again.
     """
 
     def __init__(self, hosts: Sequence[Host], project: str, publisher: Any, count: int = 3) -> None:
         self.acknowledged: list[str] = []
+        self.refused: list[Any] = []
         self._hosts, self._project, self._publisher = hosts, project, publisher
         self._ends = threading.Event()
         self._threads = [threading.Thread(target=self._send, args=(at,)) for at in range(count)]
@@ -151,6 +153,8 @@ class Senders:
         except OSError:
             return False
         assert answer.status in (201, 429, 503), answer
+        if answer.status != 201:
+            self.refused.append(answer)
         return answer.status == 201
 
 

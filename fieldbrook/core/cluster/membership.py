@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import msgspec
+
+from fieldbrook.core.errors import SettingsError
 
 QUORUM_HOSTS = 3
 """The smallest cluster: of two hosts, neither can know whether the other one is dead or cut off."""
@@ -43,6 +46,8 @@ class Membership(msgspec.Struct, frozen=True):
         hosts: all hosts, in the order in which they joined; the first one has founded the cluster.
         formed: whether there were enough hosts once, so that projects are replicated.
         gone: names of hosts that were removed.
+        drained: names of hosts that get no projects.
+        version: grows by one with each change since the cluster has formed.
     """
 
     cluster: str
@@ -50,6 +55,8 @@ class Membership(msgspec.Struct, frozen=True):
     hosts: tuple[Host, ...]
     formed: bool = False
     gone: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    version: int = 0
 
     @property
     def is_founder(self) -> bool:
@@ -99,3 +106,65 @@ class Membership(msgspec.Struct, frozen=True):
         hosts = (*self.hosts, host)
         formed = self.formed or len(hosts) >= QUORUM_HOSTS
         return msgspec.structs.replace(self, hosts=hosts, formed=formed)
+
+    def is_newer(self, than: Membership) -> bool:
+        """Whether this is a later list of hosts than another one of the same cluster."""
+        return (self.version, len(self.hosts)) > (than.version, len(than.hosts))
+
+    def without_projects(self, name: str) -> Membership:
+        """Return the cluster with a host that gets no projects.
+
+        Raises:
+            SettingsError: it has no such host, or no other host is left for the projects.
+        """
+        self._require(name)
+        if name in self.drained:
+            return self
+        drained = (*self.drained, name)
+        if len(drained) == len(self.hosts):
+            raise SettingsError(reason="all other hosts are drained: one has to run the projects")
+        return msgspec.structs.replace(self, drained=drained)
+
+    def with_projects(self, name: str) -> Membership:
+        """Return the cluster with a host that gets projects again.
+
+        Raises:
+            SettingsError: it has no such host.
+        """
+        self._require(name)
+        drained = tuple(each for each in self.drained if each != name)
+        return msgspec.structs.replace(self, drained=drained)
+
+    def removed(self, name: str, silent: Collection[str]) -> Membership:
+        """Return the cluster without a host that is gone for good.
+
+        Args:
+            name: the host.
+            silent: the hosts that are not heard.
+
+        Raises:
+            SettingsError: it has no such host, the host is there, or another one is not.
+        """
+        self._require(name)
+        if name not in silent:
+            raise SettingsError(
+                reason=f"host {name!r} is there: stop it for good before it is removed"
+            )
+        others = sorted(set(silent) - {name})
+        if others:
+            raise SettingsError(
+                reason=f"host {others[0]!r} is silent, too: all other hosts have to be there"
+            )
+        return msgspec.structs.replace(
+            self,
+            hosts=tuple(host for host in self.hosts if host.name != name),
+            drained=tuple(each for each in self.drained if each != name),
+            gone=(*self.gone, name),
+        )
+
+    def _require(self, name: str) -> None:
+        if name in self.gone:
+            raise SettingsError(reason=f"host {name!r} was removed already")
+        if all(host.name != name for host in self.hosts):
+            names = ", ".join(host.name for host in self.hosts)
+            raise SettingsError(reason=f"the cluster has no host {name!r}; it has {names}")

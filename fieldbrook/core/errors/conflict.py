@@ -21,6 +21,14 @@ class TransactionRefusedByChainError(ConflictError):
     template = "{reason}"
 
 
+class HostChangeRefusedError(ConflictError):
+    """The cluster refuses a change of its list of hosts. Not in the interface document."""
+
+    key = "HostChangeRefused"
+    number = 57
+    template = "{reason}"
+
+
 class ProjectNameConflictError(ConflictError):
     number = 2
 

@@ -1,4 +1,4 @@
-"""The hosts of the node's cluster, and tokens for new ones, for administrators.
+"""The hosts of the node's cluster, changes of them, and tokens for new ones, for administrators.
 
 Source: ours; the original interface has no such routes.
 """
@@ -8,15 +8,22 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from fieldbrook.cluster import joining
 from fieldbrook.cluster.identity import TOKEN_S, Identity
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS
-from fieldbrook.core.errors import NotFoundError
+from fieldbrook.core.errors import (
+    HostChangeRefusedError,
+    NotFoundError,
+    SettingsError,
+    UnavailableError,
+)
 from fieldbrook.gateway.links.cluster_hosts import KnownHosts
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A host: `state` is `up`, `silent`, or `waiting` for more hosts. It owns `projects` now."""
+    """A host: `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects`
+    now."""
 
     name: str
     address: str
@@ -59,13 +66,28 @@ async def list_hosts(call: Call[None, None]) -> HostList:
         )
         for host in known.hosts
     ]
-    up = sum(host.state == "up" for host in known.hosts)
+    up = sum(host.state in ("up", "drained") for host in known.hosts)
     return HostList(
         data=rows,
         total=len(rows),
         missing=max(0, QUORUM_HOSTS - len(rows)),
         spare=max(0, up - (len(rows) // 2 + 1)),
     )
+
+
+async def drain(call: Call[None, None]) -> None:
+    """Give a host no projects any more, and move those that it runs to others."""
+    await _change(call, "drain")
+
+
+async def undrain(call: Call[None, None]) -> None:
+    """Give a drained host projects again."""
+    await _change(call, "undrain")
+
+
+async def forget(call: Call[None, None]) -> None:
+    """Remove a host that is gone for good; its name is never used again."""
+    await _change(call, "forget")
 
 
 async def invite(call: Call[None, None]) -> Invitation:
@@ -76,6 +98,21 @@ async def invite(call: Call[None, None]) -> Invitation:
         address=known.hosts[0].address,
         expires_in=TOKEN_S,
     )
+
+
+async def _change(call: Call[None, None], what: str) -> None:
+    """Have the process of this host that knows the others change the list of hosts."""
+    known = _known(call)
+    address = next(host.address for host in known.hosts if host.name == known.me)
+    host, _, port = address.rpartition(":")
+    context = Identity(call.context.settings.data).client_context()
+    question = {"op": "change", "what": what, "host": call.path["name"]}
+    try:
+        answer = await joining.ask((host, int(port)), context, question)
+    except SettingsError as error:
+        raise UnavailableError(what=str(error)) from error
+    if "refused" in answer:
+        raise HostChangeRefusedError(reason=str(answer["refused"]))
 
 
 def _known(call: Call[None, None]) -> KnownHosts:
@@ -89,5 +126,8 @@ def _known(call: Call[None, None]) -> KnownHosts:
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/cluster", "ListClusterHosts", list_hosts, Auth.ADMIN),
+    Route("POST", "/cluster/hosts/{name}/drain", "DrainClusterHost", drain, Auth.ADMIN),
+    Route("DELETE", "/cluster/hosts/{name}/drain", "UndrainClusterHost", undrain, Auth.ADMIN),
+    Route("DELETE", "/cluster/hosts/{name}", "RemoveClusterHost", forget, Auth.ADMIN),
     Route("POST", "/cluster/invitation", "InviteClusterHost", invite, Auth.ADMIN),
 )

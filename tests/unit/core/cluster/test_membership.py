@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fieldbrook.core.cluster.membership import Host, Membership, is_host_name
+from fieldbrook.core.errors import SettingsError
 
 ONE, TWO, THREE = (Host(f"h{n}", f"10.0.0.{n}", 8886, 8887) for n in (1, 2, 3))
 ALONE = Membership("c", "h1", (ONE,))
@@ -63,3 +64,41 @@ def test_names_of_machines_are_names_of_hosts(name: str) -> None:
 @pytest.mark.parametrize("name", ["", " ", "a b", "a\nb", "-a", "a-", ".", "../x", "ä", "a" * 64])
 def test_other_texts_are_no_names_of_hosts(name: str) -> None:
     assert not is_host_name(name)
+
+
+FULL = ALONE.joined(TWO).joined(Host("h3", "10.0.0.3", 8886, 8887))
+
+
+def test_a_drained_host_gets_no_projects_until_it_does_again() -> None:
+    drained = FULL.without_projects("h2")
+    assert drained.drained == ("h2",)
+    assert drained.without_projects("h2") == drained
+    assert drained.with_projects("h2") == FULL
+    with pytest.raises(SettingsError, match="has no host 'h9'; it has h1, h2, h3"):
+        FULL.without_projects("h9")
+    with pytest.raises(SettingsError, match="one has to run the projects"):
+        drained.without_projects("h1").without_projects("h3")
+
+
+def test_only_a_host_that_alone_is_silent_can_be_removed_and_its_name_is_used_up() -> None:
+    with pytest.raises(SettingsError, match="'h2' is there: stop it"):
+        FULL.removed("h2", [])
+    with pytest.raises(SettingsError, match="'h3' is silent, too"):
+        FULL.removed("h2", ["h2", "h3"])
+    left = FULL.without_projects("h2").removed("h2", ["h2"])
+    assert ([host.name for host in left.hosts], left.gone, left.drained) == (
+        ["h1", "h3"],
+        ("h2",),
+        (),
+    )
+    assert left.formed
+    assert "never used again" in left.why_not(TWO)
+    with pytest.raises(SettingsError, match="'h2' was removed already"):
+        left.removed("h2", ["h2"])
+
+
+def test_a_list_with_a_higher_version_is_newer_though_it_has_fewer_hosts() -> None:
+    left = msgspec.structs.replace(FULL.removed("h2", ["h2"]), version=FULL.version + 1)
+    assert left.is_newer(FULL)
+    assert not FULL.is_newer(left)
+    assert FULL.is_newer(ALONE)

@@ -1,0 +1,100 @@
+"""Hosts that leave a cluster: stopped, drained, removed for good and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.test_three_hosts import PROJECT, Site
+from tests.support.hosts import Host, Senders, refusal
+from tests.support.nodes import message, named, until
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("leave"))
+    yield made
+    made.cluster.stop()
+
+
+def runs_on(host: Host) -> dict[str, int]:
+    """How many projects each host runs or would run, as one of them tells it."""
+    rows = host.call("GET", "/cluster").json["data"]
+    return {row["name"]: row["projects"] for row in rows}
+
+
+def test_a_drained_host_gives_its_projects_up_without_a_refused_event(site: Site) -> None:
+    before = site.count(site.hosts[0])
+    others = site.cluster.others(site.owner)
+    publisher = site.hosts[0].add_publisher(PROJECT, "drained")
+    with Senders(site.hosts, PROJECT, publisher) as senders:
+        senders.await_more(20)
+        assert others[0].call("POST", f"/cluster/hosts/{site.owner.name}/drain").status == 204
+        until(lambda: others[1].states()[site.owner.name] == "drained", "it is drained")
+        until(lambda: runs_on(others[0])[site.owner.name] == 0, "its projects have moved")
+        senders.await_more(20)
+    assert senders.refused == []
+    assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
+    again = others[0].call("DELETE", f"/cluster/hosts/{site.owner.name}/drain")
+    assert again.status == 204
+    site.cluster.await_up()
+    until(lambda: runs_on(others[0])[site.owner.name] == 1, "it has its project again")
+
+
+def test_changes_of_hosts_are_refused_in_words(site: Site) -> None:
+    host = site.hosts[1]
+    for method, path, words in (
+        ("POST", "/cluster/hosts/h9/drain", "the cluster has no host 'h9'"),
+        ("DELETE", "/cluster/hosts/h1", "host 'h1' is there"),
+    ):
+        answer = host.call(method, path)
+        assert answer.status == 409, answer
+        assert words in answer.json["desc"]
+    assert host.states() == dict.fromkeys(("h1", "h2", "h3"), "up")
+
+
+def test_a_host_that_is_stopped_gives_its_projects_up_first(site: Site) -> None:
+    before = site.count(site.hosts[0])
+    others = site.cluster.others(site.owner)
+    publisher = site.hosts[0].add_publisher(PROJECT, "stopped")
+    with Senders(others, PROJECT, publisher) as senders:
+        senders.await_more(20)
+        site.owner.stop()
+        senders.await_more(20)
+    assert senders.refused == []
+    assert {site.count(host) for host in others} == {before + len(senders.acknowledged)}
+    site.owner.start(ready=False)
+    site.cluster.await_up()
+
+
+def test_a_host_that_is_gone_is_removed_and_another_one_takes_its_place(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = site.count(site.hosts[0])
+    gone = site.hosts[0]  # it has founded the cluster
+    left = site.cluster.others(gone)
+    gone.kill()
+    until(lambda: left[0].states().get("h1") == "silent", "its silence is shown")
+    until(lambda: left[0].call("DELETE", "/cluster/hosts/h1").status == 204, "it is removed")
+    until(lambda: left[1].states() == {"h2": "up", "h3": "up"}, "the others know it")
+    folder = tmp_path_factory.mktemp("place")
+    join = left[1].invitation()
+    again = Host(folder / "again", "h1", *join, ready=False)
+    assert "names are never used again" in refusal(again)
+    fourth = Host(folder / "h4", "h4", *join, ready=False)
+    site.cluster.hosts[:] = [*left, fourth]
+    fourth.token = left[0].token
+    names = dict.fromkeys(("h2", "h3", "h4"), "up")
+    until(lambda: all(host.states() == names for host in site.cluster.hosts), "all are there")
+    assert {site.count(host) for host in site.cluster.hosts} == {before}
+    # With three copies again, the loss of one more host stops nothing.
+    until(lambda: left[0].call("GET", "/cluster").json["spare"] == 1, "one may die")
+    until(lambda: "streams get another copy" in "".join(h.log for h in left), "copies are made")
+    left[0].kill()
+    event = named(message(site.publisher), "afterwards")
+    until(lambda: left[1].send(PROJECT, event).status == 201, "events are acknowledged")
+    assert site.count(fourth) == before + 1
+    gone.start(ready=False)
+    assert "was removed from its cluster" in refusal(gone)
+    site.cluster.hosts[:] = [left[1], fourth]

@@ -60,6 +60,7 @@ class GatewayActor(NodeActor, abc.ABC):
     settings: Settings
     run_dir: Path
     part: str
+    host: str  # the name of this host in its cluster; empty when the node runs alone
     projects: ProjectClients
     loop: asyncio.AbstractEventLoop
     health: ProcessHealth
@@ -154,6 +155,7 @@ class GatewayActor(NodeActor, abc.ABC):
         metrics_table.attach(start.slot)
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
+        self.host = start.host
         self._generation = start.generation
         spans.start(start.settings, start.part)
         self._quotas = start.settings.quotas

@@ -66,10 +66,16 @@ class Login(NamedTuple):
 
 
 class EventIds:
-    """Generates ids for events without one: unique in the node, ordered within a gateway."""
+    """Generates ids for events without one: unique in the node, ordered within a gateway.
 
-    def __init__(self) -> None:
-        self._prefix = f"{time.time_ns() // 1000:x}-{os.getpid():x}-"
+    Args:
+        host: the name of this host in a cluster, where two hosts may have a process of the same
+            id that starts at the same time. The longest one leaves an id below `EVENT_ID_LIMIT`.
+    """
+
+    def __init__(self, host: str = "") -> None:
+        where = f"{host}-" if host else ""
+        self._prefix = f"{time.time_ns() // 1000:x}-{where}{os.getpid():x}-"
         self._numbers = itertools.count(1)
 
     def __call__(self) -> str:
@@ -93,17 +99,19 @@ class EventService:
         body_limit_bytes: int,
         refusals: Refusals | None = None,
         source: int = 0,
+        host: str = "",
     ) -> None:
         """Create the service.
 
         `registry` creates publishers for devices that send for the first time. `source` says how
-        events reach this gateway (`wire.BY_MQTT`, or 0 for HTTP).
+        events reach this gateway (`wire.BY_MQTT`, or 0 for HTTP). `host` is the name of this host
+        in its cluster.
         """
         self._source = source
         self._admission = Admission(reader, token_key)
         self._clients = projects
         self._limit = body_limit_bytes
-        self._new_id = EventIds()
+        self._new_id = EventIds(host)
         self.refuser = Refuser(version, self._new_id, refusals)
         self._replies: dict[tuple[HandlerResult, ...], bytes] = {}
         names = HandlerNames(reader)

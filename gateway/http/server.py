@@ -115,6 +115,7 @@ class HttpGateway(GatewayActor):
             __version__,
             settings.body_limit_bytes,
             self._refusals,
+            host=self.host,
         )
         every = [f"http:{number}" for number in range(settings.http_processes)]
         if removed := remove_leftovers(settings.data / "uploads", self.part, every):

@@ -109,6 +109,7 @@ class MqttGateway(GatewayActor):
             settings.body_limit_bytes,
             self._refused_events,
             BY_MQTT,
+            self.host,
         )
         api = ApiCaller(
             self._submit_api_result,

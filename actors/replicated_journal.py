@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.core.errors import EngineUnreachableError, JournalFullError, NodeError
+from fieldbrook.observability import metrics
 from fieldbrook.storage.journal.protocol import Record
 from fieldbrook.storage.project.stored import stored_number
 from fieldbrook.storage.replication import snapshots
@@ -82,11 +83,13 @@ class ReplicatedJournal:
         subject = project_subject(project_id)
         with self._lock:
             taken = take_over(self._connection, subject, self._host)
+            began = time.monotonic()
             records = list(taken.records)
         todo = snapshots.plan(project_id, records, stored_number(folder), taken.number)
         if todo.snapshot is not None:
             with self._own_connection("snapshot") as connection:
                 snapshots.download(connection, subject, todo.snapshot, folder)
+        metrics.REPLAY_SECONDS.observe(time.monotonic() - began)
         self._owners[project_id] = taken.owner
         self._bytes[project_id] = sum(len(entry.body) for _, entry in records)
         return todo.batches
@@ -268,7 +271,10 @@ class _Sender(threading.Thread):
             while self._new:
                 append, project = self._new.popleft()
                 self._active[append] = project
-            self._send_due(time.monotonic())
+            now = time.monotonic()
+            oldest = min((append.began for append in self._active), default=now)
+            metrics.put(metrics.APPEND_OLDEST, now - oldest)
+            self._send_due(now)
             due = min((append.due for append in self._active), default=float("inf"))
             wait_s = min(_QUIET_S, max(0.0, due - time.monotonic()))
             self._receive(wait_s)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fieldbrook.actors.remote_path import HTTP_SOCKET, MQTT_SOCKET, PEERS
 from fieldbrook.cluster.lines import LINE_BYTES
+from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
@@ -100,26 +101,35 @@ class Tunnels:
         await copy(here, there)
 
 
-async def copy(one: Streams, other: Streams) -> None:
-    """Copy bytes in both directions until one side ends; then both are closed."""
-    for _, writer in (one, other):
+async def copy(here: Streams, there: Streams) -> None:
+    """Copy bytes in both directions until one side ends; then both are closed.
+
+    Args:
+        here: the connection to a process of this host.
+        there: the connection to another host.
+    """
+    for _, writer in (here, there):
         writer.transport.set_write_buffer_limits(high=_BUFFER_BYTES)
     tasks = [
-        asyncio.ensure_future(_copy(one[0], other[1])),
-        asyncio.ensure_future(_copy(other[0], one[1])),
+        asyncio.ensure_future(_copy(here[0], there[1], metrics.TUNNEL_BYTES["sent"])),
+        asyncio.ensure_future(_copy(there[0], here[1], metrics.TUNNEL_BYTES["received"])),
     ]
+    metrics.add(metrics.TUNNELS_OPENED)
+    metrics.add(metrics.TUNNELS)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        metrics.add(metrics.TUNNELS, -1)
         for task in tasks:
             task.cancel()
-        for _, writer in (one, other):
+        for _, writer in (here, there):
             writer.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, column: int) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(_COPY_BYTES):
+            metrics.add(column, len(data))
             writer.write(data)
             await writer.drain()

@@ -472,6 +472,97 @@ TRANSACTIONS_REPLACED = _add_labelled(
     ("fees", "cancel", "nonce"),
 )
 
+# ---------------------------------------------------------------- several hosts
+
+_RECORDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_REPLAYS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+APPENDS = _add_labelled(
+    "fieldbrook_appends",
+    "Records for the replicated streams by result. fenced: another host owns the project now. "
+    "contested: another host took it over at the same time. stalled: no majority of hosts has "
+    "stored it within 10 s. damaged: a record in the stream cannot be read.",
+    COUNTER,
+    WHOLE,
+    "result",
+    ("stored", "fenced", "contested", "stalled", "damaged"),
+)
+APPEND_SECONDS = Histogram(
+    "fieldbrook_append_duration_seconds",
+    "Time until a majority of hosts had stored a record.",
+    WHOLE,
+    _RECORDS_S,
+)
+APPEND_OLDEST = _add(
+    "fieldbrook_append_oldest_seconds",
+    "Age of the oldest record that is not stored yet, summed over the workers.",
+    GAUGE,
+    WHOLE,
+)
+TAKEOVERS = _add(
+    "fieldbrook_takeovers",
+    "Times that this host became the owner of a project or of the registry. Each begins a new "
+    "term in the stream.",
+    COUNTER,
+    WHOLE,
+)
+REPLAY_SECONDS = Histogram(
+    "fieldbrook_replay_duration_seconds",
+    "Time to read the records of a project that is taken over, and its snapshot.",
+    WHOLE,
+    _REPLAYS_S,
+)
+SNAPSHOT_BYTES = _add_labelled(
+    "fieldbrook_snapshot_bytes",
+    "Bytes of snapshots that this host has stored in the streams, and that it has loaded.",
+    COUNTER,
+    WHOLE,
+    "direction",
+    ("stored", "loaded"),
+)
+TUNNELS = _add("fieldbrook_tunnels", "Open connections to sockets of other hosts.", GAUGE, WHOLE)
+TUNNELS_OPENED = _add(
+    "fieldbrook_tunnels_opened", "Connections to sockets of other hosts.", COUNTER, WHOLE
+)
+TUNNEL_BYTES = _add_labelled(
+    "fieldbrook_tunnel_bytes",
+    "Bytes that were sent to other hosts, and received from them, over such connections.",
+    COUNTER,
+    WHOLE,
+    "direction",
+    ("sent", "received"),
+)
+REGISTRY_POSITION = _add(
+    "fieldbrook_registry_position",
+    "Number of the last change of the cluster's registry that this host has.",
+    GAUGE,
+    WHOLE,
+)
+REGISTRY_LAG = _add(
+    "fieldbrook_registry_lag",
+    "Changes of the registry that another host has and this one does not.",
+    GAUGE,
+    WHOLE,
+)
+STREAMS = _add_labelled(
+    "fieldbrook_streams",
+    "Replicated streams of this host. held: it has a copy. led: it is the leader. at_risk: it is "
+    "the leader, and one more loss stops the stream. stalled: there is no leader.",
+    GAUGE,
+    WHOLE,
+    "state",
+    ("held", "led", "at_risk", "stalled"),
+)
+STREAM_BYTES = _add(
+    "fieldbrook_stream_bytes",
+    "Disk space of the copies of streams on this host.",
+    GAUGE,
+    WHOLE,
+)
+STREAM_LIMIT_BYTES = _add(
+    "fieldbrook_stream_limit_bytes", "Value of the setting cluster_file_bytes.", GAUGE, WHOLE
+)
+
 # ---------------------------------------------------------------- written by the supervisor
 
 UP = _add(

@@ -23,6 +23,7 @@ from fieldbrook.core.errors import (
     OwnerChangedError,
     StreamStalledError,
 )
+from fieldbrook.observability import metrics
 from fieldbrook.storage.replication.connection import Outgoing
 from fieldbrook.storage.replication.parser import Message
 from fieldbrook.storage.replication.records import (
@@ -42,6 +43,10 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.01, 0.2
 _WRONG_LAST = (10071, 10164)  # the server's codes for an expected sequence that is not the last
 _STORE_FULL = (10023, 10047, 10077)  # insufficient resources, storage exceeded, maximum bytes
 _NO_MESSAGE = 10037
+_RESULTS: dict[type[NodeError], str] = {  # labels of the metric
+    OwnerChangedError: "fenced",
+    JournalDamagedError: "damaged",
+}
 
 
 @dataclass(slots=True)
@@ -76,6 +81,7 @@ class Append:
 
     Attributes:
         subject: where it goes.
+        began: when it was made, in monotonic seconds.
         error: why it failed; None while it has not.
         done: whether it is stored or has failed.
     """
@@ -94,6 +100,7 @@ class Append:
             raise JournalFullError(reason=reason)
         self.error: NodeError | None = None
         self.done = False
+        self.began = now
         self._gives_up_at = now + LIMIT_S
         self._step = Step.PAUSE
         self._due = now
@@ -130,6 +137,7 @@ class Append:
         """Take the answer to the last message; return whether the append is done."""
         if not self.done and self._step is not Step.PAUSE:
             self._take(message, now)
+            self._count(now)
         return self.done
 
     def _take(self, message: Message, now: float) -> None:
@@ -172,9 +180,22 @@ class Append:
         self.subject.last = position
         self.done = True
 
+    def _count(self, now: float) -> None:
+        """Count a record that is stored."""
+        if not self.done or self.error is not None:
+            return
+        metrics.add(metrics.APPENDS["stored"])
+        metrics.APPEND_SECONDS.observe(now - self.began)
+        if self._entry.kind is Kind.TAKEOVER:
+            metrics.add(metrics.TAKEOVERS)
+
     def _fail(self, error: NodeError) -> None:
         self.error = error
         self.done = True
+        result = _RESULTS.get(type(error), "stalled")
+        if result == "fenced" and self._entry.kind is Kind.TAKEOVER:
+            result = "contested"
+        metrics.add(metrics.APPENDS[result])
 
     def _pause(self, now: float) -> None:
         self._step = Step.PAUSE

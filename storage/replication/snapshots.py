@@ -18,6 +18,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from fieldbrook.core.errors import JournalDamagedError, NodeError, StreamStalledError
+from fieldbrook.observability import metrics
 from fieldbrook.storage.journal.protocol import Record
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.lmdb.environment import store_errors
@@ -114,6 +115,7 @@ def upload(connection: Connection, subject: Subject, path: Path) -> Snapshot:
             ]
             _send(connection, messages)
             count += len(pieces)
+    metrics.add(metrics.SNAPSHOT_BYTES["stored"], size)
     return Snapshot(name, count, size, digest.digest())
 
 
@@ -202,6 +204,7 @@ def download(connection: Connection, subject: Subject, snapshot: Snapshot, folde
         (folder / "lock.mdb").unlink(missing_ok=True)
         new.replace(folder / FILE)
         sync_folder(folder)
+    metrics.add(metrics.SNAPSHOT_BYTES["loaded"], size)
 
 
 def names(connection: Connection, subject: Subject) -> set[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from fieldbrook.actors.remote_path import PEERS, remote_path, split_path
 from fieldbrook.cluster.tunnels import Streams, Tunnels, copy, is_reachable
+from fieldbrook.observability import metrics
 
 
 @pytest.mark.parametrize("socket", ["registry", "http", "w0.3", "w12.1", "wheavy.10"])
@@ -180,6 +181,32 @@ def test_the_tunnels_to_a_silent_host_end(tmp_path: Path) -> None:
         two.near.drop("h2")
         writer.close()
         await two.ended.wait()
+        server.close()
+
+    run(tmp_path, test)
+
+
+def test_open_tunnels_and_their_bytes_are_counted(tmp_path: Path) -> None:
+    sent, received = metrics.TUNNEL_BYTES["sent"], metrics.TUNNEL_BYTES["received"]
+
+    def counted() -> tuple[float, ...]:
+        row = metrics.here.row
+        columns = (metrics.TUNNELS, metrics.TUNNELS_OPENED, sent, received)
+        return tuple(row[column] for column in columns)
+
+    async def test(two: Two) -> None:
+        server = await asyncio.start_unix_server(_echo, two.there / "w0.1")
+        before = counted()
+        reader, writer = await two.connect(b"h2 w0.1\n")
+        writer.write(b"12345")
+        assert await reader.readexactly(5) == b"12345"
+        # Both ends are in this process: what one sends is received by the other.
+        open_now, opened, *copied = (new - old for new, old in zip(counted(), before, strict=True))
+        assert (open_now, opened, copied) == (2, 2, [10, 10])
+        writer.close()
+        await two.ended.wait()
+        while metrics.here.row[metrics.TUNNELS] != before[0]:
+            await asyncio.sleep(0.01)
         server.close()
 
     run(tmp_path, test)

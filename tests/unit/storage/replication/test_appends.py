@@ -14,6 +14,7 @@ from fieldbrook.core.errors import (
     OwnerChangedError,
     StreamStalledError,
 )
+from fieldbrook.observability import metrics
 from fieldbrook.storage.replication.appends import (
     ENTRY_BYTES,
     LIMIT_S,
@@ -183,3 +184,56 @@ def test_a_whole_chain_is_passed_on(after: int) -> None:
 def test_a_broken_chain_is_reported(links: list[tuple[int, int, int]]) -> None:
     with pytest.raises(JournalDamagedError):
         list(check_chain(NAME, iter(chain(*links)), 0))
+
+
+class Counts:
+    """What appends have counted since this was made."""
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def _now(self) -> dict[str, float]:
+        row = metrics.here.row
+        counted = {name: row[column] for name, column in metrics.APPENDS.items()}
+        return {**counted, "takeovers": row[metrics.TAKEOVERS]}
+
+    def __call__(self) -> dict[str, float]:
+        new = self._now()
+        return {name: new[name] - old for name, old in self._before.items() if new[name] != old}
+
+
+def test_what_became_of_a_record_is_counted_once() -> None:
+    counts = Counts()
+    append = owner().append(Kind.BATCH, 1, b"x", 0.0)
+    append.next(0.0)
+    append.answered(answer(seq=1), 0.3)
+    append.answered(answer(seq=1), 0.4)
+    assert counts() == {"stored": 1}
+
+
+def test_a_takeover_that_is_stored_is_counted_as_such() -> None:
+    counts = Counts()
+    append = owner(last=4, term=1).append(Kind.TAKEOVER, 3, b"", 0.0)
+    append.next(0.0)
+    append.answered(answer(seq=5), 0.0)
+    assert counts() == {"stored": 1, "takeovers": 1}
+
+
+@pytest.mark.parametrize(("kind", "result"), [(Kind.BATCH, "fenced"), (Kind.TAKEOVER, "contested")])
+def test_a_record_that_another_host_has_forestalled_is_counted(kind: Kind, result: str) -> None:
+    counts = Counts()
+    append = owner(last=4, term=1).append(kind, 5, b"x", 0.0)
+    append.next(0.0)
+    append.answered(error(WRONG_LAST), 0.1)
+    append.next(0.1)
+    other = Entry(FORMAT, Kind.TAKEOVER, 4, 2, "h2", 4, b"", 1)
+    append.answered(last_is(6, other), 0.2)
+    assert isinstance(append.error, OwnerChangedError)
+    assert counts() == {result: 1}
+
+
+def test_a_record_that_nobody_stores_is_counted_as_stalled() -> None:
+    counts = Counts()
+    append = owner().append(Kind.BATCH, 1, b"x", 0.0)
+    assert append.next(LIMIT_S) is None
+    assert counts() == {"stalled": 1}

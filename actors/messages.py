@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability.health import Condition
+from fieldbrook.observability.health import CANNOT_START, Condition
 from fieldbrook.observability.metrics_table import NO_ROW
 
 # ---------------------------------------------------------------- node and supervisor
@@ -158,6 +158,22 @@ class RunsOn:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterCondition:
+    """A health condition of the cluster: `part` is `cluster`, `registry` or `host:NAME`."""
+
+    part: str
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConditions:
+    """All conditions that this host sees in its cluster; those that are not in it have ended."""
+
+    conditions: tuple[ClusterCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ActivateOn:
     """Ask another host to start a project; answered by RemoteRoute or RemoteRefusal.
 
@@ -289,10 +305,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A child cannot start; it reports the reason before it exits."""
+    """A child cannot start; it reports the reason before it exits.
+
+    `state` is the health condition that this means.
+    """
 
     part: str
     reason: str
+    state: str = CANNOT_START
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.core.model import Project
 from fieldbrook.observability import metrics, metrics_table, node_log
-from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.observability.health import CHAIN_BROKEN, ProcessHealth
 from fieldbrook.security.node_secrets import load_or_create_key
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.registry.module_files import collect
@@ -183,6 +183,10 @@ class RegistryActor(NodeActor):
         owner, if there may be some."""
         if self._replication is not None:
             self._replication.tick()
+            if self._replication.damage:
+                self._health.raise_(CHAIN_BROKEN, self._replication.damage)
+            else:
+                self._health.clear(CHAIN_BROKEN)
             if not self._replication.is_owner:
                 return
         self._watch.probe()

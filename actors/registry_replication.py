@@ -24,6 +24,7 @@ from fieldbrook.actors.seeding import create_streams, seed
 from fieldbrook.actors.wire import FrameReader, frame, pack, unpack
 from fieldbrook.core.cluster import placement
 from fieldbrook.core.errors import (
+    JournalDamagedError,
     NodeError,
     OutcomeUnknownError,
     StoreError,
@@ -31,6 +32,7 @@ from fieldbrook.core.errors import (
     to_wire,
 )
 from fieldbrook.core.settings import Settings
+from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.replica import is_seeded
 from fieldbrook.storage.registry.service import Module, RegistryWriter
 from fieldbrook.storage.replication import connection as engine
@@ -63,6 +65,9 @@ class RegistryReplication:
         writer: the registry.
         is_founder: whether this host has founded the cluster.
         post: hands a message to the supervisor.
+
+    Attributes:
+        damage: why the stream of the registry cannot be read; empty while it can.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class RegistryReplication:
         self._commands: collections.deque[tuple[Connection, list[Any]]] = collections.deque()
         self._wake = threading.Condition()
         self._next_try = 0.0
+        self.damage = ""
 
     def open(self) -> None:
         """Have the registry that the cluster has; waits for the founder if need be.
@@ -182,7 +188,9 @@ class RegistryReplication:
             return
         try:
             self._catch_up()
+            self.damage = ""
         except StoreError as error:
+            self.damage = str(error) if isinstance(error, JournalDamagedError) else ""
             self._next_try = time.monotonic() + 1.0
             log.info("the registry does not follow: %s", error)
 
@@ -192,6 +200,7 @@ class RegistryReplication:
 
     def _follow_up(self) -> None:
         """Do what follows from repeated changes; what fails is left for the next time."""
+        metrics.put(metrics.REGISTRY_POSITION, self._replica.number())
         repeated = self._replica.repeated
         while repeated.removed:
             self._post(m.ProjectRemoved(repeated.removed.pop()))
@@ -217,6 +226,7 @@ class RegistryReplication:
             OutcomeUnknownError: one of them does not, though it is there.
         """
         number = self._replica.number()
+        metrics.put(metrics.REGISTRY_POSITION, number)
         deadline = time.monotonic() + _SYNC_LIMIT_S
         for host in self._there:
             while host != self._host and host in self._there:

@@ -10,6 +10,8 @@ HOSTS = "hosts"
 """The file in the folder `run` with what this host knows of the others."""
 MQTT_SOCKET = "mqtt"
 """The socket in the folder `run` where the MQTT gateway takes messages from other hosts."""
+FACTS = "cluster_facts"
+"""The file in the folder `run` with what all hosts tell of themselves, written each second."""
 HTTP_SOCKET = "http"
 """The socket in the folder `run` where the HTTP gateway takes requests from other hosts."""
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook import __version__
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.remote_path import HOSTS
 from fieldbrook.actors.runtime import Address, NodeActor
@@ -23,6 +22,7 @@ from fieldbrook.cluster.hosts_list import HostsList
 from fieldbrook.cluster.identity import Identity, name_of
 from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
 from fieldbrook.cluster.tunnels import Streams, Tunnels
+from fieldbrook.cluster.watch.watch import Watch
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
 from fieldbrook.core.cluster.placement import home, project_name
 from fieldbrook.core.cluster.running import RunningProjects
@@ -155,6 +155,8 @@ class ClusterActor(NodeActor):
                 self.post(m.Ready(PART, self._generation, os.getpid()))
             if ready:
                 self._look()
+                if (found := self._watch.look(self._known)) is not None:
+                    self.post(m.ClusterConditions(found))
             await asyncio.sleep(_LOOK_S)
 
     async def _open(self) -> None:
@@ -165,6 +167,7 @@ class ClusterActor(NodeActor):
         known = self._known
         self._identity = Identity(data)
         self._context = self._identity.client_context()
+        self._watch = Watch(data, self._run_dir, self._settings.silence_ms / 1_000)
         self._tunnels = Tunnels(self._run_dir, self._open_tunnel)
         await self._tunnels.open()
         myself = known.myself
@@ -259,9 +262,8 @@ class ClusterActor(NodeActor):
         self.post(m.Drained())
 
     def _beat(self) -> None:
-        beat = {"beat": {"version": __version__, "draining": self._draining}}
         for other in self._others.values():
-            other.tell(beat)
+            other.tell(self._watch.beat(other.host.name, draining=self._draining))
 
     def _awaits_others(self, since_s: float) -> bool:
         """Whether other hosts may be there that were not heard yet, soon after the start.
@@ -395,6 +397,7 @@ class ClusterActor(NodeActor):
             if "beat" in message:
                 other.heard = self._loop.time()
                 other.beat = message["beat"]
+                self._watch.heard(other.host.name, other.beat)
             elif "membership" in message:
                 await self._list.learn(msgspec.convert(message["membership"], Membership))
             elif (change := self._running.take(other.host.name, message)) is not None:

@@ -31,7 +31,7 @@ from fieldbrook.actors.wire import LOST, NOT_HERE
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import fault_points, metrics_table
-from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.observability.health import CANNOT_START, ProcessHealth
 from fieldbrook.storage.journal.unapplied import apply_records
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
@@ -249,10 +249,15 @@ class ProjectActor:
             store.close()
         self.ended = m.ProjectEnded(self.part, self.generation, failed=blamed)
 
-    def give_up(self, reason: str) -> None:
-        """End an actor that could not be opened; its events wait in the gateways."""
+    def give_up(self, reason: str, state: str = CANNOT_START) -> None:
+        """End an actor that could not be opened; its events wait in the gateways.
+
+        Args:
+            reason: why.
+            state: the health condition that this means.
+        """
         self.closed = True
-        self.ended = m.Failed(self.part, reason)
+        self.ended = m.Failed(self.part, reason, state)
         if self._store is not None:
             self._store.close()
 

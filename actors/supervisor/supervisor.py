@@ -19,6 +19,7 @@ from fieldbrook.actors.runtime import Address, NodeActor, describe_exit
 from fieldbrook.actors.shared_journal import DISK_FAILED
 from fieldbrook.actors.supervisor.child import BACKOFF, CLASSES, DOWN, RETIRING, STARTING, UP, Child
 from fieldbrook.actors.supervisor.child_metrics import ChildMetrics
+from fieldbrook.actors.supervisor.cluster_health import ClusterHealth
 from fieldbrook.actors.supervisor.node_checks import NodeChecks
 from fieldbrook.actors.supervisor.projects import CLUSTER, MQTT_PART, RETIRE_LIMIT_S, Projects
 from fieldbrook.actors.supervisor.watchdog import Watchdog
@@ -59,6 +60,7 @@ class Supervisor(NodeActor):
         self.exiting = False
         self.board = health.Board(time.monotonic, clock.now_ms)
         self._health_scheduled = False
+        self._cluster_health = ClusterHealth(self.board)
         self.child_metrics = ChildMetrics()
         self.projects = Projects(self)
         self.workers = Workers(self)
@@ -99,6 +101,9 @@ class Supervisor(NodeActor):
                 self._on_hosts(message)
             case m.RunsOn():
                 self.projects.on_runs_on(message)
+            case m.ClusterConditions(conditions=conditions):
+                self._cluster_health.apply(conditions)
+                self.schedule_health()
             case m.RemoteRoute():
                 self.projects.on_remote_route(message)
             case m.RemoteRefusal(answer=answer):
@@ -260,7 +265,7 @@ class Supervisor(NodeActor):
         self.child_metrics.add_ready(child)
         child.heard = child.since
         self.board.clear(child.part, health.DOWN, health.CANNOT_START, health.HUNG)
-        self.board.clear(child.part, health.STUCK_BATCH, health.HUNG_GUEST)
+        self.board.clear(child.part, health.STUCK_BATCH, health.HUNG_GUEST, health.CHAIN_BROKEN)
         self.board.report(child.part, {})
         self.schedule_health()
         if child.part in self._first[:-1]:
@@ -293,7 +298,7 @@ class Supervisor(NodeActor):
             self._boot_requester = None
             self.exiting = True
             return
-        self._raise_condition(child, health.CANNOT_START, failed.reason)
+        self._raise_condition(child, failed.state, failed.reason)
         if child.is_project:
             self.on_project_exit(child, failed=True, how=failed.reason)
         elif child.address is not None:

@@ -17,8 +17,9 @@ from fieldbrook.actors.frame_server import Connection
 from fieldbrook.actors.project.actor import ProjectActor
 from fieldbrook.actors.shared_journal import ProjectRecords, WorkerJournal
 from fieldbrook.actors.wire import NODE_COMMAND, NOT_HERE, RESUME, WireEvent, unpack
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import JournalDamagedError, NodeError
 from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability.health import CANNOT_START, CHAIN_BROKEN
 from fieldbrook.observability.metrics import here
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,8 @@ class WorkerCore:
             if actor.opened:
                 self._fail(actor, error)
             else:
-                actor.give_up(str(error))
+                broken = self.journal.is_complete and isinstance(error, JournalDamagedError)
+                actor.give_up(str(error), CHAIN_BROKEN if broken else CANNOT_START)
         except Exception as error:  # noqa: BLE001 - the project starts again
             self._fail(actor, error)
         finally:

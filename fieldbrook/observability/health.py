@@ -36,6 +36,13 @@ UNREADABLE = "unreadable"
 MODULE_UNREADABLE = "module_unreadable"
 CLOCK_BACK = "clock_back"
 PARKED = "parked"
+HOST_SILENT = "host_silent"
+JOURNAL_STALLED = "journal_stalled"
+FENCED = "fenced"
+CLOCK_APART = "clock_apart"
+ONE_MORE_LOSS = "one_more_loss_is_an_outage"
+CHAIN_BROKEN = "chain_broken"
+REGISTRY_BEHIND = "registry_behind"
 MEMORY_HIGH = "memory_high"
 
 MEANINGS: dict[str, str] = {
@@ -59,6 +66,13 @@ MEANINGS: dict[str, str] = {
     MODULE_UNREADABLE: "the file of a WebAssembly module cannot be read",
     CLOCK_BACK: "the system clock was set back",
     MEMORY_HIGH: "it used too much memory and is started again",
+    HOST_SILENT: "the other host is not heard",
+    JOURNAL_STALLED: "no majority of hosts stores what projects commit",
+    FENCED: "another host has taken over projects that this one still ran",
+    CLOCK_APART: "the clocks of two hosts are more than a second apart",
+    ONE_MORE_LOSS: "when one more host is lost, nothing is committed",
+    CHAIN_BROKEN: "a record of the replicated stream is missing or damaged",
+    REGISTRY_BEHIND: "this host lacks changes of the registry that another one has",
     PARKED: "messages of handlers are held back until an operator releases them",
 }
 """Every kind of condition with its meaning. What to do about it: docs/how-to/monitor.md."""

@@ -283,7 +283,9 @@ class HttpGateway(GatewayActor):
             memory_budget=memory_budget,
             mqtt=None if settings.mqtt_broker else RemoteInspection(self.run_dir),
             metrics=settings.metrics,
-            collect_metrics=Collector(settings, self._reader, self._chain_reader),
+            collect_metrics=Collector(
+                settings, self._reader, self._chain_reader, self._cluster.facts
+            ),
             settings=settings,
             series=self._series,
             publisher_activity=NodeActivity(

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from fieldbrook.actors.remote_path import HOSTS
+from fieldbrook.actors.remote_path import FACTS, HOSTS
 from fieldbrook.core.cluster import placement
+from fieldbrook.core.cluster.facts import Facts
 from fieldbrook.core.errors import OwnedElsewhereError
 
 
@@ -64,6 +65,15 @@ class ClusterHosts:
         except (OSError, msgspec.MsgspecError):
             return self._read.hosts
         return self._read.hosts
+
+    def facts(self) -> Facts | None:
+        """Return what all hosts tell of themselves; None when the node is in no cluster."""
+        if self._path is None:
+            return None
+        try:
+            return msgspec.json.decode(self._path.with_name(FACTS).read_bytes(), type=Facts)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     @property
     def is_member(self) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from fieldbrook.core import clock
+from fieldbrook.core.cluster.facts import Facts
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
 from fieldbrook.core.settings import Chain, Settings
+from fieldbrook.gateway.metrics.hosts import host_metrics
 from fieldbrook.gateway.metrics.prometheus import Collected, FolderSizes
 from fieldbrook.observability.metrics import COUNTER, GAUGE
 from fieldbrook.storage.chain.store import ChainStoreReader
@@ -30,10 +33,12 @@ class Collector:
         settings: Settings,
         reader: RegistryReader,
         chain_reader: Callable[[int], ChainStoreReader | None],
+        cluster: Callable[[], Facts | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._reader = reader
         self._chain_reader = chain_reader
+        self._cluster = cluster
         self._sizes = FolderSizes(settings.data)
 
     def __call__(self) -> Sequence[Collected]:
@@ -43,6 +48,7 @@ class Collector:
         found = [Collected("fieldbrook_store_bytes", text, GAUGE, ("store",), sizes)]
         with contextlib.suppress(StoreError):
             found += list(self._registry())
+        found += host_metrics(self._cluster(), time.monotonic())
         for chain in self._settings.chains:
             with contextlib.suppress(StoreError):
                 store = self._chain_reader(chain.id)

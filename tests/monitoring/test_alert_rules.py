@@ -50,6 +50,46 @@ QUIET = {
     "chain_failovers_total": "0 1x40",
 }
 
+HOST = 'host="h2"'
+OF_HOSTS: dict[str, tuple[dict[str, str], str, str]] = {
+    "FieldbrookHostSilent": ({f"host_silence_seconds{{{HOST}}}": "0 1 60+60x20"}, "6m", HOST),
+    "FieldbrookOneMoreLoss": ({"hosts_spare": "1x4 0x20"}, "8m", ""),
+    "FieldbrookJournalStalled": ({"hosts_spare": "0x4 -1x20"}, "7m", ""),
+    "FieldbrookFenced": (
+        {'appends_total{result="fenced"}': "0x4 1x20"},
+        "6m",
+        'result="fenced"',
+    ),
+    "FieldbrookClocksApart": (
+        {f"host_clock_difference_seconds{{{HOST}}}": "0x2 -3x20"},
+        "9m",
+        HOST,
+    ),
+    "FieldbrookRegistryBehind": ({"registry_lag": "0x4 3x20"}, "8m", ""),
+    "FieldbrookChainBroken": (
+        {'health_state{state="chain_broken"}': "0x4 1x20"},
+        "5m",
+        'state="chain_broken"',
+    ),
+    "FieldbrookStreamsFull": (
+        {"stream_bytes": "10+10x20", "stream_limit_bytes": "100x20"},
+        "14m",
+        "",
+    ),
+}
+QUIET_HOSTS = {
+    f"host_silence_seconds{{{HOST}}}": "0 30 0 0.2 30 0x40",
+    "hosts_spare": "1 0 1 1 0 1x40",
+    "append_oldest_seconds": "0 9 0 9 12 0x40",
+    'appends_total{result="fenced"}': "7x45",
+    'appends_total{result="stored"}': "0+100x45",
+    f"host_clock_difference_seconds{{{HOST}}}": "0.5 2 -0.5x43",
+    "registry_lag": "0 5 0 0 9 0x40",
+    'health_state{state="chain_broken"}': "0x45",
+    "stream_bytes": "10x45",
+    "stream_limit_bytes": "0x45",  # a node in no cluster
+}
+
 
 def series(name: str) -> str:
     metric, _, endpoint = name.partition("@")
@@ -66,8 +106,9 @@ def test_rules_name_only_metrics_that_there_are() -> None:
 
 
 def test_every_alert_is_explained() -> None:
-    of_chains = RULES.partition("fieldbrook-chains")[2]
+    of_chains, _, of_hosts = RULES.partition("fieldbrook-chains")[2].partition("fieldbrook-cluster")
     assert set(re.findall(r"alert: (\w+)", of_chains)) == set(FIRING)
+    assert set(re.findall(r"alert: (\w+)", of_hosts)) == set(OF_HOSTS)
     assert [name for name in ALERTS if f"`{name}`" not in PAGE] == []
 
 
@@ -95,13 +136,14 @@ def checked(folder: Path, tests: list[dict[str, Any]]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("alert", FIRING)
-def test_an_alert_of_chains_fires_in_its_case(tmp_path: Path, alert: str) -> None:
-    given, at, labels = FIRING[alert]
+@pytest.mark.parametrize("alert", [*FIRING, *OF_HOSTS])
+def test_an_alert_fires_in_its_case(tmp_path: Path, alert: str) -> None:
+    given, at, labels = (FIRING | OF_HOSTS)[alert]
     expected = dict(re.findall(r'(\w+)="(\w+)"', labels))
+    name = series if alert in FIRING else "fieldbrook_{}".format
     test = {
         "interval": "1m",
-        "input_series": [{"series": series(n), "values": v} for n, v in given.items()],
+        "input_series": [{"series": name(n), "values": v} for n, v in given.items()],
         "alert_rule_test": [
             {"eval_time": at, "alertname": alert, "exp_alerts": [{"exp_labels": expected}]}
         ],
@@ -109,13 +151,23 @@ def test_an_alert_of_chains_fires_in_its_case(tmp_path: Path, alert: str) -> Non
     checked(tmp_path, [test])
 
 
-def test_alerts_of_chains_are_quiet_when_nothing_lasts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("alerts", "given"),
+    [
+        (FIRING, {series(name): values for name, values in QUIET.items()}),
+        (OF_HOSTS, {f"fieldbrook_{name}": values for name, values in QUIET_HOSTS.items()}),
+    ],
+    ids=["chains", "hosts"],
+)
+def test_alerts_are_quiet_when_nothing_lasts(
+    tmp_path: Path, alerts: dict[str, object], given: dict[str, str]
+) -> None:
     test = {
         "interval": "1m",
-        "input_series": [{"series": series(n), "values": v} for n, v in QUIET.items()],
+        "input_series": [{"series": name, "values": values} for name, values in given.items()],
         "alert_rule_test": [
             {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": []}
-            for alert in FIRING
+            for alert in alerts
             for minute in (3, 7, 9, 20, 30)
         ],
     }

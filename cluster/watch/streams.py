@@ -1,0 +1,130 @@
+"""What the engine of this host says of its streams, over its monitoring on the loopback."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from fieldbrook.core.errors import EngineUnreachableError
+
+BEHIND_RECORDS = 1_000
+"""A copy that lacks more records than this does not count as complete."""
+BEHIND_S = 5.0
+"""Nor does one of which its leader has heard nothing for so long."""
+_LIMIT_S = 2.0
+_PAGE = "jsz?accounts=true&streams=true&config=true"
+
+
+class Streams(NamedTuple):
+    """The streams of this host.
+
+    Attributes:
+        held: how many it has a copy of.
+        led: how many it leads.
+        at_risk: how many of those that it leads stop when one more copy is lost.
+        stalled: how many have no leader.
+        lags: records that the copies of other hosts lack, of the streams that it leads.
+        behind: hosts whose copies are not complete.
+        used_bytes: the disk space of all copies here.
+        limit_bytes: how much disk space they may take.
+    """
+
+    held: int = 0
+    led: int = 0
+    at_risk: int = 0
+    stalled: int = 0
+    lags: dict[str, int] = {}  # noqa: RUF012 - never changed
+    behind: tuple[str, ...] = ()
+    used_bytes: int = 0
+    limit_bytes: int = 0
+
+
+class _Replica(msgspec.Struct, frozen=True):
+    name: str
+    offline: bool = False
+    active: int = 0  # nanoseconds since its leader has heard of it
+    lag: int = 0
+
+
+class _Group(msgspec.Struct, frozen=True):
+    leader: str = ""
+    replicas: list[_Replica] = []
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    name: str
+    cluster: _Group | None = None
+
+
+class _Account(msgspec.Struct, frozen=True):
+    stream_detail: list[_Stream] = []
+
+
+class _Config(msgspec.Struct, frozen=True):
+    max_storage: int = 0
+
+
+class _Page(msgspec.Struct, frozen=True):
+    config: _Config = _Config()
+    storage: int = 0
+    account_details: list[_Account] = []
+
+
+def read_streams(folder: Path, me: str) -> Streams:
+    """Ask the engine that runs in a folder; blocks for milliseconds, or 2 s at most.
+
+    Raises:
+        EngineUnreachableError: it does not answer.
+    """
+    try:
+        (ports,) = folder.glob("*.ports")  # the engine removes the file of the one before it
+        (address, *_) = json.loads(ports.read_bytes())["monitoring"]
+        with urllib.request.urlopen(f"{address}/{_PAGE}", timeout=_LIMIT_S) as answer:  # noqa: S310
+            return read_page(answer.read(), me)
+    except (OSError, LookupError, ValueError, msgspec.MsgspecError) as error:
+        raise EngineUnreachableError(reason=f"the engine: {error}") from error
+
+
+def read_page(page: bytes, me: str) -> Streams:
+    """Read the page `jsz` of the engine of host `me`.
+
+    Raises:
+        msgspec.MsgspecError: it has another form.
+    """
+    found = msgspec.json.decode(page, type=_Page)
+    groups = [
+        stream.cluster
+        for account in found.account_details
+        for stream in account.stream_detail
+        if stream.cluster is not None
+    ]
+    led = [group for group in groups if group.leader == me]
+    lags: dict[str, int] = {}
+    behind: set[str] = set()
+    at_risk = 0
+    for group in led:
+        late = {replica.name for replica in group.replicas if _is_behind(replica)}
+        copies = len(group.replicas) + 1
+        at_risk += copies > 1 and copies - len(late) <= copies // 2 + 1
+        behind |= late
+        for replica in group.replicas:
+            lags[replica.name] = lags.get(replica.name, 0) + replica.lag
+    return Streams(
+        held=len(groups),
+        led=len(led),
+        at_risk=at_risk,
+        stalled=sum(not group.leader for group in groups),
+        lags=lags,
+        behind=tuple(sorted(behind)),
+        used_bytes=found.storage,
+        limit_bytes=found.config.max_storage,
+    )
+
+
+def _is_behind(replica: _Replica) -> bool:
+    late = replica.active > BEHIND_S * 1e9
+    return replica.offline or late or replica.lag > BEHIND_RECORDS

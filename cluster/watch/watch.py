@@ -1,0 +1,243 @@
+"""What this host tells the others in its beats, and what it makes of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fieldbrook import __version__
+from fieldbrook.actors.messages import ClusterCondition
+from fieldbrook.actors.remote_path import FACTS
+from fieldbrook.cluster.hosts_file import FOLDER
+from fieldbrook.cluster.watch.conditions import STALLED_S, Since, conditions
+from fieldbrook.cluster.watch.own import read_own
+from fieldbrook.cluster.watch.streams import BEHIND_S, Streams, read_streams
+from fieldbrook.core.cluster.clock_difference import ClockDifference
+from fieldbrook.core.cluster.facts import Beat, Facts, Known, Told
+from fieldbrook.core.cluster.membership import Membership
+from fieldbrook.core.cluster.outlook import outlook, spare_hosts
+from fieldbrook.core.errors import EngineUnreachableError
+from fieldbrook.observability import metrics, metrics_table
+
+LOOK_S = 1.0
+_ENGINE_S = 2.0
+
+
+class _Host:
+    """Another host: what it has told, and its clock."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.heard = 0.0
+        self.mark = 0.0
+        self.clock = ClockDifference()
+
+
+class _Lasting:
+    """Since when something is so."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def note(self, now: float, *, is_so: bool) -> float | None:
+        """Note whether it is so; returns for how many seconds it has been, None when it is not."""
+        if not is_so:
+            self._since = None
+            return None
+        if self._since is None:
+            self._since = now
+        return now - self._since
+
+
+class Watch:
+    """Keeps what the hosts of a cluster tell; for the loop of the process that connects them.
+
+    Args:
+        data: the data folder.
+        run_dir: the folder of the file for the gateways.
+        silence_s: how long a host may be silent.
+        monotonic: the clock of waiting, in seconds.
+        wall: the clock that is compared, in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        run_dir: Path,
+        silence_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine, self._run_dir = data / FOLDER / "engine", run_dir
+        self._silence_s, self._monotonic, self._wall = silence_s, monotonic, wall
+        self._hosts: dict[str, _Host] = {}
+        self._own, self._streams = read_own(metrics_table.shared.table), Streams()
+        self._reading: asyncio.Future[Streams] | None = None
+        self._next_look = self._next_reading = 0.0
+        self._at_risk, self._stalled, self._behind = _Lasting(), _Lasting(), _Lasting()
+        self._is_at_risk = self._is_stalled = False
+        self._fenced_at: float | None = None
+        self._reported: tuple[ClusterCondition, ...] | None = None
+
+    # ---------------------------------------------------------------- beats
+
+    def beat(self, name: str, *, draining: bool) -> dict[str, Any]:
+        """Return the beat for another host."""
+        now = self._monotonic()
+        host = self._hosts.get(name)
+        echo = (host.mark, now - host.heard) if host is not None and host.heard else None
+        told = msgspec.structs.asdict(self._told(draining=draining))
+        beat = Beat(**told, clock=self._wall(), mark=now, echo=echo)
+        return {"beat": msgspec.to_builtins(beat)}
+
+    def heard(self, name: str, beat: object) -> None:
+        """Take a beat of another host."""
+        host = self._hosts.setdefault(name, _Host())
+        now = self._monotonic()
+        try:
+            told = msgspec.convert(beat, Beat)
+        except msgspec.ValidationError:
+            told = Beat()  # of a version that tells something else: it is there, and no more
+        if now - host.heard > self._silence_s:
+            host.clock.clear()
+        host.told, host.heard, host.mark = told, now, told.mark
+        if told.echo is not None and told.clock:
+            mark, kept_s = told.echo
+            host.clock.add(told.clock, self._wall(), now - mark - kept_s)
+
+    def _told(self, *, draining: bool) -> Told:
+        return Told(
+            version=__version__,
+            draining=draining,
+            load=self._own.load,
+            running=self._own.running,
+            led=self._streams.led,
+            held=self._streams.held,
+            at_risk=self._streams.at_risk if self._is_at_risk else 0,
+            stalled=self._streams.stalled if self._is_stalled else 0,
+            lags=self._streams.lags,
+            registry=self._own.registry,
+        )
+
+    # ---------------------------------------------------------------- looking
+
+    def look(self, known: Membership) -> tuple[ClusterCondition, ...] | None:
+        """Look at everything, once a second, and write it for the gateways.
+
+        Returns:
+            All conditions, when they have changed; else None.
+        """
+        now = self._monotonic()
+        if now < self._next_look:
+            return None
+        self._next_look = now + LOOK_S
+        fenced = self._own.fenced
+        self._own = read_own(metrics_table.shared.table)
+        if self._own.fenced > fenced:
+            self._fenced_at = now
+        self._take_streams(now, known)
+        silent = [
+            host.name
+            for host in known.others
+            if now - self._hosts.setdefault(host.name, _Host()).heard > self._silence_s
+        ]
+        at_risk_s = self._at_risk.note(now, is_so=self._streams.at_risk > 0)
+        stalled_s = self._stalled.note(now, is_so=self._streams.stalled > 0)
+        self._is_at_risk = at_risk_s is not None and at_risk_s >= BEHIND_S
+        self._is_stalled = stalled_s is not None and stalled_s >= STALLED_S
+        facts = self._facts(known, silent)
+        self._write(facts)
+        if not known.formed:
+            return None
+        mine = next(host for host in facts.hosts if host.name == known.me)
+        self._put(mine)
+        since = Since(
+            append_s=self._own.oldest_append_s,
+            fenced_s=None if self._fenced_at is None else now - self._fenced_at,
+            registry_s=self._behind.note(now, is_so=mine.registry_lag > 0),
+            stalled_s=stalled_s,
+        )
+        found = conditions(facts, silent, since, self._silence_s)
+        if found == self._reported:
+            return None
+        self._reported = found
+        return found
+
+    def _take_streams(self, now: float, known: Membership) -> None:
+        """Ask the engine again, in another thread, and take its last answer."""
+        if self._reading is not None and self._reading.done():
+            self._streams = Streams()
+            with contextlib.suppress(EngineUnreachableError):
+                self._streams = self._reading.result()
+            self._reading = None
+        if known.formed and self._reading is None and now >= self._next_reading:
+            self._next_reading = now + _ENGINE_S
+            asked = asyncio.to_thread(read_streams, self._engine, known.me)
+            self._reading = asyncio.ensure_future(asked)
+
+    def _facts(self, known: Membership, silent: list[str]) -> Facts:
+        mine = self._told(draining=False)
+        told = {name: host.told for name, host in self._hosts.items()}
+        told[known.me] = mine
+        here = [told[host.name] for host in known.hosts if host.name not in silent]
+        spare = spare_hosts(
+            len(known.hosts),
+            len(here),
+            stalled=any(one.stalled for one in here),
+            at_risk=any(one.at_risk for one in here),
+        )
+        lags: dict[str, int] = {}
+        for one in here:
+            for name, records in one.lags.items():
+                lags[name] = lags.get(name, 0) + records
+        newest = max(one.registry for one in told.values())
+        behind = [name for name in self._streams.behind if name not in silent]
+        names = [host.name for host in known.hosts]
+        return Facts(
+            me=known.me,
+            hosts=[
+                self._known(name, told[name], lags, newest, is_me=name == known.me)
+                for name in names
+            ],
+            spare=spare if known.formed else 0,
+            outlook=outlook(names, silent, spare, behind if self._is_at_risk else ()),
+        )
+
+    def _known(
+        self, name: str, told: Told, lags: dict[str, int], newest: int, *, is_me: bool
+    ) -> Known:
+        host = self._hosts.get(name)
+        clock = None if host is None else host.clock.best
+        return Known(
+            name=name,
+            told=told,
+            heard=self._monotonic() if is_me else 0.0 if host is None else host.heard,
+            clock_difference_s=0.0 if is_me else None if clock is None else clock.seconds,
+            clock_error_s=0.0 if clock is None else clock.error_s,
+            lag=lags.get(name),
+            registry_lag=newest - told.registry if told.registry else 0,
+        )
+
+    def _put(self, mine: Known) -> None:
+        streams = self._streams
+        metrics.put(metrics.REGISTRY_LAG, mine.registry_lag)
+        metrics.put(metrics.STREAM_BYTES, streams.used_bytes)
+        metrics.put(metrics.STREAM_LIMIT_BYTES, streams.limit_bytes)
+        for state, count in (
+            ("held", streams.held),
+            ("led", streams.led),
+            ("at_risk", streams.at_risk),
+            ("stalled", streams.stalled),
+        ):
+            metrics.put(metrics.STREAMS[state], count)
+
+    def _write(self, facts: Facts) -> None:
+        new = self._run_dir / f".{FACTS}"
+        new.write_bytes(msgspec.json.encode(facts))
+        new.replace(self._run_dir / FACTS)

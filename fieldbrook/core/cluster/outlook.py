@@ -1,0 +1,72 @@
+"""What the loss of one more host would mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from fieldbrook.core.cluster.membership import QUORUM_HOSTS
+
+
+def spare_hosts(hosts: int, up: int, *, stalled: bool, at_risk: bool) -> int:
+    """Return how many more hosts may be lost before something is not committed any more.
+
+    Args:
+        hosts: the number of all hosts.
+        up: how many of them are heard, this one included.
+        stalled: whether a stream has no leader.
+        at_risk: whether a stream has no more than a majority of its copies.
+
+    Returns:
+        A number of hosts; -1 when something is not committed now.
+    """
+    spare = max(-1, up - (hosts // 2 + 1))
+    if stalled:
+        return -1
+    return min(spare, 0) if at_risk else spare
+
+
+def outlook(
+    hosts: Sequence[str], silent: Collection[str], spare: int, behind: Collection[str]
+) -> str:
+    """Say what one more loss would mean.
+
+    Args:
+        hosts: the names of all hosts.
+        silent: those that are not heard.
+        spare: of `spare_hosts`.
+        behind: hosts whose copies of streams are not complete.
+    """
+    count, majority = len(hosts), len(hosts) // 2 + 1
+    if count < QUORUM_HOSTS:
+        missing = QUORUM_HOSTS - count
+        more = "1 more host has" if missing == 1 else f"{missing} more hosts have"
+        return f"{more} to join. Until then each host's data is on that host alone."
+    reason = f"{_names(silent)} silent" if silent else ""
+    if behind:
+        reason += f"{' and ' if reason else ''}{_names(behind)} behind"
+    here = count - len(silent)
+    if here < majority:
+        return (
+            f"Nothing is committed: {here} of {count} hosts {'is' if here == 1 else 'are'} here, "
+            f"and {majority} are needed. What is acknowledged stays."
+        )
+    if spare < 0:
+        return (
+            "Streams have no leader, so some projects commit nothing. An election takes 4 to 9 s."
+        )
+    if spare == 0:
+        why = f"{reason[0].upper()}{reason[1:]}. " if reason else ""
+        return (
+            f"{why}When one more host is lost, nothing is committed until a host is back. "
+            "What is acknowledged stays."
+        )
+    return (
+        f"{'One host' if spare == 1 else f'{spare} hosts'} may be lost: others take the projects "
+        "over in seconds, and what is acknowledged stays."
+    )
+
+
+def _names(hosts: Collection[str]) -> str:
+    if len(hosts) == 1:
+        return f"host {next(iter(hosts))} is"
+    return f"hosts {', '.join(sorted(hosts))} are"

@@ -1,0 +1,32 @@
+"""Metrics of the other hosts of a cluster, as this one sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fieldbrook.core.cluster.facts import Facts
+from fieldbrook.gateway.metrics.prometheus import Collected
+from fieldbrook.observability.metrics import GAUGE
+
+
+def host_metrics(facts: Facts | None, now: float) -> Iterator[Collected]:
+    """The metrics; they have no samples on a node that is in no cluster.
+
+    Args:
+        facts: what this host knows.
+        now: monotonic seconds of this machine.
+    """
+    text = "Hosts that may be lost before nothing is committed; -1: that is so now."
+    spare = [] if facts is None else [((), float(facts.spare))]
+    yield Collected("fieldbrook_hosts_spare", text, GAUGE, (), spare)
+    hosts = [] if facts is None else [host for host in facts.hosts if host.name != facts.me]
+    silence = [((host.name,), max(0.0, now - host.heard)) for host in hosts if host.heard]
+    text = "Time since this host has heard another one, which tells of itself every 0.25 s."
+    yield Collected("fieldbrook_host_silence_seconds", text, GAUGE, ("host",), silence)
+    clocks = [
+        ((host.name,), host.clock_difference_s)
+        for host in hosts
+        if host.clock_difference_s is not None
+    ]
+    text = "How far the clock of another host is ahead of this one's."
+    yield Collected("fieldbrook_host_clock_difference_seconds", text, GAUGE, ("host",), clocks)

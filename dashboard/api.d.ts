@@ -208,8 +208,8 @@ export type CronJobPage = { data: CronJobReply[]; total: number };
 /** A cron job. `nextAt` is the time of its next event, `next` the next five; RFC 3339. */
 export type CronJobReply = { cronJobID: string; projectID: string; cronExpressions: string; eventType: string; nextAt?: string; next: string[]; createdAt: string; updatedAt: string };
 
-/** What the dashboard's first page needs. `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS. `publicURL` is the setting `public_url`, absent if that is empty. */
-export type DashboardReply = { version: string; setup: boolean; setupCodeIn?: string; walletSignIn: boolean; ports: NodePorts; tls: boolean; publicURL?: string; chains: ChainName[] };
+/** What the dashboard's first page needs. `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS. `publicURL` is the setting `public_url`, absent if that is empty. `cluster`: the node is one of several hosts. */
+export type DashboardReply = { version: string; setup: boolean; setupCodeIn?: string; walletSignIn: boolean; ports: NodePorts; tls: boolean; publicURL?: string; chains: ChainName[]; cluster: boolean };
 
 /** A project's tables. `tables` is the early form: tables of the schema `public`, each with the columns for the times of a row. */
 export type Database = { dialect?: "POSTGRES"; schemas?: Schema[]; tables?: Table[] };
@@ -347,11 +347,11 @@ export type HealthCondition = { part: string; state: string; meaning: string; de
 /** The conditions, recent ones (newest first), the processes, and the projects in them. `total` also counts conditions that `data` does not list. `parts` has the state of each part, `projects` how many projects are in each state. `processes` lists at most 200 of `processesTotal`, workers of one project last. `running` lists the at most 200 busiest projects. */
 export type HealthReply = { healthy: boolean; data: HealthCondition[]; total: number; recent: HealthCondition[]; parts: Record<string, string>; projects: Record<string, number>; processes: ProcessRow[]; processesTotal: number; running: ProjectLoad[] };
 
-/** All hosts. `missing` ones have to join first; `spare` ones may die. */
-export type HostList = { data: HostRow[]; total: number; missing: number; spare: number };
+/** All hosts. `missing` ones have to join first; `spare` ones may die. `outlook` says in words what the loss of one more would mean. */
+export type HostList = { data: HostRow[]; total: number; missing: number; spare: number; outlook: string };
 
-/** A host: `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects` now. */
-export type HostRow = { name: string; address: string; state: string; projects: number; me: boolean };
+/** A host, as the one that answers sees it. `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects` now, and `running` of them run. `load` is the load average of its machine over a minute, for each processor. It leads `streamsLed` of the `streamsHeld` streams of which it has a copy, and its copies lack `lagRecords`. `registryLag` is the number of changes of the registry that it lacks; `changesRegistry` marks the host that makes them. `silentS` are the seconds since it was heard, absent if it never was. Its clock is `clockAheadS` ahead of the one of the host that answers, give or take `clockErrorS`. What a silent host has told is from before. */
+export type HostRow = { name: string; address: string; state: string; me: boolean; version?: string; projects: number; running?: number; load?: number; streamsLed?: number; streamsHeld?: number; lagRecords?: number; registryLag?: number; changesRegistry: boolean; silentS?: number; clockAheadS?: number; clockErrorS?: number };
 
 /** `name` is the name of the new project, by default the one in the file. With `newTokens`, publishers get new tokens instead of those in the file. */
 export type ImportProject = { name?: string; newTokens?: boolean };
@@ -451,6 +451,12 @@ export type OperatorPage = { data: OperatorReply[]; total: number };
 
 /** An operator; type 1 is ECDSA, 2 is ED25519. Only an export has `privateKey`. */
 export type OperatorReply = { operatorID: string; accountID: string; name: string; type: number; address: string; createdAt: string; updatedAt: string; privateKey?: string };
+
+/** A page of projects by name; `total` counts all that match. */
+export type OwnedPage = { data: OwnedProject[]; total: number };
+
+/** A project, and the `host` that owns it. `account` is the name of its owner. */
+export type OwnedProject = { project: string; projectID: string; account: string; host: string };
 
 /** Pairs in the byte order of their keys, at most 1 MiB or one pair. `next` is there if there are more; it is the `after` of the next page. */
 export type PairPage = { appletID: string; data: StoredPair[]; next?: string };
@@ -994,7 +1000,7 @@ export interface Routes {
     body: undefined;
     answer: ParkedChain;
   };
-  /** The hosts of the node's cluster. 404 for a node that is in none. */
+  /** The hosts of the node's cluster: their state, what each owns, leads and lacks, and what the loss of one more would mean. 404 for a node that is in none. */
   "GET /cluster": {
     query: undefined;
     body: undefined;
@@ -1023,6 +1029,12 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: Invitation;
+  };
+  /** Which host owns which project, by the names of the projects; query: one `host`. */
+  "GET /cluster/projects": {
+    query: { size?: number; offset?: number; host?: string };
+    body: undefined;
+    answer: OwnedPage;
   };
   /** The ids and names of the chains: JSON in a string, endpoints not shown. */
   "GET /configuration/chain_config": {

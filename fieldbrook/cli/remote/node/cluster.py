@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from fieldbrook.cli.client import items
@@ -9,7 +11,20 @@ from fieldbrook.cli.console import current
 from fieldbrook.cli.options import CommandGroup, SharedCommand, confirm, yes_option
 from fieldbrook.cli.output import note, show_done, show_json, show_rows
 
-_COLUMNS = {"name": "HOST", "address": "ADDRESS", "state": "STATE", "projects": "PROJECTS"}
+_COLUMNS = {
+    "name": "HOST",
+    "address": "ADDRESS",
+    "state": "STATE",
+    "version": "VERSION",
+    "projects": "PROJECTS",
+    "streams": "STREAMS LED/HELD",
+    "load": "LOAD",
+    "lag": "LAG",
+    "clock": "CLOCK",
+    "silent": "SILENT FOR",
+}
+_PROJECT_COLUMNS = {"project": "PROJECT", "account": "ACCOUNT", "host": "HOST"}
+_CLOCK_S = 0.1  # smaller differences are not worth a look
 
 
 @click.group(cls=CommandGroup)
@@ -19,16 +34,54 @@ def cluster() -> None:
 
 @cluster.command(cls=SharedCommand)
 def status() -> None:
-    """List the hosts, their states, and how many projects each owns."""
+    """List the hosts: what each owns, leads and lacks, and what one more loss would mean.
+
+    LAG is the number of records that the copies of a host lack, CLOCK how far its clock is ahead of
+    the one of the host that you ask. What a silent host has told is from before.
+    """
     answer = current().client().call("GET", ["cluster"])
     if current().json:
         show_json(answer)
         return
-    show_rows(items(answer), _COLUMNS, "no hosts")
-    if answer["missing"]:
-        note(f"{answer['missing']} more hosts have to join; until then this node serves alone")
-    else:
-        note(f"acknowledged means: synced on 2 of 3 hosts; {answer['spare']} of them may die now")
+    show_rows([_row(host) for host in items(answer)], _COLUMNS, "no hosts")
+    note(answer["outlook"])
+    for host in items(answer):
+        if host["changesRegistry"] and not answer["missing"]:
+            note(f"{host['name']} makes the changes of accounts and projects")
+    if not answer["missing"]:
+        note("acknowledged means: synced on 2 of 3 hosts")
+
+
+def _row(host: dict[str, Any]) -> dict[str, Any]:
+    """A host as a row of texts."""
+    ahead_s, led = host.get("clockAheadS"), host.get("streamsLed")
+    silent_s, lag = host.get("silentS"), host.get("lagRecords")
+    return {
+        **host,
+        "version": host.get("version", "-"),
+        "streams": "-" if led is None else f"{led} / {host['streamsHeld']}",
+        "load": f"{host['load']:.2f}" if "load" in host else "-",
+        "lag": "-" if lag is None else lag,
+        "clock": "-"
+        if ahead_s is None
+        else "ok"
+        if abs(ahead_s) < _CLOCK_S
+        else f"{ahead_s:+.1f} s",
+        "silent": "this host" if host["me"] else "-" if silent_s is None else f"{silent_s:.1f} s",
+    }
+
+
+@cluster.command(cls=SharedCommand)
+@click.option("--host", default="", help="Only those of this host.")
+def projects(host: str) -> None:
+    """List which host owns which project."""
+    answer = (
+        current().client().call("GET", ["cluster", "projects"], query={"host": host, "size": -1})
+    )
+    if current().json:
+        show_json(answer)
+        return
+    show_rows(items(answer), _PROJECT_COLUMNS, "no projects")
 
 
 @cluster.command(cls=SharedCommand)

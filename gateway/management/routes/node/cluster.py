@@ -5,11 +5,17 @@ Source: ours; the original interface has no such routes.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from typing import Any
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from fieldbrook.cluster import joining
 from fieldbrook.cluster.identity import TOKEN_S, Identity
+from fieldbrook.core.cluster import placement
+from fieldbrook.core.cluster.facts import Known as KnownFacts
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS
 from fieldbrook.core.errors import (
     HostChangeRefusedError,
@@ -18,27 +24,71 @@ from fieldbrook.core.errors import (
     UnavailableError,
 )
 from fieldbrook.gateway.links.cluster_hosts import KnownHosts
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, json_key
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 
 
-class HostRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A host: `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects`
-    now."""
+class HostRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A host, as the one that answers sees it.
+
+    `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects` now, and `running` of
+    them run. `load` is the load average of its machine over a minute, for each processor. It leads
+    `streamsLed` of the `streamsHeld` streams of which it has a copy, and its copies lack
+    `lagRecords`. `registryLag` is the number of changes of the registry that it lacks;
+    `changesRegistry` marks the host that makes them. `silentS` are the seconds since it was heard,
+    absent if it never was. Its clock is `clockAheadS` ahead of the one of the host that answers,
+    give or take `clockErrorS`. What a silent host has told is from before.
+    """
 
     name: str
     address: str
     state: str
-    projects: int
     me: bool
+    version: str | UnsetType = UNSET
+    projects: int
+    running: int | UnsetType = UNSET
+    load: float | UnsetType = UNSET
+    streams_led: int | UnsetType = UNSET
+    streams_held: int | UnsetType = UNSET
+    lag_records: int | UnsetType = UNSET
+    registry_lag: int | UnsetType = UNSET
+    changes_registry: bool
+    silent_s: float | UnsetType = UNSET
+    clock_ahead_s: float | UnsetType = UNSET
+    clock_error_s: float | UnsetType = UNSET
 
 
 class HostList(msgspec.Struct, frozen=True, kw_only=True):
-    """All hosts. `missing` ones have to join first; `spare` ones may die."""
+    """All hosts. `missing` ones have to join first; `spare` ones may die. `outlook` says in words
+    what the loss of one more would mean."""
 
     data: list[HostRow]
     total: int
     missing: int
     spare: int
+    outlook: str
+
+
+class OwnedProject(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
+    """A project, and the `host` that owns it. `account` is the name of its owner."""
+
+    project: str
+    project_id: Sfid
+    account: str
+    host: str
+
+
+class OwnedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of projects by name; `total` counts all that match."""
+
+    data: list[OwnedProject]
+    total: int
+
+
+class ListOwned(Paging, frozen=True, kw_only=True):
+    """Projects of one host, or of all."""
+
+    host: Text = ""
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,19 +100,27 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_hosts(call: Call[None, None]) -> HostList:
-    """The hosts of the node's cluster. 404 for a node that is in none."""
+    """The hosts of the node's cluster: their state, what each owns, leads and lacks, and what the
+    loss of one more would mean. 404 for a node that is in none."""
     known = _known(call)
-    owned = dict.fromkeys((host.name for host in known.hosts), 0)
-    for project in call.context.reader.projects():
-        owner = call.context.cluster.owner(project.project_id) or known.me
-        owned[owner] = owned.get(owner, 0) + 1
+    cluster = call.context.cluster
+    owned = Counter(
+        cluster.owner(project.project_id) or known.me for project in call.context.reader.projects()
+    )
+    facts = cluster.facts()
+    told = {host.name: host for host in facts.hosts} if facts is not None else {}
+    registry = placement.home(placement.REGISTRY, known.owners) if known.owners else known.me
     rows = [
-        HostRow(
-            name=host.name,
-            address=host.address,
-            state=host.state,
-            projects=owned[host.name],
-            me=host.name == known.me,
+        _with_facts(
+            HostRow(
+                name=host.name,
+                address=host.address,
+                state=host.state,
+                me=host.name == known.me,
+                projects=owned[host.name],
+                changes_registry=host.name == registry,
+            ),
+            told.get(host.name),
         )
         for host in known.hosts
     ]
@@ -71,7 +129,8 @@ async def list_hosts(call: Call[None, None]) -> HostList:
         data=rows,
         total=len(rows),
         missing=max(0, QUORUM_HOSTS - len(rows)),
-        spare=max(0, up - (len(rows) // 2 + 1)),
+        spare=max(0, up - (len(rows) // 2 + 1) if facts is None else facts.spare),
+        outlook="" if facts is None else facts.outlook,
     )
 
 
@@ -88,6 +147,49 @@ async def undrain(call: Call[None, None]) -> None:
 async def forget(call: Call[None, None]) -> None:
     """Remove a host that is gone for good; its name is never used again."""
     await _change(call, "forget")
+
+
+def _with_facts(row: HostRow, host: KnownFacts | None) -> HostRow:
+    """Add what the host has told, if it was ever heard."""
+    if host is None or not host.heard:
+        return row
+    told = host.told
+    replicated = bool(told.held)
+    return msgspec.structs.replace(
+        row,
+        version=told.version or UNSET,
+        running=told.running,
+        load=told.load,
+        streams_led=told.led if replicated else UNSET,
+        streams_held=told.held if replicated else UNSET,
+        lag_records=UNSET if host.lag is None else host.lag,
+        registry_lag=host.registry_lag if told.registry else UNSET,
+        silent_s=0.0 if row.me else round(max(0.0, time.monotonic() - host.heard), 1),
+        clock_ahead_s=_or_unset(host.clock_difference_s),
+        clock_error_s=UNSET if host.clock_difference_s is None else round(host.clock_error_s, 3),
+    )
+
+
+def _or_unset(seconds: float | None) -> float | UnsetType:
+    return UNSET if seconds is None else round(seconds, 3)
+
+
+async def list_owned(call: Call[None, ListOwned]) -> OwnedPage:
+    """Which host owns which project, by the names of the projects; query: one `host`."""
+    known, query, reader = _known(call), call.query, call.context.reader
+    accounts = {account.account_id: account.username for account in reader.accounts()}
+    rows = [
+        OwnedProject(
+            project=project.name,
+            project_id=Sfid(project.project_id),
+            account=accounts.get(project.account_id, ""),
+            host=call.context.cluster.owner(project.project_id) or known.me,
+        )
+        for project in sorted(reader.projects(), key=lambda one: one.name)
+    ]
+    found = [row for row in rows if query.host in ("", row.host)]
+    end = None if query.size < 0 else query.offset + query.size
+    return OwnedPage(data=found[query.offset : end], total=len(found))
 
 
 async def invite(call: Call[None, None]) -> Invitation:
@@ -115,7 +217,7 @@ async def _change(call: Call[None, None], what: str) -> None:
         raise HostChangeRefusedError(reason=str(answer["refused"]))
 
 
-def _known(call: Call[None, None]) -> KnownHosts:
+def _known(call: Call[Any, Any]) -> KnownHosts:
     known = call.context.cluster.known()
     if known is None:
         raise NotFoundError(
@@ -129,5 +231,6 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/cluster/hosts/{name}/drain", "DrainClusterHost", drain, Auth.ADMIN),
     Route("DELETE", "/cluster/hosts/{name}/drain", "UndrainClusterHost", undrain, Auth.ADMIN),
     Route("DELETE", "/cluster/hosts/{name}", "RemoveClusterHost", forget, Auth.ADMIN),
+    Route("GET", "/cluster/projects", "ListOwnedProjects", list_owned, Auth.ADMIN),
     Route("POST", "/cluster/invitation", "InviteClusterHost", invite, Auth.ADMIN),
 )

@@ -59,7 +59,8 @@ class DashboardReply(msgspec.Struct, frozen=True, kw_only=True):
 
     `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of
     the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS.
-    `publicURL` is the setting `public_url`, absent if that is empty.
+    `publicURL` is the setting `public_url`, absent if that is empty. `cluster`: the node is one of
+    several hosts.
     """
 
     version: str
@@ -70,6 +71,7 @@ class DashboardReply(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool
     public_url: str | UnsetType = msgspec.field(name="publicURL", default=UNSET)
     chains: list[ChainName]
+    cluster: bool
 
 
 async def show_dashboard(call: Call[None, None]) -> DashboardReply:
@@ -89,6 +91,7 @@ async def show_dashboard(call: Call[None, None]) -> DashboardReply:
         tls=settings.tls_certificate is not None,
         public_url=settings.public_url or UNSET,
         chains=[ChainName(id=chain.id, name=chain.name) for chain in context.chains],
+        cluster=context.cluster.known() is not None,
     )
 
 

@@ -1,7 +1,6 @@
 // @ts-check
 /** The dashboard: the sign-in, or what an account sees. Neither loads the files of the other. */
 import { html, render, useEffect } from './vendor/preact.js';
-import { get } from './core/api.js';
 import { go, path } from './core/route.js';
 import { session } from './core/session.js';
 import { useLoad } from './core/load.js';
@@ -14,7 +13,7 @@ const account = () => import('./shell.js');
 
 function App() {
   const signedIn = session.value !== null;
-  const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal, once: true }), [signedIn], 60_000);
+  const boot = useLoad((get) => get('/configuration/dashboard', {}, { once: true }), [signedIn], 60_000);
   useEffect(() => {
     if (!boot.data) return;
     const gate = path.value === '/setup' || path.value === '/signin';

@@ -5,6 +5,9 @@ type Signal<T> = import('./vendor/preact.js').Signal<T>;
 /** Named values: of a form, or of a query. */
 type Values = Record<string, any>;
 
+/** Asks the node, until the page no longer wants the answer. */
+type Get = typeof import('./core/api.js').get;
+
 /** What a request has brought. */
 interface Loaded<T = any> {
   /** The last answer; it stays while a newer one is on its way, and when that fails. */

@@ -78,6 +78,9 @@ async function request(method, path, options = {}) {
   return parsed;
 }
 
+/** A text as a segment of a path. */
+export const segment = encodeURIComponent;
+
 // The types of these know each route: its query, its body and its answer. A path is written where it
 // is used, or is a constant (`@type {const}`), so that its route can be found.
 export const call = /** @type {Api.Calls<Options>} */ (/** @type {unknown} */ (request));

@@ -1,7 +1,7 @@
 // @ts-check
 /** Loading what a page shows, and running what a button does. */
 import { useCallback, useEffect, useRef, useState } from '../vendor/preact.js';
-import { mayPass } from './api.js';
+import { get, mayPass } from './api.js';
 import { online } from './node_state.js';
 import { say } from '../parts/basics.js';
 
@@ -30,7 +30,8 @@ export async function patiently(work, end, failed) {
  * Load data when the page opens, when `inputs` change, when `again` is called, when the node
  * answers again after it did not, and a little later when it failed for a reason that may pass.
  * @template T
- * @param {(signal: AbortSignal) => Promise<T>} load @param {unknown[]} inputs
+ * @param {(get: Get, signal: AbortSignal) => Promise<T>} load its `get` ends with the page, or when `inputs` change
+ * @param {unknown[]} inputs
  * @param {number} [every] load again after so many milliseconds, while the page is visible
  * @returns {Loaded<T>}
  */
@@ -47,7 +48,8 @@ export function useLoad(load, inputs, every = 0) {
     known.current = inputs;
     if (!same) set({});
     const failed = (/** @type {Error} */ error) => set(({ data }) => ({ data, error }));
-    patiently(() => load(end.signal), end.signal, failed).then((data) => end.signal.aborted || set({ data }), () => undefined).finally(() => {
+    const asked = /** @type {Get} */ (/** @type {any} */ ((/** @type {any} */ path, /** @type {any} */ query, /** @type {any} */ options) => /** @type {any} */ (get)(path, query, { ...options, signal: end.signal })));
+    patiently(() => load(asked, end.signal), end.signal, failed).then((data) => end.signal.aborted || set({ data }), () => undefined).finally(() => {
       if (!end.signal.aborted) busy.current = false;
     });
     return () => end.abort();

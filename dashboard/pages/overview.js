@@ -47,20 +47,20 @@ const Ranges = ({ range }) => html`<div class="segments" role="group" aria-label
 /** @param {{list: Api.ProjectRow[]}} p */
 const Projects = ({ list }) => html`<${Table} label=${words.projects} columns=${[words.columns.name, [words.columns.events, 'num'], words.columns.applets]}>
   ${list.map((project) => html`<tr key=${project.projectID}><td><a href=${to('projects', project.projectName)}>${project.projectName}</a></td><td class="num">${rate(rates.value[project.projectName]?.events ?? 0)}</td>
-    <td><${AppletNames} of=${project} /></td></tr>`)}</${Table}>`;
+    <td><${AppletNames} of=${project} /></td></tr>`)}<//>`;
 
 /** @param {{projects: Loaded<Api.ProjectRows>}} p as `GET /project/detail_list` answers them */
 export function Page({ projects }) {
   const range = /** @type {import('../core/series.js').Range} */ (query.value.range in RANGES ? query.value.range : '5m');
-  const figures = useLoad((signal) => show(range, signal), [range]);
+  const figures = useLoad((_, signal) => show(range, signal), [range]);
   const [health, know] = useState(/** @type {Api.HealthReply | null} */ (null));
   useEffect(() => (isAdmin() ? follow({ topic: 'health', on: know }) : undefined), []);
   const troubles = health?.data ?? [];
   const byRate = (projects.data?.data ?? []).toSorted((a, b) => (rates.value[b.projectName]?.events ?? 0) - (rates.value[a.projectName]?.events ?? 0));
   return html`<div class="page"><${Heading} title=${words.title} text=${isAdmin() ? words.text : words.own}>
-      ${health && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}</${Badge}>`}<${Ranges} range=${range} /></${Heading}>
-    ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Lazily} load=${() => import('../parts/troubles.js')} part="Troubles" list=${troubles} /></${Card}>`}
+      ${health && html`<${Badge} kind=${troubles.length ? 'bad' : 'good'}>${troubles.length ? words.problems(troubles.length) : words.well}<//>`}<${Ranges} range=${range} /><//>
+    ${troubles.length > 0 && html`<${Card} title=${words.troubles}><${Lazily} load=${() => import('../parts/troubles.js')} part="Troubles" list=${troubles} /><//>`}
     ${projects.data && projects.data.data.length < 2 && html`<${Lazily} load=${() => import('../parts/first_steps.js')} part="FirstSteps" projects=${projects.data.data} />`}
     <${Failed} of=${figures} /><${Tiles} /><${Charts} />
-    <${Card} title=${words.projects}><${Show} of=${projects}>${() => (byRate.length ? html`<${Projects} list=${byRate} />` : html`<${Empty} title=${words.projects} icon="box"><a class="button primary" href="/projects?new=1">${words.newProject}</a></${Empty}>`)}</${Show}></${Card}></div>`;
+    <${Card} title=${words.projects}><${Show} of=${projects}>${() => (byRate.length ? html`<${Projects} list=${byRate} />` : html`<${Empty} title=${words.projects} icon="box"><a class="button primary" href="/projects?new=1">${words.newProject}</a><//>`)}<//><//></div>`;
 }

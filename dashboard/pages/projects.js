@@ -1,13 +1,13 @@
 // @ts-check
 /** All projects of the account: create, import, open. */
 import { html, useState } from '../vendor/preact.js';
-import { call, get, post } from '../core/api.js';
+import { call, post } from '../core/api.js';
 import { count, quoted, rate } from '../core/format.js';
 import { useLoad } from '../core/load.js';
 import { filter, go, query, to } from '../core/route.js';
 import { rates } from '../core/series.js';
 import { isAdmin, session } from '../core/session.js';
-import { Ago, AppletNames, Card, Empty, Heading, Icon, Show, Table, say, typed } from '../parts/basics.js';
+import { Ago, AppletNames, Card, Do, Empty, Heading, Show, Table, say, typed } from '../parts/basics.js';
 import { AsCommand } from '../parts/code.js';
 import { Dialog } from '../parts/dialog.js';
 import { Field, Form, Text } from '../parts/form.js';
@@ -26,9 +26,9 @@ function NewProject({ onClose, changed }) {
     go(to('projects', form.name, 'applets'));
   };
   return html`<${Dialog} title=${words.create} onClose=${onClose}><${Form} submit=${words.create} work=${work}>
-    <${Field} label=${words.name} hint=${words.nameHint}><${Text} name="name" required autofocus maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocapitalize="none" onInput=${typed(type)} /></${Field}>
-    <${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" /></${Field}></${Form}>
-    <${AsCommand} text=${`fieldbrook project create ${quoted(name || 'NAME')}`} /></${Dialog}>`;
+    <${Field} label=${words.name} hint=${words.nameHint}><${Text} name="name" required autofocus maxlength="32" pattern="[A-Za-z0-9_]{1,32}" autocapitalize="none" onInput=${typed(type)} /><//>
+    <${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" /><//><//>
+    <${AsCommand} text=${`fieldbrook project create ${quoted(name || 'NAME')}`} /><//>`;
 }
 
 /** @param {{onClose: () => void, changed: () => void}} p */
@@ -43,9 +43,9 @@ function ImportProject({ onClose, changed }) {
     onClose();
   };
   return html`<${Dialog} title=${words.imported} onClose=${onClose}><${Form} submit=${words.imported} work=${work}>
-    <${Field} label=${words.file} hint=${words.importHint}><input name="file" type="file" accept=".fieldbrook" required /></${Field}>
-    <${Field} label=${words.name} hint=${words.nameKept}><${Text} name="name" maxlength="32" pattern="[A-Za-z0-9_]{1,32}" /></${Field}>
-    <label class="check"><input type="checkbox" name="tokens" />${words.newTokens}</label></${Form}><${AsCommand} text="fieldbrook project import FILE" /></${Dialog}>`;
+    <${Field} label=${words.file} hint=${words.importHint}><input name="file" type="file" accept=".fieldbrook" required /><//>
+    <${Field} label=${words.name} hint=${words.nameKept}><${Text} name="name" maxlength="32" pattern="[A-Za-z0-9_]{1,32}" /><//>
+    <label class="check"><input type="checkbox" name="tokens" />${words.newTokens}</label><//><${AsCommand} text="fieldbrook project import FILE" /><//>`;
 }
 
 /** A number that is red unless it is 0. @param {{value: number | undefined, text: (value: number) => string, href?: string}} p */
@@ -60,12 +60,12 @@ function List({ list }) {
     <td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td><${Bad} value=${rates.value[one.projectName]?.failed} text=${rate} /><${Bad} value=${one.deadLetters} text=${count} href=${to('projects', one.projectName, 'letters')} />
     <td><${AppletNames} of=${one} /></td>
     <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td><td class="end"><a href=${to('projects', one.projectName, 'settings')} aria-label=${words.settingsOf(one.projectName)} title=${words.settingsHint}>${words.settings}</a></td></tr>`;
-  return html`<${Table} label=${words.title} columns=${headings}>${list.map(row)}</${Table}>`;
+  return html`<${Table} label=${words.title} columns=${headings}>${list.map(row)}<//>`;
 }
 
 /** @param {{changed: () => void}} p */
 export function Page({ changed }) {
-  const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin(), deadLetters: true }, { signal }), [], EVERY_MS);
+  const projects = useLoad((get) => get('/project/detail_list', { size: 1000, all: isAdmin(), deadLetters: true }), [], EVERY_MS);
   const changedHere = () => {
     changed();
     projects.again();
@@ -74,12 +74,12 @@ export function Page({ changed }) {
   const close = () => filter({ new: '', import: '' });
   const wanted = (query.value.name ?? '').toLowerCase();
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text}>
-      <button type="button" onClick=${() => filter({ import: true })}><${Icon} name="upload" />${words.imported}</button>
-      <button type="button" class="primary" onClick=${() => filter({ new: true })}><${Icon} name="plus" />${words.create}</button></${Heading}>
+      <${Do} icon="upload" onClick=${() => filter({ import: true })}>${words.imported}<//>
+      <${Do} icon="plus" class="primary" onClick=${() => filter({ new: true })}>${words.create}<//><//>
     <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${typed((v) => filter({ name: v }))} />`} title=${words.title}>
       <${Show} of=${projects}>${(/** @type {{data: any[]}} */ { data }) => {
         const list = data.filter((one) => one.projectName.toLowerCase().includes(wanted));
-        return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}</${Empty}>`;
-      }}</${Show}></${Card}>
+        return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}<//>`;
+      }}<//><//>
     ${dialog === 'new' && html`<${NewProject} onClose=${close} changed=${changedHere} />`}${dialog === 'import' && html`<${ImportProject} onClose=${close} changed=${changedHere} />`}</div>`;
 }

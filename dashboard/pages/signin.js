@@ -45,9 +45,9 @@ export function PasswordForm({ setup, busy, run, name = '' }) {
     });
   };
   return html`<form class="form" onSubmit=${submit}>
-    ${setup && html`<${Field} label=${words.setupCode}><input name="code" required autocomplete="one-time-code" autocapitalize="none" spellcheck=${false} /></${Field}>`}
-    ${!name && html`<${Field} label=${words.username}><input name="username" required autocomplete="username" defaultValue=${setup ? 'admin' : ''} autocapitalize="none" spellcheck=${false} /></${Field}>`}
-    <${Field} label=${words.password} hint=${setup ? words.passwordHint : ''}><input name="password" type="password" required minlength=${setup ? 8 : 1} autocomplete=${setup ? 'new-password' : 'current-password'} /></${Field}>
+    ${setup && html`<${Field} label=${words.setupCode}><input name="code" required autocomplete="one-time-code" autocapitalize="none" spellcheck=${false} /><//>`}
+    ${!name && html`<${Field} label=${words.username}><input name="username" required autocomplete="username" defaultValue=${setup ? 'admin' : ''} autocapitalize="none" spellcheck=${false} /><//>`}
+    <${Field} label=${words.password} hint=${setup ? words.passwordHint : ''}><input name="password" type="password" required minlength=${setup ? 8 : 1} autocomplete=${setup ? 'new-password' : 'current-password'} /><//>
     <button class="primary wide" disabled=${busy !== ''}>${busy === 'password' ? oneMoment : setup ? words.createAdministrator : words.signIn}</button></form>`;
 }
 

@@ -52,6 +52,9 @@ export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 24 24" ari
 /** A button that is an icon. @param {{icon: string, label: string, kind?: string, [attribute: string]: any}} p */
 export const Mark = ({ icon, label, kind = 'small', ...more }) => html`<button type="button" class=${`ghost ${kind}`} aria-label=${label} ...${more}><${Icon} name=${icon} /></button>`;
 
+/** A button with an icon and a text. @param {{icon: string, children?: any, [attribute: string]: any}} p */
+export const Do = ({ icon, children, ...more }) => html`<button type="button" ...${more}><${Icon} name=${icon} />${children}</button>`;
+
 /** A listener for what is typed or chosen. @param {(value: any) => unknown} set */
 export const typed = (set) => (/** @type {any} */ event) => set(event.target.value);
 
@@ -69,7 +72,7 @@ export const Logo = ({ size }) => html`<svg class="sign" width=${size} height=${
 export const Badge = ({ kind = '', children, title }) => html`<span class=${`badge ${kind}`} title=${title}>${children}</span>`;
 
 /** The first applets of a project, and which of them run. @param {{of: Api.ProjectRow}} p */
-export const AppletNames = ({ of: project }) => html`<span class="line">${(project.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span>`;
+export const AppletNames = ({ of: project }) => html`<span class="line">${(project.applets ?? []).slice(0, 6).map((applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}<//>`)}</span>`;
 
 /** A time as how long ago it was, with local time and UTC on hover. @param {{at: string | number | null | undefined}} p */
 export const Ago = ({ at }) => html`<time dateTime=${utc(at)} title=${at == null ? '' : `${moment(at)} · ${utc(at)}`}>${ago(at)}</time>`;

@@ -48,5 +48,5 @@ export function Dialog({ title, onClose, children, side = false, must = false, k
 export function Confirm({ title, text, submit, work, onClose, name = '' }) {
   const [entered, enter] = useState('');
   return html`<${Dialog} title=${title} onClose=${onClose}><${Form} submit=${submit} work=${work} onDone=${onClose} danger disabled=${entered !== name}>
-    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><${Text} onInput=${typed(enter)} /></${Field}>`}</${Form}></${Dialog}>`;
+    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><${Text} onInput=${typed(enter)} /><//>`}<//><//>`;
 }

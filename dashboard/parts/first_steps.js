@@ -20,6 +20,6 @@ export function FirstSteps({ projects }) {
   ];
   const next = steps.findIndex(({ done }) => !done);
   return html`<section class="steps" aria-label=${words.firstSteps}>${steps.map(({ done, text: [title, hint], href }, i) => html`<div class=${`step card ${done ? 'done' : ''}`}>
-    <div class="line"><span class="number" aria-hidden="true">${i + 1}</span><h2>${title}</h2>${done && html`<${Badge} kind="good">${words.done}</${Badge}>`}</div><p class="hint">${hint}</p>
+    <div class="line"><span class="number" aria-hidden="true">${i + 1}</span><h2>${title}</h2>${done && html`<${Badge} kind="good">${words.done}<//>`}</div><p class="hint">${hint}</p>
     ${i === next && href && html`<div><a class="button primary" href=${href}>${words.open}</a></div>`}</div>`)}</section>`;
 }

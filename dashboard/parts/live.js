@@ -5,7 +5,7 @@ import { patiently } from '../core/load.js';
 import { follow } from '../core/stream.js';
 import { count, rate } from '../core/format.js';
 import { Tail } from '../core/tail.js';
-import { Icon } from './basics.js';
+import { Do } from './basics.js';
 import * as words from '../words/en/live.js';
 
 const REDRAW_MS = 100;
@@ -80,7 +80,7 @@ export function Counts({ live }) {
 }
 
 /** @param {{live: ReturnType<typeof useTail>}} p */
-export const PauseButton = ({ live }) => html`<button type="button" aria-keyshortcuts="p" onClick=${() => (live.paused ? live.resume() : live.pause(true))}><${Icon} name=${live.paused ? 'play' : 'pause'} />${live.paused ? words.goOn : words.pause}</button>`;
+export const PauseButton = ({ live }) => html`<${Do} icon=${live.paused ? 'play' : 'pause'} aria-keyshortcuts="p" onClick=${() => (live.paused ? live.resume() : live.pause(true))}>${live.paused ? words.goOn : words.pause}<//>`;
 
 /** How many rows came while the list stood still. @param {{live: ReturnType<typeof useTail>}} p */
 export const Newer = ({ live }) => (live.tail.newer > 0 ? html`<button type="button" class="pill" onClick=${live.resume}>${words.newer(count(live.tail.newer))}</button>` : null);

@@ -26,9 +26,9 @@ const command = ({ account, operation, path, outcome, begin, end }) => ['fieldbr
 
 /** @param {{row: Api.AuditRowReply}} p */
 const Row = ({ row }) => html`<tr><td class="dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td>
-  <td><button type="button" class="link" onClick=${() => filter({ account: row.account })}>${row.account || words.unknown}</button>${row.accessKey && html` <${Badge}>${words.byKey(row.accessKey)}</${Badge}>`}</td>
+  <td><button type="button" class="link" onClick=${() => filter({ account: row.account })}>${row.account || words.unknown}</button>${row.accessKey && html` <${Badge}>${words.byKey(row.accessKey)}<//>`}</td>
   <td><button type="button" class="link" onClick=${() => filter({ operation: row.operation })}>${row.operation}</button></td><td class="mono wrap">${row.method} ${row.path}</td>
-  <td><${Badge} kind=${row.status >= 400 ? 'bad' : 'good'} title=${row.error}>${row.status}</${Badge}>${row.error && html` <span class="dim">${row.error}</span>`}</td><td class="dim mono">${row.from}</td></tr>`;
+  <td><${Badge} kind=${row.status >= 400 ? 'bad' : 'good'} title=${row.error}>${row.status}<//>${row.error && html` <span class="dim">${row.error}</span>`}</td><td class="dim mono">${row.from}</td></tr>`;
 
 /** @param {{given: Record<string, string>}} p */
 function Filters({ given }) {
@@ -44,7 +44,7 @@ function Filters({ given }) {
 export function Page() {
   const filters = wanted(query.value);
   const key = JSON.stringify(filters);
-  const first = useLoad((signal) => get('/audit', { ...filters, limit: PAGE }, { signal }), [key]);
+  const first = useLoad((get) => get('/audit', { ...filters, limit: PAGE }), [key]);
   const [older, set] = useState(/** @type {{rows: any[], next?: string} | null} */ (null));
   useEffect(() => set(null), [key, first.data]);
   const next = older ? older.next : first.data?.next;
@@ -54,9 +54,9 @@ export function Page() {
   });
   const list = (/** @type {Api.AuditPage} */ { data }) => {
     const rows = [...data, ...(older?.rows ?? [])];
-    if (!rows.length && !next) return html`<${Empty} title=${words.none} icon="shield">${words.noneHint}</${Empty}>`;
-    return html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>
+    if (!rows.length && !next) return html`<${Empty} title=${words.none} icon="shield">${words.noneHint}<//>`;
+    return html`<${Table} label=${words.title} columns=${COLUMNS}>${rows.map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}<//>
       ${next && html`<div class="pad"><button type="button" onClick=${load}>${more}</button></div>`}`;
   };
-  return html`<div class="page"><${Heading} title=${words.title} text=${words.text} /><${Card}><${Filters} given=${query.value} /><${Show} of=${first} rows=${8}>${list}</${Show}></${Card}><${AsCommand} text=${command(filters)} /></div>`;
+  return html`<div class="page"><${Heading} title=${words.title} text=${words.text} /><${Card}><${Filters} given=${query.value} /><${Show} of=${first} rows=${8}>${list}<//><//><${AsCommand} text=${command(filters)} /></div>`;
 }

@@ -35,27 +35,27 @@ const purpose = (one) => one.project ? html`<a href=${to('projects', one.project
 function Processes({ list }) {
   const shares = useShares(list, (one) => [one.pid ?? 0, one.cpuSeconds ?? 0]);
   const row = (/** @type {Api.ProcessRow} */ one) => html`<tr key=${`${one.part}${one.pid}`}><td><span class="line"><strong>${one.part}</strong>${purpose(one)}</span></td>
-    <td><${Badge} kind=${words.kinds[one.state] ?? 'warn'}>${one.state}</${Badge}></td><td class="num">${one.memoryBytes === undefined ? '–' : size(one.memoryBytes)}</td><td class="num">${one.pid && shares.has(one.pid) ? words.percent(shares.get(one.pid) ?? 0) : '–'}</td>
-    <td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}</${Badge}>` : 0}</td><td class="dim"><${Ago} at=${one.startedAt} /></td><td class="num dim">${one.pid ?? '–'}</td></tr>`;
-  return html`<${Table} label=${words.processes} columns=${COLUMNS}>${list.map(row)}</${Table}>`;
+    <td><${Badge} kind=${words.kinds[one.state] ?? 'warn'}>${one.state}<//></td><td class="num">${one.memoryBytes === undefined ? '–' : size(one.memoryBytes)}</td><td class="num">${one.pid && shares.has(one.pid) ? words.percent(shares.get(one.pid) ?? 0) : '–'}</td>
+    <td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}<//>` : 0}</td><td class="dim"><${Ago} at=${one.startedAt} /></td><td class="num dim">${one.pid ?? '–'}</td></tr>`;
+  return html`<${Table} label=${words.processes} columns=${COLUMNS}>${list.map(row)}<//>`;
 }
 
 /** @param {{list: Api.ProjectLoad[]}} p */
 function Running({ list }) {
   const shares = useShares(list, (one) => [one.projectID, one.busySeconds]);
   const row = (/** @type {Api.ProjectLoad} */ one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.project)}>${one.project}</a></td><td class="dim">${one.worker ?? words.resting}</td>
-    <td class="num">${size(one.memoryBytes)}</td><td class="num">${shares.has(one.projectID) ? words.percent(shares.get(one.projectID) ?? 0) : '–'}</td><td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}</${Badge}>` : 0}</td></tr>`;
-  return html`<${Table} label=${words.running} columns=${RUNNING}>${list.map(row)}</${Table}>`;
+    <td class="num">${size(one.memoryBytes)}</td><td class="num">${shares.has(one.projectID) ? words.percent(shares.get(one.projectID) ?? 0) : '–'}</td><td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}<//>` : 0}</td></tr>`;
+  return html`<${Table} label=${words.running} columns=${RUNNING}>${list.map(row)}<//>`;
 }
 
 export function Page() {
-  const health = useLoad((signal) => get('/health', {}, { signal }), [], EVERY_MS);
+  const health = useLoad((get) => get('/health'), [], EVERY_MS);
   const content = (/** @type {Api.HealthReply} */ { data, total, recent, processes, processesTotal, projects, running }) => html`
-    <${Card} title=${words.now} controls=${html`<${Badge} kind=${total ? 'bad' : 'good'}>${total ? words.problems(total) : words.well}</${Badge}>`}>
-      ${total ? html`<${Troubles} list=${data} />${total > data.length && html`<p class="pad hint">${words.more(total - data.length)}</p>`}` : html`<${Empty} title=${words.well} icon="heart">${words.wellHint}</${Empty}>`}</${Card}>
-    <${Card} title=${words.processes} controls=${html`<span class="hint">${words.some(processes.length, processesTotal) || (Object.keys(projects).length > 0 && `${words.projectsLabel}: ${words.projects(projects)}`)}</span>`}><${Processes} list=${processes} /></${Card}>
-    ${running.length > 0 && html`<${Card} title=${words.running} controls=${html`<span class="hint">${words.busyHint}</span>`}><${Running} list=${running} /></${Card}>`}
-    ${recent.length > 0 && html`<${Card} title=${words.lately}><${Troubles} list=${recent} /></${Card}>`}`;
+    <${Card} title=${words.now} controls=${html`<${Badge} kind=${total ? 'bad' : 'good'}>${total ? words.problems(total) : words.well}<//>`}>
+      ${total ? html`<${Troubles} list=${data} />${total > data.length && html`<p class="pad hint">${words.more(total - data.length)}</p>`}` : html`<${Empty} title=${words.well} icon="heart">${words.wellHint}<//>`}<//>
+    <${Card} title=${words.processes} controls=${html`<span class="hint">${words.some(processes.length, processesTotal) || (Object.keys(projects).length > 0 && `${words.projectsLabel}: ${words.projects(projects)}`)}</span>`}><${Processes} list=${processes} /><//>
+    ${running.length > 0 && html`<${Card} title=${words.running} controls=${html`<span class="hint">${words.busyHint}</span>`}><${Running} list=${running} /><//>`}
+    ${recent.length > 0 && html`<${Card} title=${words.lately}><${Troubles} list=${recent} /><//>`}`;
   return html`<div class="page"><${Heading} title=${words.title} text=${words.text} />
-    <${Show} of=${health} rows=${6}>${content}</${Show}><${AsCommand} text="fieldbrook health --recent --processes" /></div>`;
+    <${Show} of=${health} rows=${6}>${content}<//><${AsCommand} text="fieldbrook health --recent --processes" /></div>`;
 }

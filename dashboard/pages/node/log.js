@@ -4,7 +4,7 @@ import { html, useEffect, useState } from '../../vendor/preact.js';
 import { get } from '../../core/api.js';
 import { levelKind, moment, quoted, utc } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
-import { Badge, Card, Empty, Failed, Heading, Icon, Problem, Table, typed, Waiting } from '../../parts/basics.js';
+import { Badge, Card, Do, Empty, Failed, Heading, Problem, Table, Waiting, typed } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
 import * as words from '../../words/en/node_log.js';
 
@@ -47,7 +47,7 @@ function useLines(wanted, following) {
 }
 
 /** @param {{row: any}} p */
-const Row = ({ row }) => html`<tr class="log-line"><td class="mono dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td><td><${Badge} kind=${levelKind(row.level)}>${row.level.toLowerCase()}</${Badge}></td>
+const Row = ({ row }) => html`<tr class="log-line"><td class="mono dim nowrap"><time dateTime=${row.time} title=${utc(row.time)}>${moment(row.time)}</time></td><td><${Badge} kind=${levelKind(row.level)}>${row.level.toLowerCase()}<//></td>
   <td class="nowrap"><button type="button" class="link" onClick=${() => filter({ process: row.process })}>${row.process}</button></td><td class="wrap"><pre class="log-text" title=${row.logger}>${row.text}</pre></td></tr>`;
 
 /** What the page shows, as a command. @param {Filters} wanted @param {boolean} following */
@@ -61,10 +61,10 @@ export function Page() {
   const text = (/** @type {'contains' | 'process'} */ name, /** @type {string} */ label) => html`<input type="search" class="find" key=${name + wanted[name]} aria-label=${label} placeholder=${label} defaultValue=${wanted[name]} onChange=${typed((v) => filter({ [name]: v }))} />`;
   const content = () => {
     if (!lines) return error ? html`<${Problem} error=${error} again=${again} />` : html`<${Waiting} rows=${8} />`;
-    return html`<${Failed} of=${{ error, again }} />${found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}</${Table}>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}</${Empty}>`}`;
+    return html`<${Failed} of=${{ error, again }} />${found.length ? html`<${Table} label=${words.title} columns=${COLUMNS}>${found.slice(0, SHOWN).map((row) => html`<${Row} key=${row.sequence} row=${row} />`)}<//>` : html`<${Empty} title=${words.none} icon="list">${words.noneHint}<//>`}`;
   };
-  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><button type="button" onClick=${() => filter({ pause: !pause })}><${Icon} name=${pause ? 'play' : 'pause'} />${pause ? words.follow : words.pause}</button></${Heading}>
+  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}><${Do} icon=${pause ? 'play' : 'pause'} onClick=${() => filter({ pause: !pause })}>${pause ? words.follow : words.pause}<//><//>
     <${Card}><div class="filters">${text('contains', words.contains)}${text('process', words.ofProcess)}
       <select aria-label=${words.level} value=${level} onChange=${typed((v) => filter({ level: v }))}>${Object.entries(words.levels).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>
-      <span class="grow"></span><span class="hint">${lines && words.lines(found.length, SHOWN)}</span></div>${content()}</${Card}><${AsCommand} text=${command(wanted, !pause)} /></div>`;
+      <span class="grow"></span><span class="hint">${lines && words.lines(found.length, SHOWN)}</span></div>${content()}<//><${AsCommand} text=${command(wanted, !pause)} /></div>`;
 }

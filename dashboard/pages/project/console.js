@@ -1,7 +1,7 @@
 // @ts-check
 /** The console: send an event as a device would, or try a handler without keeping anything. */
 import { html, useEffect, useState } from '../../vendor/preact.js';
-import { get, post } from '../../core/api.js';
+import { get, post, segment } from '../../core/api.js';
 import { attempt } from '../../core/load.js';
 import { readable } from '../../core/format.js';
 import { filter, query } from '../../core/route.js';
@@ -16,7 +16,7 @@ import * as words from '../../words/en/console.js';
  * @param {string} project @param {string} place @returns {Promise<import('./console/kept.js').Draft>}
  */
 async function draftFrom(project, place) {
-  const event = await get(`/event_log/${encodeURIComponent(project)}/at/${place}`);
+  const event = await get(`/event_log/${segment(project)}/at/${place}`);
   if (event.payload == null && event.size) throw new Error(words.payloadGone);
   const { kind, text } = readable(event.payload ?? '');
   const binary = kind === 'bytes';
@@ -26,10 +26,10 @@ async function draftFrom(project, place) {
 /** @param {{project: string, again: () => void}} p */
 function NoPublisher({ project, again }) {
   const add = () => attempt(async () => {
-    await post(`/publisher/x/${encodeURIComponent(project)}/upsert`, { key: words.publisherKey, name: words.publisherName });
+    await post(`/publisher/x/${segment(project)}/upsert`, { key: words.publisherKey, name: words.publisherName });
     again();
   });
-  return html`<${Card} title=${words.editor}><${Empty} title=${words.noPublisher} icon="send">${words.noPublisherHint}<p><button type="button" class="primary" onClick=${add}>${words.addPublisher}</button></p></${Empty}></${Card}>`;
+  return html`<${Card} title=${words.editor}><${Empty} title=${words.noPublisher} icon="send">${words.noPublisherHint}<p><button type="button" class="primary" onClick=${add}>${words.addPublisher}</button></p><//><//>`;
 }
 
 /** @param {Project} p */

@@ -1,7 +1,7 @@
 // @ts-check
 /** The events of a project: live, from the history, and one in detail. */
 import { html, useEffect, useMemo } from '../../vendor/preact.js';
-import { get } from '../../core/api.js';
+import { get, segment } from '../../core/api.js';
 import { attempt } from '../../core/load.js';
 import { clock, duration, moment, size } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
@@ -44,7 +44,7 @@ function Filters({ applets, publishers }) {
     <${Choice} name="publisher" label=${words.publisher} all=${words.allPublishers} options=${publishers.map((one) => [one.key, one.name])} />
     <${Choice} name="outcome" label=${words.outcome} all=${words.allOutcomes} options=${Object.entries(words.outcomes)} />
     <${Choice} name="source" label=${words.source} all=${words.allSources} options=${Object.entries(words.sources)} />
-    <${Menu} label=${query.value.begin || query.value.end ? words.between : words.anyTime}><${Time} name="begin" label=${words.from} /><${Time} name="end" label=${words.until} /></${Menu}>
+    <${Menu} label=${query.value.begin || query.value.end ? words.between : words.anyTime}><${Time} name="begin" label=${words.from} /><${Time} name="end" label=${words.until} /><//>
     ${chosen && html`<button type="button" class="ghost" onClick=${() => filter(Object.fromEntries([...FILTERS, 'begin', 'end'].map((name) => [name, ''])))}>${words.clear}</button>`}`;
 }
 
@@ -56,7 +56,7 @@ function Row({ row, index, who, here }) {
     <span role="cell" class="mono"><button type="button" class="link" aria-label=${words.eventOf(clock(row.handledAt))} title=${row.handledAt}>${clock(row.handledAt)}</button></span>
     <span role="cell">${row.eventType}</span><span role="cell">${who[row.publisherID] ?? (row.publisherID === '0' ? row.source : row.publisherID)}</span>
     <span role="cell" class="dim">${result?.appletName ? `${result.appletName}.${result.handler ?? ''}` : ''}</span><span role="cell" class="num dim">${size(row.size)}</span><span role="cell" class="num dim">${duration(took(row))}</span>
-    <span role="cell">${kind ? html`<${Badge} kind=${kind}>${text}</${Badge}>` : html`<span class="dim">${text}</span>`}${row.traced && html` <${Badge} kind="info">${words.traced}</${Badge}>`}</span></div>`;
+    <span role="cell">${kind ? html`<${Badge} kind=${kind}>${text}<//>` : html`<span class="dim">${text}</span>`}${row.traced && html` <${Badge} kind="info">${words.traced}<//>`}</span></div>`;
 }
 
 /** j and k open the next and the previous event, p pauses. @param {any} live @param {string} open */
@@ -89,7 +89,7 @@ function List({ name, applets, publishers }) {
   const live = useTail({
     topic: 'events', project: name, filter: { ...wanted, ...times }, key: (row) => row.place, live: !begin && !end,
     load: async (before, signal) => {
-      const answer = await get(`/event_log/${encodeURIComponent(name)}`, { ...wanted, ...times, before, limit: OPENED_WITH }, { signal });
+      const answer = await get(`/event_log/${segment(name)}`, { ...wanted, ...times, before, limit: OPENED_WITH }, { signal });
       kept.since = answer.keptSince ?? kept.since;
       return answer;
     },
@@ -103,7 +103,7 @@ function List({ name, applets, publishers }) {
       <div class="line status"><${Counts} live=${live} /><span class="grow"></span>${kept.since && html`<span class="dim">${keptSince} <time title=${kept.since}>${moment(kept.since)}</time></span>`}</div>
       <${Rows} kind="event-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {EventRow} */ row, /** @type {number} */ index) => html`<${Row} key=${row.place} row=${row} index=${index} who=${who} here=${row.place === event} />`} />
       <${Newer} live=${live} />
-      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} again=${live.again} />` : !live.loaded ? html`<${Waiting} />` : some ? html`<${Empty} title=${words.noneFound} />` : html`<${Empty} title=${words.none} icon="pulse"><p>${words.noneHint}</p><a class="button primary" href=${to('projects', name, 'console')}>${words.toConsole}</a></${Empty}>`}</div>`}
-      ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
+      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} again=${live.again} />` : !live.loaded ? html`<${Waiting} />` : some ? html`<${Empty} title=${words.noneFound} />` : html`<${Empty} title=${words.none} icon="pulse"><p>${words.noneHint}</p><a class="button primary" href=${to('projects', name, 'console')}>${words.toConsole}</a><//>`}</div>`}
+      ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}<//>
     ${event && html`<${StoryPanel} key=${event} project=${name} place=${event} row=${opened} publishers=${publishers} onClose=${() => filter({ event: '' })} />`}`;
 }

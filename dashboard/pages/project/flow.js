@@ -1,7 +1,6 @@
 // @ts-check
 /** The flow of a project: where does my event go? */
 import { html } from '../../vendor/preact.js';
-import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { Card, Show } from '../../parts/basics.js';
 import { AsCommand } from '../../parts/code.js';
@@ -14,11 +13,11 @@ import { Routes } from './flow/routes.js';
 const EVERY_MS = 3000;
 const KINDS = /** @type {const} */ (['contract_log', 'chain_tx', 'chain_height']);
 
-/** What sends events by itself. @param {string} name @param {string} id @param {AbortSignal} signal */
-async function loadTriggers(name, id, signal) {
+/** What sends events by itself. @param {string} name @param {string} id @param {Get} get */
+async function loadTriggers(name, id, get) {
   const [crons, ...monitors] = await Promise.all([
-    get(`/cronjob/${id}`, {}, { signal }),
-    ...KINDS.map((kind) => get(`/monitor/${kind}/${encodeURIComponent(name)}`, { size: 100 }, { signal })),
+    get(`/cronjob/${id}`),
+    ...KINDS.map((kind) => get(`/monitor/${kind}/${encodeURIComponent(name)}`, { size: 100 })),
   ]);
   return { crons: crons.data, monitors: monitors.flatMap(({ data }, i) => data.map((one) => ({ ...one, kind: KINDS[i] }))) };
 }
@@ -27,14 +26,14 @@ const Legend = () => html`<ul class="flow-legend" aria-hidden="true">${Object.en
 
 /** @param {Project} project */
 export function Page({ name, id, applets, publishers, letters }) {
-  const triggers = useLoad((signal) => loadTriggers(name, id, signal), [name, id], 30_000);
-  const flow = useLoad((signal) => get(`/event_log/${encodeURIComponent(name)}/flow`, {}, { signal }), [name], EVERY_MS);
+  const triggers = useLoad((get) => loadTriggers(name, id, get), [name, id], 30_000);
+  const flow = useLoad((get) => get(`/event_log/${encodeURIComponent(name)}/flow`), [name], EVERY_MS);
   const loaded = { ...flow, data: flow.data && triggers.data ? { flow: flow.data, ...triggers.data } : undefined, error: flow.error ?? triggers.error };
   const shown = (/** @type {Awaited<ReturnType<typeof loadTriggers>> & {flow: Api.FlowReply}} */ data) => {
     const graph = graphOf({ ...data, applets, publishers, letters });
     const summary = graph.events ? words.summary(graph.events, graph.failed) : words.quiet;
-    return html`<${Card} kind="only-wide" title=${words.title} label=${words.title} controls=${html`<span class="hint">${summary}</span>`}><${Picture} graph=${graph} name=${name} /><${Legend} /></${Card}>
+    return html`<${Card} kind="only-wide" title=${words.title} label=${words.title} controls=${html`<span class="hint">${summary}</span>`}><${Picture} graph=${graph} name=${name} /><${Legend} /><//>
       <${Routes} name=${name} applets=${applets} publishers=${publishers} flow=${data.flow} summary=${summary} />`;
   };
-  return html`<div class="stack flow-page"><${Show} of=${loaded} rows=${8}>${shown}</${Show}><${AsCommand} text=${`fieldbrook event flow ${quoted(name)}`} /></div>`;
+  return html`<div class="stack flow-page"><${Show} of=${loaded} rows=${8}>${shown}<//><${AsCommand} text=${`fieldbrook event flow ${quoted(name)}`} /></div>`;
 }

@@ -23,5 +23,5 @@ function result(call) {
 
 /** @param {{calls: any[], omitted: number}} p */
 export const HostCalls = ({ calls, omitted }) => html`<${Table} label=${words.label} columns=${[words.call, words.subject, words.result, [words.time, 'num']]}>
-  ${calls.map((call) => html`<tr><td class="mono">${call.function}</td><td class="mono wrap">${text(call.subject)}</td><td class="mono wrap">${result(call)}</td><td class="num dim">${call.us > 0 && words.microseconds(call.us)}</td></tr>`)}</${Table}>
+  ${calls.map((call) => html`<tr><td class="mono">${call.function}</td><td class="mono wrap">${text(call.subject)}</td><td class="mono wrap">${result(call)}</td><td class="num dim">${call.us > 0 && words.microseconds(call.us)}</td></tr>`)}<//>
   ${omitted > 0 && html`<p class="dim">${words.omitted(omitted)}</p>`}`;

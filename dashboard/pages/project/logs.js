@@ -1,7 +1,7 @@
 // @ts-check
 /** The log lines of a project's applets: live and from the log. */
 import { html, useMemo } from '../../vendor/preact.js';
-import { get } from '../../core/api.js';
+import { get, segment } from '../../core/api.js';
 import { attempt } from '../../core/load.js';
 import { clock, levelKind, moment, quoted } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
@@ -17,7 +17,7 @@ const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 /** @param {{row: any, index: number, project: string}} p */
 const Row = ({ row, index, project }) => html`<div role="row" aria-rowindex=${index + 2} class="row"><span role="cell" class="mono dim" title=${moment(row.logTime)}>${row.eventID ? html`<a href=${to('projects', project, 'events', row.eventID)} aria-label=${words.toEvent(clock(row.logTime))}>${clock(row.logTime)}</a>` : clock(row.logTime)}</span>
-  <span role="cell"><${Badge} kind=${levelKind(row.level)}>${row.level}</${Badge}></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
+  <span role="cell"><${Badge} kind=${levelKind(row.level)}>${row.level}<//></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
 
 /** @param {{applets: Api.AppletReply[]}} p */
 const Filters = ({ applets }) => html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${typed((v) => filter({ level: v }))}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
@@ -38,14 +38,14 @@ export function Page({ name, applets }) {
       <div class="line status"><${Counts} live=${live} /></div>
       <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {Api.LogLine} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
       <${Newer} live=${live} />
-      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} again=${live.again} />` : !live.loaded ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}</${Empty}>`}</div>`}
-      ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
+      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} again=${live.again} />` : !live.loaded ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}<//>`}</div>`}
+      ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}<//>
     <${AsCommand} text=${`fieldbrook logs ${quoted(name)} --follow`} />`;
 }
 
 /** The newest rows, or those before one; the newest first. @param {string} project @param {Record<string, string>} wanted @param {string} before @param {AbortSignal} [signal] */
 async function load(project, wanted, before, signal) {
-  const { data, next, newest } = await get(`/applet_log/${encodeURIComponent(project)}`, { ...wanted, before: before || String(Number.MAX_SAFE_INTEGER), limit: OPENED_WITH }, { signal });
+  const { data, next, newest } = await get(`/applet_log/${segment(project)}`, { ...wanted, before: before || String(Number.MAX_SAFE_INTEGER), limit: OPENED_WITH }, { signal });
   const rows = data.toSorted((a, b) => Number(b.sequence) - Number(a.sequence));
   return { data: rows, next, newest };
 }

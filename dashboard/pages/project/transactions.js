@@ -1,7 +1,6 @@
 // @ts-check
 /** The transactions of a project. */
 import { html } from '../../vendor/preact.js';
-import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { count, quoted } from '../../core/format.js';
 import { filter, query, to } from '../../core/route.js';
@@ -55,20 +54,20 @@ export function Page({ name }) {
   const { state = '', chain = '', stuck = '', find = '', before = '', tx = '' } = query.value;
   const path = /** @type {const} */ (`/tx/${encodeURIComponent(name)}`);
   const isNumber = /^\d+-\d+$/.test(find.trim());
-  const load = async (/** @type {AbortSignal} */ signal) => (isNumber ? { data: [await get(`${path}/${find.trim()}`, {}, { signal })], next: '' } : get(path, { state, chainID: chain, stuck: stuck === '1', limit: PAGE, before, ...wanted(find) }, { signal }));
+  const load = async (/** @type {Get} */ get) => (isNumber ? { data: [await get(`${path}/${find.trim()}`)], next: '' } : get(path, { state, chainID: chain, stuck: stuck === '1', limit: PAGE, before, ...wanted(find) }));
   const rows = useLoad(load, [name, state, chain, stuck, find, before], EVERY_MS);
-  const sums = useLoad((signal) => get(`${path}/state`, {}, { signal }), [name], EVERY_MS);
-  const known = useLoad((signal) => get('/chain', {}, { signal }), [], EVERY_MS);
+  const sums = useLoad((get) => get(`${path}/state`), [name], EVERY_MS);
+  const known = useLoad((get) => get('/chain'), [], EVERY_MS);
   const chains = new Map((known.data?.data ?? []).map((one) => [one.chainID, one]));
   const filtered = state || chain || stuck || find || before;
   const again = () => {
     rows.again();
     sums.again();
   };
-  const list = (/** @type {{data: Transaction[], next: string}} */ { data, next }) => (data.length ? html`<${Table} label=${words.label} columns=${COLUMNS}>${data.map((row) => html`<${Row} key=${row.transactionID} name=${name} row=${row} chains=${chains} />`)}</${Table}>
+  const list = (/** @type {{data: Transaction[], next: string}} */ { data, next }) => (data.length ? html`<${Table} label=${words.label} columns=${COLUMNS}>${data.map((row) => html`<${Row} key=${row.transactionID} name=${name} row=${row} chains=${chains} />`)}<//>
       ${(next || before) && html`<div class="pad line">${before && html`<button type="button" onClick=${() => filter({ before: '' })}>${words.seeNewer}</button>`}${next && html`<button type="button" onClick=${() => filter({ before: next })}>${more}</button>`}</div>`}`
-    : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank">${words.howTo}</a></${Empty}>`);
+    : filtered ? html`<${Empty} title=${words.noneFound} icon="chain" />` : html`<${Empty} title=${words.none} icon="chain">${words.noneHint} <a href="/docs/reference/transactions/" target="_blank">${words.howTo}</a><//>`);
   return html`<div class="stack"><${Failed} of=${sums} />${sums.data && (sums.data.data.length > 0 || sums.data.weiPerDay != null) && html`<${Spending} name=${name} state=${sums.data} chains=${chains} again=${again} />`}
-    <${Card}><${Filters} given=${query.value} chains=${chains} /><${Show} of=${rows} rows=${6}>${list}</${Show}></${Card}><${AsCommand} text=${command(name, query.value)} />
+    <${Card}><${Filters} given=${query.value} chains=${chains} /><${Show} of=${rows} rows=${6}>${list}<//><//><${AsCommand} text=${command(name, query.value)} />
     ${tx && html`<${TransactionPanel} key=${tx} name=${name} id=${tx} again=${again} onClose=${() => filter({ tx: '' })} />`}</div>`;
 }

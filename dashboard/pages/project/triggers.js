@@ -1,7 +1,6 @@
 // @ts-check
 /** What sends events from inside the node: times and chains. */
 import { html } from '../../vendor/preact.js';
-import { get } from '../../core/api.js';
 import { useLoad } from '../../core/load.js';
 import { Show } from '../../parts/basics.js';
 import { Abis } from './triggers/abis.js';
@@ -10,6 +9,6 @@ import { Monitors } from './triggers/monitors.js';
 
 /** @param {Project} p */
 export function Page({ name, id }) {
-  const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal }), []);
-  return html`<${CronJobs} project=${name} id=${id} /><${Show} of=${boot}>${(/** @type {any} */ { chains }) => html`<${Monitors} project=${name} chains=${chains} />`}</${Show}><${Abis} project=${name} />`;
+  const boot = useLoad((get) => get('/configuration/dashboard'), []);
+  return html`<${CronJobs} project=${name} id=${id} /><${Show} of=${boot}>${(/** @type {any} */ { chains }) => html`<${Monitors} project=${name} chains=${chains} />`}<//><${Abis} project=${name} />`;
 }

@@ -15,5 +15,5 @@ export function SignInAgain({ boot }) {
   return html`<${Dialog} title=${words.again} onClose=${() => undefined} must><p>${words.againText}</p>
     ${!byWallet && html`<${PasswordForm} setup=${false} busy=${busy} run=${run} name=${name} />`}
     <div class="error" role="alert">${error}</div>${byWallet && boot.walletSignIn && html`<${Wallets} busy=${busy} run=${run} />`}
-    <button type="button" class="ghost" onClick=${() => keep(null)}>${words.otherAccount}</button></${Dialog}>`;
+    <button type="button" class="ghost" onClick=${() => keep(null)}>${words.otherAccount}</button><//>`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** One account: what it may have, and what an administrator can do with it. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, post, put, remove } from '../../../core/api.js';
+import { post, put, remove, segment } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { day, quoted } from '../../../core/format.js';
 import { session } from '../../../core/session.js';
@@ -23,7 +23,7 @@ function SetPassword({ account, onClose }) {
     else onClose();
   };
   return html`<${Dialog} title=${words.setPassword} onClose=${onClose}>${made ? html`<p>${words.shownOnce}</p><${Code} label=${words.generated} text=${made} plain />` : html`<${Form} submit=${words.setPassword} work=${work}><p>${words.setPasswordText}</p>
-    <${Field} label=${words.password} hint=${words.passwordHint}><input name="password" type="password" autofocus minlength="8" autocomplete="new-password" /></${Field}></${Form}>`}<${AsCommand} text=${`fieldbrook account password ${quoted(account.username)}`} /></${Dialog}>`;
+    <${Field} label=${words.password} hint=${words.passwordHint}><input name="password" type="password" autofocus minlength="8" autocomplete="new-password" /><//><//>`}<${AsCommand} text=${`fieldbrook account password ${quoted(account.username)}`} /><//>`;
 }
 
 /** @param {{account: Api.AccountReply, row: Api.QuotaReply, onClose: () => void, again: () => void}} p */
@@ -35,9 +35,9 @@ function Limit({ account, row, onClose, again }) {
     again();
   };
   return html`<${Dialog} title=${words.changeLimitOf(row.desc)} onClose=${onClose}><${Form} submit=${common.save} work=${work} onDone=${onClose}>
-      <${Field} label=${words.which}><select autofocus value=${kind} onChange=${typed(choose)}>${Object.entries(words.limitKinds).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></${Field}>
-      ${kind === 'own' && html`<${Field} label=${words.limit} hint=${row.name === 'bytes' ? words.bytesHint : ''}><input name="limit" type="number" min="0" required defaultValue=${row.limit ?? row.used} /></${Field}>`}</${Form}>
-    <${AsCommand} text=${`fieldbrook account quota ${quoted(account.username)} --set ${row.name}=${kind === 'own' ? 'LIMIT' : kind}`} /></${Dialog}>`;
+      <${Field} label=${words.which}><select autofocus value=${kind} onChange=${typed(choose)}>${Object.entries(words.limitKinds).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select><//>
+      ${kind === 'own' && html`<${Field} label=${words.limit} hint=${row.name === 'bytes' ? words.bytesHint : ''}><input name="limit" type="number" min="0" required defaultValue=${row.limit ?? row.used} /><//>`}<//>
+    <${AsCommand} text=${`fieldbrook account quota ${quoted(account.username)} --set ${row.name}=${kind === 'own' ? 'LIMIT' : kind}`} /><//>`;
 }
 
 /** @param {{account: Api.AccountReply, act: (what: string) => void}} p */
@@ -51,7 +51,7 @@ function Actions({ account, act }) {
 /** @param {{account: Api.AccountReply, onClose: () => void, again: () => void}} p */
 export function Account({ account, onClose, again }) {
   const id = account.accountID;
-  const quotas = useLoad((signal) => get(`/account/${id}/quota`, {}, { signal }), [id]);
+  const quotas = useLoad((get) => get(`/account/${id}/quota`), [id]);
   const [open, set] = useState(/** @type {{what: string, row?: Api.QuotaReply} | null} */ (null));
   const close = () => set(null);
   const done = (/** @type {string} */ text) => {
@@ -70,10 +70,10 @@ export function Account({ account, onClose, again }) {
     return attempt(() => put(`/account/${id}/enable`), words.enabledToast(account.username)).then(again);
   };
   return html`<${Dialog} side title=${account.username} onClose=${onClose}>
-      <div class="line"><${Badge} kind=${account.role === 'ADMIN' ? 'info' : ''}>${words.roles[account.role]}</${Badge}><${Badge} kind=${account.state === 'ENABLED' ? 'good' : 'bad'}>${account.state === 'ENABLED' ? words.enabled : words.disabled}</${Badge}><span class="dim">${words.id} <span class="mono">${id}</span> · ${day(account.createdAt)}</span></div>
-      <${Actions} account=${account} act=${act} /><a href=${`/node/audit?account=${encodeURIComponent(account.username)}`}>${words.whatTheyDid}</a>
-      <h3>${words.quotas}</h3><${Show} of=${quotas}>${(/** @type {Api.QuotasReply} */ { data }) => html`<${Quotas} list=${data} edit=${(/** @type {Api.QuotaReply} */ row) => set({ what: 'limit', row })} />`}</${Show}>
-      <${AsCommand} text=${`fieldbrook account show ${quoted(account.username)}`} /></${Dialog}>
+      <div class="line"><${Badge} kind=${account.role === 'ADMIN' ? 'info' : ''}>${words.roles[account.role]}<//><${Badge} kind=${account.state === 'ENABLED' ? 'good' : 'bad'}>${account.state === 'ENABLED' ? words.enabled : words.disabled}<//><span class="dim">${words.id} <span class="mono">${id}</span> · ${day(account.createdAt)}</span></div>
+      <${Actions} account=${account} act=${act} /><a href=${`/node/audit?account=${segment(account.username)}`}>${words.whatTheyDid}</a>
+      <h3>${words.quotas}</h3><${Show} of=${quotas}>${(/** @type {Api.QuotasReply} */ { data }) => html`<${Quotas} list=${data} edit=${(/** @type {Api.QuotaReply} */ row) => set({ what: 'limit', row })} />`}<//>
+      <${AsCommand} text=${`fieldbrook account show ${quoted(account.username)}`} /><//>
     ${open?.what === 'password' && html`<${SetPassword} account=${account} onClose=${close} />`}
     ${open?.what === 'limit' && html`<${Limit} account=${account} row=${open.row} onClose=${close} again=${quotas.again} />`}
     ${open && confirms[open.what] && html`<${Confirm} ...${confirms[open.what]} onClose=${close} />`}`;

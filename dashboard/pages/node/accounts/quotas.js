@@ -14,8 +14,8 @@ function Quota({ row, edit }) {
   const full = !row.unlimited && row.used >= row.limit;
   return html`<tr><td>${row.desc}</td><td class="num nowrap">${shown(row.name, row.used)}</td><td class="num nowrap">${row.unlimited ? words.unlimited : shown(row.name, row.limit)}</td>
     <td><span class=${`meter ${full ? 'bad' : ''}`}><i style=${{ width: `${share * 100}%` }}></i></span></td>
-    ${edit && html`<td class="end">${row.from === 'ACCOUNT' && html`<${Badge} kind="info">${words.fromAccount}</${Badge}>`}<button type="button" class="ghost small" aria-label=${words.changeLimitOf(row.desc)} onClick=${() => edit(row)}>${words.change}</button></td>`}</tr>`;
+    ${edit && html`<td class="end">${row.from === 'ACCOUNT' && html`<${Badge} kind="info">${words.fromAccount}<//>`}<button type="button" class="ghost small" aria-label=${words.changeLimitOf(row.desc)} onClick=${() => edit(row)}>${words.change}</button></td>`}</tr>`;
 }
 
 /** @param {{list: any[], edit?: (row: any) => void}} p edit: for administrators */
-export const Quotas = ({ list, edit }) => html`<${Table} label=${words.quotas} columns=${[words.quotaColumns.name, [words.quotaColumns.used, 'num'], [words.quotaColumns.limit, 'num'], [words.quotaColumns.share, 'hidden'], ...(edit ? [[words.change, 'hidden']] : [])]}>${list.map((row) => html`<${Quota} key=${row.name} row=${row} edit=${edit} />`)}</${Table}>`;
+export const Quotas = ({ list, edit }) => html`<${Table} label=${words.quotas} columns=${[words.quotaColumns.name, [words.quotaColumns.used, 'num'], [words.quotaColumns.limit, 'num'], [words.quotaColumns.share, 'hidden'], ...(edit ? [[words.change, 'hidden']] : [])]}>${list.map((row) => html`<${Quota} key=${row.name} row=${row} edit=${edit} />`)}<//>`;

@@ -1,7 +1,7 @@
 // @ts-check
 /** A new access key: its permissions, its expiry, and its text, which is shown once. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, post } from '../../../core/api.js';
+import { post } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { Show } from '../../../parts/basics.js';
@@ -26,7 +26,7 @@ const Grants = ({ groups }) => html`<fieldset class="grants"><legend>${words.gra
 
 /** @param {{onClose: () => void, again: () => void}} p */
 export function NewKey({ onClose, again }) {
-  const groups = useLoad((signal) => get('/account_access_key/operator_group_metas', {}, { signal }), []);
+  const groups = useLoad((get) => get('/account_access_key/operator_group_metas'), []);
   const [typed, type] = useState(/** @type {Values} */ ({}));
   const [made, set] = useState(/** @type {Api.KeyReply | null} */ (null));
   const work = async (/** @type {Values} */ form) => {
@@ -35,8 +35,8 @@ export function NewKey({ onClose, again }) {
   };
   const note = (/** @type {any} */ event) => type(Object.fromEntries(new FormData(event.currentTarget.querySelector('form'))));
   return html`<${Dialog} title=${made ? made.name : words.create} onClose=${onClose} must=${!!made}>${made ? html`<${Made} made=${made} /><div class="form"><div class="end"><button type="button" class="primary" onClick=${onClose}>${words.copied}</button></div></div>` : html`<div onInput=${note} onChange=${note}><${Form} submit=${words.create} work=${work}>
-      <div class="fields"><${Field} label=${words.name}><${Text} name="name" required autofocus maxlength="128" /></${Field}>
-        <${Field} label=${words.days}><select name="days">${words.lifetimes.map(([days, text]) => html`<option value=${days} selected=${days === 30}>${text}</option>`)}</select></${Field}></div>
-      <${Field} label=${words.description}><input name="desc" maxlength="1024" autocomplete="off" /></${Field}>
-      <${Show} of=${groups}>${(/** @type {Api.GroupReply[]} */ list) => html`<${Grants} groups=${list} />`}</${Show}></${Form}></div><${AsCommand} text=${command(typed)} />`}</${Dialog}>`;
+      <div class="fields"><${Field} label=${words.name}><${Text} name="name" required autofocus maxlength="128" /><//>
+        <${Field} label=${words.days}><select name="days">${words.lifetimes.map(([days, text]) => html`<option value=${days} selected=${days === 30}>${text}</option>`)}</select><//></div>
+      <${Field} label=${words.description}><input name="desc" maxlength="1024" autocomplete="off" /><//>
+      <${Show} of=${groups}>${(/** @type {Api.GroupReply[]} */ list) => html`<${Grants} groups=${list} />`}<//><//></div><${AsCommand} text=${command(typed)} />`}<//>`;
 }

@@ -4,7 +4,7 @@ import { html, useState } from '../../../vendor/preact.js';
 import { post, put, remove } from '../../../core/api.js';
 import { attempt } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Badge, Icon, Mark, say } from '../../../parts/basics.js';
+import { Badge, Do, Icon, Mark, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Confirm, Dialog } from '../../../parts/dialog.js';
 import { FileButton } from '../../../parts/file_button.js';
@@ -25,8 +25,8 @@ function EditApplet({ project, applet, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} title=${words.editOf(applet.name)} onClose=${onClose}><${Form} submit=${save} work=${work}>
-    <${Field} label=${words.name}><${Text} name="name" required maxlength="64" defaultValue=${applet.name} /></${Field}><${Isolation} applet=${applet} />
-    <${Field} label=${words.prefix} hint=${words.prefixHint}><${Text} name="prefix" defaultValue=${applet.wasmCache.prefix ?? ''} /></${Field}></${Form}></${Dialog}>`;
+    <${Field} label=${words.name}><${Text} name="name" required maxlength="64" defaultValue=${applet.name} /><//><${Isolation} applet=${applet} />
+    <${Field} label=${words.prefix} hint=${words.prefixHint}><${Text} name="prefix" defaultValue=${applet.wasmCache.prefix ?? ''} /><//><//><//>`;
 }
 
 /** @param {{project: string, applet: Api.AppletReply, again: () => void, deploy: (file: File) => void}} p */
@@ -45,8 +45,8 @@ function Controls({ project, applet, again, deploy }) {
     say(words.deleted(applet.name));
     again();
   };
-  return html`<button type="button" aria-label=${runs ? words.stopOf(applet.name) : words.startOf(applet.name)} onClick=${toggle}><${Icon} name=${runs ? 'stop' : 'play'} />${runs ? words.stop : words.start}</button>
-    <${FileButton} accept=${ACCEPTED} onFile=${deploy} label=${words.newVersionOf(applet.name)}><${Icon} name="upload" />${words.newVersion}</${FileButton}>
+  return html`<${Do} icon=${runs ? 'stop' : 'play'} aria-label=${runs ? words.stopOf(applet.name) : words.startOf(applet.name)} onClick=${toggle}>${runs ? words.stop : words.start}<//>
+    <${FileButton} accept=${ACCEPTED} onFile=${deploy} label=${words.newVersionOf(applet.name)}><${Icon} name="upload" />${words.newVersion}<//>
     <${Mark} icon="edit" kind="square" label=${words.editOf(applet.name)} title=${edit} onClick=${() => show('edit')} />
     <${Mark} icon="trash" kind="square" label=${words.deleteOf(applet.name)} title=${removeWord} onClick=${() => show('delete')} />
     ${dialog === 'edit' && html`<${EditApplet} project=${project} applet=${applet} onClose=${close} onDone=${again} />`}
@@ -60,9 +60,9 @@ const commands = (project, applet) => ['show', 'stop', 'start', 'versions', 'rol
 export function AppletCard({ project, applet, again, deploy, open }) {
   const [shown, show] = useState(open);
   const state = /** @type {keyof typeof words.states} */ (applet.instance?.state ?? 'REMOVED');
-  return html`<section class="card" aria-label=${applet.name}><header class="bar"><h2>${applet.name}</h2><${Badge} kind=${state === 'STARTED' ? 'good' : 'warn'}>${words.states[state]}</${Badge}>
+  return html`<section class="card" aria-label=${applet.name}><header class="bar"><h2>${applet.name}</h2><${Badge} kind=${state === 'STARTED' ? 'good' : 'warn'}>${words.states[state]}<//>
       <span class="dim">${[words.version(applet.version), size(applet.resource.size), words.isolations[/** @type {keyof typeof words.isolations} */ (applet.isolation)]].join(' · ')}</span><span class="grow"></span><${Controls} project=${project} applet=${applet} again=${again} deploy=${deploy} /></header>
     ${applet.warnings?.map((/** @type {string} */ text) => html`<p class="note warn">${text}</p>`)}
     <${Strategies} project=${project} applet=${applet} again=${again} />
-    <details class="section" open=${shown} onToggle=${(/** @type {any} */ e) => show(e.target.open)}><summary>${words.versions}<${Badge}>${applet.version}</${Badge}></summary>${shown && html`<${Versions} project=${project} applet=${applet} again=${again} /><div class="bar thin"><${AsCommand} text=${commands(project, applet.name)} /></div>`}</details></section>`;
+    <details class="section" open=${shown} onToggle=${(/** @type {any} */ e) => show(e.target.open)}><summary>${words.versions}<${Badge}>${applet.version}<//></summary>${shown && html`<${Versions} project=${project} applet=${applet} again=${again} /><div class="bar thin"><${AsCommand} text=${commands(project, applet.name)} /></div>`}</details></section>`;
 }

@@ -3,7 +3,7 @@
 import { html, useState } from '../../../vendor/preact.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted, size } from '../../../core/format.js';
-import { Badge, Icon, Mark, Show, say, typed } from '../../../parts/basics.js';
+import { Badge, Do, Mark, Show, say, typed } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
@@ -25,11 +25,11 @@ function Imports({ imports }) {
 /** What the node found in a module. @param {{report: any}} p as `POST /resource/inspect` answers it */
 function Check({ report }) {
   const bad = report.problems.length > 0;
-  return html`<section class="check-result" aria-label=${words.check}><div class="line"><${Badge} kind=${bad ? 'bad' : 'good'}>${bad ? words.refused : words.passed}</${Badge}>${report.runtime && html`<span class="dim">${report.runtime}</span>`}</div>
+  return html`<section class="check-result" aria-label=${words.check}><div class="line"><${Badge} kind=${bad ? 'bad' : 'good'}>${bad ? words.refused : words.passed}<//>${report.runtime && html`<span class="dim">${report.runtime}</span>`}</div>
     ${bad && html`<ul class="plain">${report.problems.map((/** @type {string} */ text) => html`<li class="error">${text}</li>`)}</ul>`}
     ${report.warnings.length > 0 && html`<ul class="plain">${report.warnings.map((/** @type {string} */ text) => html`<li class="warning">${text}</li>`)}</ul>`}
     <dl class="pairs"><dt>${words.size}</dt><dd>${size(report.size)}</dd><dt>${words.digest}</dt><dd class="mono">${report.sha256}</dd>
-      ${!bad && html`<dt>${words.handlers}</dt><dd>${report.handlers.length ? html`<span class="line">${report.handlers.map((/** @type {string} */ name) => html`<${Badge} kind="info">${name}</${Badge}>`)}</span>` : html`<span class="error">${words.noHandlers}</span>`}</dd>
+      ${!bad && html`<dt>${words.handlers}</dt><dd>${report.handlers.length ? html`<span class="line">${report.handlers.map((/** @type {string} */ name) => html`<${Badge} kind="info">${name}<//>`)}</span>` : html`<span class="error">${words.noHandlers}</span>`}</dd>
       <dt>${words.imports}</dt><dd><${Imports} imports=${report.imports} /></dd>`}</dl></section>`;
 }
 
@@ -42,11 +42,11 @@ function Rules({ handlers }) {
     ${rows.map(({ id, type }) => html`<div class="rule" key=${id}><input name=${`type-${id}`} required aria-label=${words.eventType} defaultValue=${type} spellcheck=${false} autocapitalize="none" /><span aria-hidden="true">→</span>
       <select name=${`handler-${id}`} aria-label=${words.handler}>${handlers.map((name) => html`<option value=${name} selected=${name === first}>${name}</option>`)}</select>
       <${Mark} icon="close" label=${words.removeRow(type || words.eventType)} onClick=${() => set(rows.filter((one) => one.id !== id))} /></div>`)}
-    <div class="line"><button type="button" class="small" disabled=${!first} onClick=${add}><${Icon} name="plus" />${words.addRow}</button><small class="dim">${words.eventTypeHint}</small></div></fieldset>`;
+    <div class="line"><${Do} icon="plus" class="small" disabled=${!first} onClick=${add}>${words.addRow}<//><small class="dim">${words.eventTypeHint}</small></div></fieldset>`;
 }
 
 /** The strategies that a new version keeps. @param {{strategies: any[], handlers: string[]}} p */
-const Kept = ({ strategies, handlers }) => html`<div><p class="hint">${strategies.length ? words.kept : words.noStrategies}</p><ul class="plain">${strategies.map(({ eventType, handler }) => html`<li class="line"><code>${eventType}</code> → <code>${handler}</code>${!handlers.includes(handler) && html`<${Badge} kind="warn">${words.missing(handler)}</${Badge}>`}</li>`)}</ul></div>`;
+const Kept = ({ strategies, handlers }) => html`<div><p class="hint">${strategies.length ? words.kept : words.noStrategies}</p><ul class="plain">${strategies.map(({ eventType, handler }) => html`<li class="line"><code>${eventType}</code> → <code>${handler}</code>${!handlers.includes(handler) && html`<${Badge} kind="warn">${words.missing(handler)}<//>`}</li>`)}</ul></div>`;
 
 /** @param {Values} form */
 const rulesOf = (form) => Object.keys(form).filter((name) => name.startsWith('type-')).map((name) => ({ eventType: form[name].trim(), handler: form[name.replace('type-', 'handler-')] }));
@@ -56,7 +56,7 @@ const rulesOf = (form) => Object.keys(form).filter((name) => name.startsWith('ty
  *   into: the applet that gets a new version, if it was chosen already
  */
 export function Deploy({ project, file, applets, into, onClose, onDone }) {
-  const checked = useLoad((signal) => inspect(file, signal), [file]);
+  const checked = useLoad((_, signal) => inspect(file, signal), [file]);
   const same = into ?? applets.find((one) => one.name === stem(file.name));
   const [chosen, choose] = useState(same?.appletID ?? NEW);
   const applet = applets.find((one) => one.appletID === chosen);
@@ -67,10 +67,10 @@ export function Deploy({ project, file, applets, into, onClose, onDone }) {
     onClose();
   };
   const fields = (/** @type {Api.ModuleInspection} */ report) => html`<${Check} report=${report} /><${Form} submit=${words.deploy} work=${work} disabled=${report.problems.length > 0}>
-    ${applets.length > 0 && html`<${Field} label=${words.target}><select onChange=${typed(choose)}><option value=${NEW}>${words.asNew}</option>${applets.map((one) => html`<option value=${one.appletID} selected=${one.appletID === chosen}>${words.asVersion(one.name, one.version + 1)}</option>`)}</select></${Field}>`}
-    ${applet ? html`<${Kept} strategies=${applet.strategies} handlers=${report.handlers} />` : html`<${Field} label=${words.name}><${Text} name="name" required maxlength="64" defaultValue=${stem(file.name)} /></${Field}>
-      <${Rules} handlers=${report.handlers} /><${Isolation} />`}</${Form}>
+    ${applets.length > 0 && html`<${Field} label=${words.target}><select onChange=${typed(choose)}><option value=${NEW}>${words.asNew}</option>${applets.map((one) => html`<option value=${one.appletID} selected=${one.appletID === chosen}>${words.asVersion(one.name, one.version + 1)}</option>`)}</select><//>`}
+    ${applet ? html`<${Kept} strategies=${applet.strategies} handlers=${report.handlers} />` : html`<${Field} label=${words.name}><${Text} name="name" required maxlength="64" defaultValue=${stem(file.name)} /><//>
+      <${Rules} handlers=${report.handlers} /><${Isolation} />`}<//>
     <${AsCommand} text=${`fieldbrook applet deploy ${quoted(project)} ${quoted(file.name)}${applet ? ` --name ${quoted(applet.name)}` : ''}`} />`;
   return html`<${Dialog} title=${words.deployTitle(file.name)} onClose=${onClose} kind="roomy">
-    <${Show} of=${checked} rows=${3}>${fields}</${Show}></${Dialog}>`;
+    <${Show} of=${checked} rows=${3}>${fields}<//><//>`;
 }

@@ -12,8 +12,8 @@ const REUSE = 1000;
 /** @param {{applet?: any}} p */
 export function Isolation({ applet }) {
   const [kind, set] = useState(/** @type {Kind} */ (applet?.isolation ?? 'EVENT'));
-  return html`<${Field} label=${words.isolation} hint=${words.isolationHints[kind]}><select name="isolation" onChange=${typed(set)}>${Object.entries(words.isolations).map(([name, title]) => html`<option value=${name} selected=${name === kind}>${title}</option>`)}</select></${Field}>
-    ${kind === 'INSTANCE' && html`<${Field} label=${words.reuse}><input name="reuse" type="number" min="1" max="1000000" required defaultValue=${applet?.reuseEvents ?? REUSE} /></${Field}>`}`;
+  return html`<${Field} label=${words.isolation} hint=${words.isolationHints[kind]}><select name="isolation" onChange=${typed(set)}>${Object.entries(words.isolations).map(([name, title]) => html`<option value=${name} selected=${name === kind}>${title}</option>`)}</select><//>
+    ${kind === 'INSTANCE' && html`<${Field} label=${words.reuse}><input name="reuse" type="number" min="1" max="1000000" required defaultValue=${applet?.reuseEvents ?? REUSE} /><//>`}`;
 }
 
 /** The fields of a request from those of a form. @param {Values} form */

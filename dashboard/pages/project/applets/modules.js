@@ -1,6 +1,6 @@
 // @ts-check
 /** Uploads of modules, and the example that comes with the node. */
-import { call } from '../../../core/api.js';
+import { call, segment } from '../../../core/api.js';
 import { exampleName } from '../../../words/en/applets.js';
 
 export const ACCEPTED = '.wasm,.wat';
@@ -21,7 +21,7 @@ export function inspect(file, signal) {
 }
 
 /** @param {string} project @param {File} file @param {Values} info */
-export const createApplet = (project, file, info) => call('POST', `/applet/x/${encodeURIComponent(project)}`, { form: formOf(file, { ...info, wasmName: file.name }) });
+export const createApplet = (project, file, info) => call('POST', `/applet/x/${segment(project)}`, { form: formOf(file, { ...info, wasmName: file.name }) });
 
 /** Change an applet; with a file it gets a new version. @param {string} appletID @param {File | null} file @param {Values} info */
 export const changeApplet = (appletID, file, info) => call('PUT', `/applet/${appletID}`, { form: formOf(file, file ? { ...info, wasmName: file.name } : info) });

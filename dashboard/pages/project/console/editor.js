@@ -1,7 +1,7 @@
 // @ts-check
 /** The editor of the console: who sends, which type, and the payload. */
 import { html, useState } from '../../../vendor/preact.js';
-import { Card, Icon, typed } from '../../../parts/basics.js';
+import { Card, Do, typed } from '../../../parts/basics.js';
 import { Field } from '../../../parts/form.js';
 import { checked } from './payload.js';
 import { dryRun, sendEvent } from './sending.js';
@@ -27,8 +27,8 @@ function Payload({ draft, change, send }) {
 
 /** @param {{draft: Draft, change: (changes: Partial<Draft>) => void, publishers: Api.PublisherReply[], types: string[]}} p */
 const Head = ({ draft, change, publishers, types }) => html`<div class="fields">
-  ${draft.way !== 'dry' && html`<${Field} label=${words.publisher}><select onChange=${typed((v) => change({ publisherID: v }))}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select></${Field}>`}
-  <${Field} label=${words.eventType}><input list="console-types" value=${draft.type} spellcheck=${false} autocapitalize="none" onInput=${typed((v) => change({ type: v }))} /></${Field}><datalist id="console-types">${types.map((one) => html`<option value=${one} />`)}</datalist></div>`;
+  ${draft.way !== 'dry' && html`<${Field} label=${words.publisher}><select onChange=${typed((v) => change({ publisherID: v }))}>${publishers.map((one) => html`<option value=${one.publisherID} selected=${one.publisherID === draft.publisherID}>${one.key}</option>`)}</select><//>`}
+  <${Field} label=${words.eventType}><input list="console-types" value=${draft.type} spellcheck=${false} autocapitalize="none" onInput=${typed((v) => change({ type: v }))} /><//><datalist id="console-types">${types.map((one) => html`<option value=${one} />`)}</datalist></div>`;
 
 /**
  * @param {{project: string, applets: Api.AppletReply[], publishers: Api.PublisherReply[], types: string[], draft: Draft, change: (changes: Partial<Draft>) => void,
@@ -53,7 +53,7 @@ export function Editor({ project, applets, publishers, types, draft, change, onS
     <${Head} draft=${draft} change=${change} publishers=${publishers} types=${types} />
     ${dry && html`<${DryRun} applets=${applets} of=${run} />`}
     <${Payload} draft=${draft} change=${change} send=${send} />
-    ${draft.way !== 'mqtt' && html`<div class="line"><button type="button" class="primary" disabled=${!can} onClick=${send}><${Icon} name=${dry ? 'play' : 'send'} />${busy ? words.sending : dry ? words.run : words.send}</button><kbd>${words.sendKeys}</kbd></div>`}
+    ${draft.way !== 'mqtt' && html`<div class="line"><${Do} icon=${dry ? 'play' : 'send'} class="primary" disabled=${!can} onClick=${send}>${busy ? words.sending : dry ? words.run : words.send}<//><kbd>${words.sendKeys}</kbd></div>`}
     ${dry && what && html`<${DryCommand} project=${project} applets=${applets} what=${what} draft=${draft} />`}
-    ${!dry && html`<${Commands} project=${project} publisher=${publisher} draft=${draft} />`}</div></${Card}>`;
+    ${!dry && html`<${Commands} project=${project} publisher=${publisher} draft=${draft} />`}</div><//>`;
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /** Sending the event of the console, and running it dry. */
-import { call, post } from '../../../core/api.js';
+import { call, post, segment } from '../../../core/api.js';
 import { keep } from './kept.js';
 
 /** A new id; long enough that the node would know the event again. */
@@ -18,7 +18,7 @@ export async function sendEvent(project, publisher, draft, payload) {
   const entry = { at: Date.now(), draft, eventID };
   try {
     const body = /** @type {Api.EventMessage} */ ({ header, payload }); // of a public project without publisher and token
-    const { results } = /** @type {Api.EventMessageReply} */ (await call('POST', `/event/${encodeURIComponent(project)}`, { body, noLogin: true }));
+    const { results } = /** @type {Api.EventMessageReply} */ (await call('POST', `/event/${segment(project)}`, { body, noLogin: true }));
     return keep(project, { ...entry, results: results ?? [], ms: performance.now() - begun });
   } catch (error) {
     return keep(project, { ...entry, error, ms: performance.now() - begun });

@@ -1,7 +1,6 @@
 // @ts-check
 /** How the console's event is sent: over HTTP, over MQTT, or not at all. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { Failed, Icon, typed } from '../../../parts/basics.js';
@@ -22,7 +21,7 @@ export function useDryRun(applets, type, dry) {
   const [chosen, choose] = useState(/** @type {Partial<What>} */ ({}));
   const applet = applets.find((one) => one.appletID === chosen.appletID) ?? applets.find((one) => one.strategies.some((rule) => rule.eventType === type)) ?? applets[0];
   const id = dry ? applet?.appletID : undefined;
-  const versions = useLoad(async (signal) => (id ? (await get(`/applet/data/${id}/versions`, {}, { signal })).data : []), [id, applet?.version]);
+  const versions = useLoad(async (get) => (id ? (await get(`/applet/data/${id}/versions`)).data : []), [id, applet?.version]);
   const version = versions.data?.find((one) => one.version === chosen.version) ?? versions.data?.find((one) => one.current);
   const named = applet?.strategies.find((rule) => rule.eventType === type) ?? applet?.strategies[0];
   const handlers = version?.handlers ?? [];
@@ -37,9 +36,9 @@ export function useDryRun(applets, type, dry) {
 export function DryRun({ applets, of: { applet, versions, version, handlers, handler, withState, pick } }) {
   if (!applet) return html`<p class="hint">${words.noApplet}</p>`;
   return html`<p class="hint">${words.dryText}</p><div class="fields">
-    <${Field} label=${words.applet}><select onChange=${typed((v) => pick({ appletID: v, version: 0 }))}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select></${Field}>
-    <${Field} label=${words.version}><select onChange=${typed((v) => pick({ version: Number(v) }))}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select></${Field}>
-    <${Field} label=${words.handler}><select onChange=${typed((v) => pick({ handler: v }))}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select></${Field}></div><${Failed} of=${versions} />
+    <${Field} label=${words.applet}><select onChange=${typed((v) => pick({ appletID: v, version: 0 }))}>${applets.map((one) => html`<option value=${one.appletID} selected=${one === applet}>${one.name}</option>`)}</select><//>
+    <${Field} label=${words.version}><select onChange=${typed((v) => pick({ version: Number(v) }))}>${versions.data?.map((one) => html`<option value=${one.version} selected=${one === version}>${words.versionOption(one.version, one.current)}</option>`)}</select><//>
+    <${Field} label=${words.handler}><select onChange=${typed((v) => pick({ handler: v }))}>${handlers.map((/** @type {string} */ name) => html`<option value=${name} selected=${name === handler}>${name}</option>`)}</select><//></div><${Failed} of=${versions} />
     <label class="check"><input type="checkbox" checked=${withState} onChange=${(/** @type {any} */ e) => pick({ withState: e.target.checked })} />${words.withState}</label>`;
 }
 
@@ -52,7 +51,7 @@ export function DryCommand({ project, applets, what, draft }) {
 
 /** @param {{project: string, publisher: Api.PublisherReply, draft: import('./kept.js').Draft}} p */
 export function Commands({ project, publisher, draft }) {
-  const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal }), []);
+  const boot = useLoad((get) => get('/configuration/dashboard'), []);
   if (!boot.data || !publisher) return html`<${Failed} of=${boot} />`;
   const to = { ...addresses(boot.data, location.hostname), project, token: publisher.token, type: draft.type || 'DEFAULT', payload: draft.text };
   if (draft.way === 'mqtt') return html`<p class="hint">${words.mqttText}</p><${Code} label=${words.ways.mqtt} text=${mosquitto(to)} plain />${!to.mqtt && html`<p class="hint">${words.noMqtt}</p>`}`;

@@ -25,9 +25,9 @@ export function Routes({ name, applets, publishers, flow, summary }) {
     const seen = flow.types.find((one) => one.eventType === type);
     const failed = strategy ? flow.handlers.find((one) => one.strategyID === strategy.strategyID)?.failed : 0;
     return html`<tr key=${`${type}.${strategy?.strategyID}`}><td><a href=${`${to('projects', name, 'events')}?${new URLSearchParams({ type })}`}>${type}</a></td>
-      <td class="nowrap">${strategy ? html`<span class="mono">${strategy.handler}</span> ${strategy.dead && html`<${Badge} kind="bad">${words.dead}</${Badge}>`}` : html`<${Badge} kind="warn">${words.unhandled}</${Badge}>`}</td>
+      <td class="nowrap">${strategy ? html`<span class="mono">${strategy.handler}</span> ${strategy.dead && html`<${Badge} kind="bad">${words.dead}<//>`}` : html`<${Badge} kind="warn">${words.unhandled}<//>`}</td>
       <td class="num">${seen?.perSecond ? words.perSecond(seen.perSecond) : words.nothing}</td>
-      <td class="num">${failed ? html`<a href=${`${to('projects', name, 'events')}?${new URLSearchParams({ type, outcome: 'failed' })}`}><${Badge} kind="bad">${count(failed)}</${Badge}></a>` : words.nothing}</td>
+      <td class="num">${failed ? html`<a href=${`${to('projects', name, 'events')}?${new URLSearchParams({ type, outcome: 'failed' })}`}><${Badge} kind="bad">${count(failed)}<//></a>` : words.nothing}</td>
       <td class="num">${seen ? count(seen.events) : words.nothing}</td>
       <td>${strategy && html`<a href=${to('projects', name, 'applets')}>${strategy.applet.name}</a>`}</td><td class="dim">${from(flow, type, senders)}</td></tr>`;
   };
@@ -35,5 +35,5 @@ export function Routes({ name, applets, publishers, flow, summary }) {
     const own = strategies.filter(({ eventType }) => eventType === type);
     return own.length ? own.map((strategy) => row(type, strategy)) : [row(type, null)];
   });
-  return html`<${Card} title=${words.columns.types} controls=${html`<span class="hint only-narrow">${summary}</span>`}>${rows.length ? html`<${Table} label=${words.columns.types} columns=${COLUMNS}>${rows}</${Table}>` : html`<${Empty} title=${words.none} icon="tag">${words.noneHint}</${Empty}>`}</${Card}>`;
+  return html`<${Card} title=${words.columns.types} controls=${html`<span class="hint only-narrow">${summary}</span>`}>${rows.length ? html`<${Table} label=${words.columns.types} columns=${COLUMNS}>${rows}<//>` : html`<${Empty} title=${words.none} icon="tag">${words.noneHint}<//>`}<//>`;
 }

@@ -1,9 +1,8 @@
 // @ts-check
 /** A panel with all that a device needs to send events as a publisher. */
 import { html, useEffect, useState } from '../../../vendor/preact.js';
-import { get } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
-import { Copy, Icon, Show, typed } from '../../../parts/basics.js';
+import { Copy, Do, Show, typed } from '../../../parts/basics.js';
 import { AsCommand, Code } from '../../../parts/code.js';
 import { Dialog } from '../../../parts/dialog.js';
 import { Field } from '../../../parts/form.js';
@@ -28,7 +27,7 @@ function QrCode({ text }) {
   return html`<${Show} of=${made} rows=${2}>${(/** @type {any} */ code) => {
     const box = [-QUIET, -QUIET, code.size + 2 * QUIET, code.size + 2 * QUIET];
     return html`<svg class="qr" viewBox=${box.join(' ')} role="img" aria-label=${words.codeLabel} shape-rendering="crispEdges"><rect x=${box[0]} y=${box[1]} width=${box[2]} height=${box[3]} fill="#fff" /><path d=${dark(code)} fill="#000" /></svg>`;
-  }}</${Show}>`;
+  }}<//>`;
 }
 
 /** @param {{to: import('./snippets.js').Target, publisher: Api.PublisherReply}} p */
@@ -43,13 +42,13 @@ function Ways({ to, publisher }) {
       <dt>${words.token}</dt><dd><${Copy} text=${publisher.token} label=${words.copyToken} /></dd></dl>
     <${AsCommand} text=${`fieldbrook send ${quoted(to.project)} --publisher ${quoted(publisher.key)} --type ${quoted(to.type)} --data ${quoted(to.payload)}`} />
     <h3>${words.code}</h3><p class="hint">${words.codeText}</p>
-    ${shown ? html`<${QrCode} text=${provisioning(to, publisher.key)} />` : html`<div><button type="button" onClick=${() => show(true)}><${Icon} name="qr" />${words.showCode}</button></div>`}`;
+    ${shown ? html`<${QrCode} text=${provisioning(to, publisher.key)} />` : html`<div><${Do} icon="qr" onClick=${() => show(true)}>${words.showCode}<//></div>`}`;
 }
 
 /** @param {{project: string, publisherID: string, types: string[], onClose: () => void}} p */
 export function Connect({ project, publisherID, types, onClose }) {
-  const loaded = useLoad(async (signal) => {
-    const [publisher, boot] = await Promise.all([get(`/publisher/data/${publisherID}`, {}, { signal }), get('/configuration/dashboard', {}, { signal })]);
+  const loaded = useLoad(async (get) => {
+    const [publisher, boot] = await Promise.all([get(`/publisher/data/${publisherID}`), get('/configuration/dashboard')]);
     return { publisher, boot };
   }, [publisherID]);
   const allowed = loaded.data?.publisher.eventTypes ?? types;
@@ -57,6 +56,6 @@ export function Connect({ project, publisherID, types, onClose }) {
   useEffect(() => of(allowed[0] ?? 'DEFAULT'), [loaded.data?.publisher.publisherID]);
   return html`<${Dialog} side title=${words.connectTitle(loaded.data?.publisher.key ?? '')} onClose=${onClose}>
     <${Show} of=${loaded}>${(/** @type {any} */ { publisher, boot }) => html`<p class="hint">${words.connectText}</p>
-      <${Field} label=${words.eventType}><input list="connect-types" value=${type} spellcheck=${false} onInput=${typed(of)} /><datalist id="connect-types">${allowed.map((/** @type {string} */ one) => html`<option value=${one} />`)}</datalist></${Field}>
-      <${Ways} publisher=${publisher} to=${{ ...addresses(boot, location.hostname), project, token: publisher.token, type: type || 'DEFAULT', payload: SAMPLE }} />`}</${Show}></${Dialog}>`;
+      <${Field} label=${words.eventType}><input list="connect-types" value=${type} spellcheck=${false} onInput=${typed(of)} /><datalist id="connect-types">${allowed.map((/** @type {string} */ one) => html`<option value=${one} />`)}</datalist><//>
+      <${Ways} publisher=${publisher} to=${{ ...addresses(boot, location.hostname), project, token: publisher.token, type: type || 'DEFAULT', payload: SAMPLE }} />`}<//><//>`;
 }

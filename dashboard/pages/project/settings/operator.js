@@ -1,7 +1,7 @@
 // @ts-check
 /** Who signs a project's transactions, and what they may cost. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, put, remove } from '../../../core/api.js';
+import { put, remove, segment } from '../../../core/api.js';
 import { attempt, useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { amount } from '../../../core/units.js';
@@ -14,9 +14,9 @@ import { setLimit } from '../../../words/en/transactions.js';
 
 const DEFAULT = 'default';
 
-/** @param {string} name @param {string} id @param {AbortSignal} signal */
-async function load(name, id, signal) {
-  const [used, known, sending, boot] = await Promise.all([get(`/project_operator/data/${id}`, {}, { signal }), get('/operator/datalist', { size: 200 }, { signal }), get(`/tx/${encodeURIComponent(name)}/state`, {}, { signal }), get('/configuration/dashboard', {}, { signal })]);
+/** @param {string} name @param {string} id @param {Get} get */
+async function load(name, id, get) {
+  const [used, known, sending, boot] = await Promise.all([get(`/project_operator/data/${id}`), get('/operator/datalist', { size: 200 }), get(`/tx/${segment(name)}/state`), get('/configuration/dashboard')]);
   return { used, known: known.data, wei: sending.weiPerDay, chains: boot.chains };
 }
 
@@ -30,14 +30,14 @@ function Choice({ name, id, used, known, again }) {
     else await put(`/project_operator/${id}/${chosen.operatorID}`);
     again();
   }, words.operatorChanged);
-  return html`<${Field} label=${words.useOperator}><select disabled=${foreign} onChange=${choose}>${(foreign ? [used] : known).map((one) => html`<option value=${one.operatorID} selected=${one.operatorID === used.operatorID}>${words.operatorOption(one.name, one.address)}</option>`)}</select></${Field}>
+  return html`<${Field} label=${words.useOperator}><select disabled=${foreign} onChange=${choose}>${(foreign ? [used] : known).map((one) => html`<option value=${one.operatorID} selected=${one.operatorID === used.operatorID}>${words.operatorOption(one.name, one.address)}</option>`)}</select><//>
     <dl class="pairs"><dt>${words.address}</dt><dd class="mono">${used.address} <${Copy} text=${used.address} /></dd></dl><${AsCommand} text=${`fieldbrook operator use ${quoted(name)} OPERATOR\nfieldbrook operator release ${quoted(name)}`} />`;
 }
 
 /** @param {{name: string, id: string}} p */
 export function Operator({ name, id }) {
-  const loaded = useLoad((signal) => load(name, id, signal), [name, id]);
+  const loaded = useLoad((get) => load(name, id, get), [name, id]);
   const [open, set] = useState(false);
   return html`<${Card} title=${words.operator}><${Show} of=${loaded}>${(/** @type {any} */ { used, known, wei, chains }) => html`<div class="pad stack"><p class="hint">${words.operatorText}${!chains.length && ` ${words.noChains}`}</p>
-    <${Choice} name=${name} id=${id} used=${used} known=${known} again=${loaded.again} /><div class="line"><span>${words.spending}</span><strong title=${wei && `${wei} wei`}>${wei == null ? words.noLimit : words.perDay(amount(wei))}</strong><button type="button" class="small" onClick=${() => set(true)}>${setLimit}</button></div>${open && html`<${SpendingLimit} name=${name} limit=${wei} again=${loaded.again} onClose=${() => set(false)} />`}</div>`}</${Show}></${Card}>`;
+    <${Choice} name=${name} id=${id} used=${used} known=${known} again=${loaded.again} /><div class="line"><span>${words.spending}</span><strong title=${wei && `${wei} wei`}>${wei == null ? words.noLimit : words.perDay(amount(wei))}</strong><button type="button" class="small" onClick=${() => set(true)}>${setLimit}</button></div>${open && html`<${SpendingLimit} name=${name} limit=${wei} again=${loaded.again} onClose=${() => set(false)} />`}</div>`}<//><//>`;
 }

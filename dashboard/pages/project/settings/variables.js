@@ -1,8 +1,8 @@
 // @ts-check
 /** Environment variables of a project's handlers. */
 import { html, useState } from '../../../vendor/preact.js';
-import { post } from '../../../core/api.js';
-import { Card, Icon, Mark, say } from '../../../parts/basics.js';
+import { post, segment } from '../../../core/api.js';
+import { Card, Do, Mark, say } from '../../../parts/basics.js';
 import { Form, Text } from '../../../parts/form.js';
 import * as words from '../../../words/en/project_settings.js';
 
@@ -14,7 +14,7 @@ export function Variables({ name, project, again }) {
   const [rows, set] = useState(() => project.envs.env.map(([key, value], id) => ({ id, key, value })));
   const add = () => set([...rows, { id: (rows.at(-1)?.id ?? -1) + 1, key: '', value: '' }]);
   const work = async (/** @type {Values} */ form) => {
-    await post(`/project_config/x/${encodeURIComponent(name)}/PROJECT_ENV`, { env: pairsOf(form) });
+    await post(`/project_config/x/${segment(name)}/PROJECT_ENV`, { env: pairsOf(form) });
     say(words.variablesSaved);
     again();
   };
@@ -22,5 +22,5 @@ export function Variables({ name, project, again }) {
     ${!rows.length && html`<p class="dim">${words.noVariables}</p>`}
     ${rows.map((/** @type {any} */ { id, key, value }, /** @type {number} */ i) => html`<div class="rule" key=${id}><${Text} name=${`name-${id}`} required maxlength="256" class="mono" aria-label=${words.nameOf(i + 1)} placeholder=${words.variableName} defaultValue=${key} autocapitalize="none" /><span aria-hidden="true">=</span>
       <${Text} name=${`value-${id}`} class="mono" aria-label=${words.valueOf(i + 1)} placeholder=${words.variableValue} defaultValue=${value} autocapitalize="none" /><${Mark} icon="close" label=${words.removeVariable(i + 1)} onClick=${() => set(rows.filter((one) => one.id !== id))} /></div>`)}
-    <div><button type="button" class="small" onClick=${add}><${Icon} name="plus" />${words.addVariable}</button></div></${Form}></div></${Card}>`;
+    <div><${Do} icon="plus" class="small" onClick=${add}>${words.addVariable}<//></div><//></div><//>`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The dialog that adds a monitor of one of three kinds. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, post } from '../../../core/api.js';
+import { post, segment } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { quoted } from '../../../core/format.js';
 import { AsCommand } from '../../../parts/code.js';
@@ -26,16 +26,16 @@ function bodyOf(kind, form) {
 }
 
 /** @param {{abis: any[]}} p */
-const LogFields = ({ abis }) => html`<${Field} label=${words.contract}><input name="address" required pattern="(0x)?[0-9a-fA-F]{40}" placeholder="0x…" ...${hex} /></${Field}>
-  <div class="fields"><${Field} label=${words.from}><input name="from" type="number" min="1" required defaultValue="1" /></${Field}><${Field} label=${words.to} hint=${words.toHint}><input name="to" type="number" min="0" /></${Field}></div>
-  <${Field} label=${words.abi} hint=${words.abiHint}><select name="abi"><option value="">${words.noAbi}</option>${abis.map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></${Field}>
-  <${Field} label=${words.event} hint=${words.eventHint}><${Text} name="event" list="contract-events" /></${Field}><datalist id="contract-events">${[...new Set(abis.flatMap((one) => one.events))].map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
-  <details class="command"><summary>${words.topics}</summary><div class="stack">${TOPICS.map((n) => html`<${Field} label=${words.topic(n)}><input name=${`topic${n}`} pattern="(0x)?[0-9a-fA-F]{64}" ...${hex} /></${Field}>`)}<small class="dim">${words.topicsHint}</small></div></details>`;
+const LogFields = ({ abis }) => html`<${Field} label=${words.contract}><input name="address" required pattern="(0x)?[0-9a-fA-F]{40}" placeholder="0x…" ...${hex} /><//>
+  <div class="fields"><${Field} label=${words.from}><input name="from" type="number" min="1" required defaultValue="1" /><//><${Field} label=${words.to} hint=${words.toHint}><input name="to" type="number" min="0" /><//></div>
+  <${Field} label=${words.abi} hint=${words.abiHint}><select name="abi"><option value="">${words.noAbi}</option>${abis.map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select><//>
+  <${Field} label=${words.event} hint=${words.eventHint}><${Text} name="event" list="contract-events" /><//><datalist id="contract-events">${[...new Set(abis.flatMap((one) => one.events))].map((/** @type {string} */ name) => html`<option value=${name} />`)}</datalist>
+  <details class="command"><summary>${words.topics}</summary><div class="stack">${TOPICS.map((n) => html`<${Field} label=${words.topic(n)}><input name=${`topic${n}`} pattern="(0x)?[0-9a-fA-F]{64}" ...${hex} /><//>`)}<small class="dim">${words.topicsHint}</small></div></details>`;
 
 /** @param {{kind: Kind, abis: any[]}} p */
 function Fields({ kind, abis }) {
-  if (kind === 'chain_tx') return html`<${Field} label=${words.hash}><input name="hash" required pattern="(0x)?[0-9a-fA-F]{64}" placeholder="0x…" ...${hex} /></${Field}>`;
-  if (kind === 'chain_height') return html`<${Field} label=${words.height}><input name="height" type="number" min="0" required /></${Field}>`;
+  if (kind === 'chain_tx') return html`<${Field} label=${words.hash}><input name="hash" required pattern="(0x)?[0-9a-fA-F]{64}" placeholder="0x…" ...${hex} /><//>`;
+  if (kind === 'chain_height') return html`<${Field} label=${words.height}><input name="height" type="number" min="0" required /><//>`;
   return html`<${LogFields} abis=${abis} />`;
 }
 
@@ -44,7 +44,7 @@ const COMMANDS = { contract_log: 'add-log PROJECT ADDRESS --from BLOCK', chain_t
 /** @param {{project: string, chains: any[], onClose: () => void, onDone: () => void}} p */
 export function AddMonitor({ project, chains, onClose, onDone }) {
   const [kind, choose] = useState(/** @type {Kind} */ ('contract_log'));
-  const abis = useLoad((signal) => get(`/contract_abi/${encodeURIComponent(project)}`, { size: 100 }, { signal }), [project]);
+  const abis = useLoad((get) => get(`/contract_abi/${segment(project)}`, { size: 100 }), [project]);
   const work = async (/** @type {Values} */ form) => {
     await post(pathOf(project, kind), bodyOf(kind, form));
     say(words.monitorAdded);
@@ -53,8 +53,8 @@ export function AddMonitor({ project, chains, onClose, onDone }) {
   };
   return html`<${Dialog} title=${words.addMonitor} onClose=${onClose}><div class="segments" role="group" aria-label=${words.kind}>${Object.entries(words.kinds).map(([name, title]) => html`<button type="button" aria-pressed=${name === kind} onClick=${() => choose(/** @type {Kind} */ (name))}>${title}</button>`)}</div>
     <p class="hint">${words.kindHints[kind]}</p><${Form} key=${kind} submit=${words.addMonitor} work=${work}>
-    <${Field} label=${words.chain}><select name="chain">${chains.map(({ id, name }) => html`<option value=${id}>${name} (${id})</option>`)}</select></${Field}>
+    <${Field} label=${words.chain}><select name="chain">${chains.map(({ id, name }) => html`<option value=${id}>${name} (${id})</option>`)}</select><//>
     <${Fields} kind=${kind} abis=${abis.data?.data ?? []} />${kind === 'contract_log' && html`<${Failed} of=${abis} />`}
-    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /></${Field}>
-    <label class="check"><input name="paused" type="checkbox" />${words.startPaused}</label></${Form}><${AsCommand} text=${`fieldbrook monitor ${COMMANDS[kind].replace('PROJECT', quoted(project))} --chain CHAIN`} /></${Dialog}>`;
+    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /><//>
+    <label class="check"><input name="paused" type="checkbox" />${words.startPaused}</label><//><${AsCommand} text=${`fieldbrook monitor ${COMMANDS[kind].replace('PROJECT', quoted(project))} --chain CHAIN`} /><//>`;
 }

@@ -1,10 +1,10 @@
 // @ts-check
 /** Cron jobs: events at certain times. */
 import { html, useState } from '../../../vendor/preact.js';
-import { get, post, remove } from '../../../core/api.js';
+import { post, remove } from '../../../core/api.js';
 import { useLoad } from '../../../core/load.js';
 import { day, moment, quoted, utc } from '../../../core/format.js';
-import { Ago, Card, Empty, Icon, Mark, Show, Table, say } from '../../../parts/basics.js';
+import { Ago, Card, Do, Empty, Mark, Show, Table, say } from '../../../parts/basics.js';
 import { AsCommand } from '../../../parts/code.js';
 import { Confirm, Dialog } from '../../../parts/dialog.js';
 import { Field, Form, Text } from '../../../parts/form.js';
@@ -39,14 +39,14 @@ function AddCron({ project, id, onClose, onDone }) {
   };
   const input = (/** @type {any} */ e) => type(e.target.value);
   return html`<${Dialog} title=${words.addCron} onClose=${onClose}><${Form} submit=${words.addCron} work=${work}>
-    <${Field} label=${words.expression} hint=${words.expressionHint}><${Text} name="expression" required autofocus list="cron-presets" class="mono" placeholder="*/5 * * * *" onInput=${input} /></${Field}><datalist id="cron-presets">${Object.entries(words.presets).map(([value, title]) => html`<option value=${value}>${title}</option>`)}</datalist>
-    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /></${Field}></${Form}>
-    <${Preview} id=${id} text=${text} /><${AsCommand} text=${`fieldbrook cron add ${quoted(project)} ${quoted(text || 'EXPRESSION')}`} /></${Dialog}>`;
+    <${Field} label=${words.expression} hint=${words.expressionHint}><${Text} name="expression" required autofocus list="cron-presets" class="mono" placeholder="*/5 * * * *" onInput=${input} /><//><datalist id="cron-presets">${Object.entries(words.presets).map(([value, title]) => html`<option value=${value}>${title}</option>`)}</datalist>
+    <${Field} label=${words.eventType} hint=${words.eventTypeHint}><${Text} name="type" autocapitalize="none" /><//><//>
+    <${Preview} id=${id} text=${text} /><${AsCommand} text=${`fieldbrook cron add ${quoted(project)} ${quoted(text || 'EXPRESSION')}`} /><//>`;
 }
 
 /** The next times of an expression, as the node reads it. @param {{id: string, text: string}} p */
 function Preview({ id, text }) {
-  const next = useLoad(async (signal) => (text.trim() ? get(`/cronjob/${id}/next`, { cronExpressions: text }, { signal }) : null), [text]);
+  const next = useLoad(async (get) => (text.trim() ? get(`/cronjob/${id}/next`, { cronExpressions: text }) : null), [text]);
   if (!text.trim()) return null;
   return html`<div class="preview" aria-live="polite">${next.error ? html`<small class="error">${next.error.message}</small>` : next.data && html`<small class="dim">${words.comingTimes}</small><${Times} times=${next.data.next} />`}</div>`;
 }
@@ -56,13 +56,13 @@ const List = ({ list, drop }) => {
   const { expression, type, next, then } = words.cronColumns;
   return html`<${Table} label=${words.cron} columns=${[expression, type, next, then, [actions, 'hidden']]}>${list.map((job) => html`<tr key=${job.cronJobID}><td class="mono once">${job.cronExpressions}</td><td>${job.eventType}</td>
     <td class="once">${job.nextAt ? html`<${Ago} at=${job.nextAt} />` : html`<span class="dim">${words.neverAgain}</span>`}</td><td class="dim"><${Times} times=${job.next} /></td>
-    <td class="end"><${Mark} icon="trash" label=${words.deleteCron(job.cronExpressions)} title=${removeWord} onClick=${() => drop(job)} /></td></tr>`)}</${Table}>`;
+    <td class="end"><${Mark} icon="trash" label=${words.deleteCron(job.cronExpressions)} title=${removeWord} onClick=${() => drop(job)} /></td></tr>`)}<//>`;
 };
 
 /** @param {{project: string, id: string}} p id: of the project */
 export function CronJobs({ project, id }) {
   const [dialog, show] = useState(/** @type {{job?: any} | null} */ (null));
-  const loaded = useLoad((signal) => get(`/cronjob/${id}`, { size: 1000 }, { signal }), [id], EVERY_MS);
+  const loaded = useLoad((get) => get(`/cronjob/${id}`, { size: 1000 }), [id], EVERY_MS);
   const close = () => show(null);
   const job = dialog?.job;
   const drop = async () => {
@@ -70,8 +70,8 @@ export function CronJobs({ project, id }) {
     say(words.cronDeleted);
     loaded.again();
   };
-  const add = html`<button type="button" onClick=${() => show({})}><${Icon} name="plus" />${words.addCron}</button>`;
-  return html`<${Card} title=${words.cron} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} drop=${(/** @type {Api.CronJobReply} */ one) => show({ job: one })} />` : html`<${Empty} title=${words.cronNone}>${words.cronNoneHint}</${Empty}>`)}</${Show}>
+  const add = html`<${Do} icon="plus" onClick=${() => show({})}>${words.addCron}<//>`;
+  return html`<${Card} title=${words.cron} controls=${add}><${Show} of=${loaded} rows=${2}>${(/** @type {any} */ { data }) => (data.length ? html`<${List} list=${data} drop=${(/** @type {Api.CronJobReply} */ one) => show({ job: one })} />` : html`<${Empty} title=${words.cronNone}>${words.cronNoneHint}<//>`)}<//>
     ${dialog && !job && html`<${AddCron} project=${project} id=${id} onClose=${close} onDone=${loaded.again} />`}
-    ${job && html`<${Confirm} title=${words.deleteCron(job.cronExpressions)} text=${words.deleteCronText} submit=${removeWord} onClose=${close} work=${drop} />`}</${Card}>`;
+    ${job && html`<${Confirm} title=${words.deleteCron(job.cronExpressions)} text=${words.deleteCronText} submit=${removeWord} onClose=${close} work=${drop} />`}<//>`;
 }

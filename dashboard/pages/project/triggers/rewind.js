@@ -20,6 +20,6 @@ export function Rewind({ project, monitor, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} title=${words.rewindOf(whatOf(monitor))} onClose=${onClose}><${Form} submit=${words.rewind} work=${work}><p>${words.rewindText}</p>
-    <${Field} label=${words.rewindTo}><input name="block" type="number" min="1" required autofocus defaultValue=${monitor.blockStart} /></${Field}></${Form}>
-    <${AsCommand} text=${`fieldbrook monitor rewind ${quoted(project)} ${monitor.id} BLOCK`} /></${Dialog}>`;
+    <${Field} label=${words.rewindTo}><input name="block" type="number" min="1" required autofocus defaultValue=${monitor.blockStart} /><//><//>
+    <${AsCommand} text=${`fieldbrook monitor rewind ${quoted(project)} ${monitor.id} BLOCK`} /><//>`;
 }

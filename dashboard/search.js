@@ -1,10 +1,8 @@
 // @ts-check
 /** Search by Ctrl K: pages by name at once, and what the node finds. */
 import { html, useState } from './vendor/preact.js';
-import { get } from './core/api.js';
 import { useLoad } from './core/load.js';
 import { go, to } from './core/route.js';
-import { isAdmin } from './core/session.js';
 import { Failed } from './parts/basics.js';
 import { Dialog } from './parts/dialog.js';
 import * as words from './words/en/shell.js';
@@ -14,10 +12,9 @@ const PAUSE_MS = 120; // between the last key and the question to the node
 
 /** @typedef {{text: string, hint: string, href: string}} Found */
 
-/** Pages whose names contain all words of the text. @param {Api.ProjectRow[]} projects @param {string} text @returns {Found[]} */
-function pages(projects, text) {
+/** Pages whose names contain all words of the text. @param {Api.ProjectRow[]} projects @param {string[][]} node @param {string} text @returns {Found[]} */
+function pages(projects, node, text) {
   const wanted = text.toLowerCase().split(' ').filter(Boolean);
-  const node = isAdmin() ? Object.entries(words.nodePages) : [];
   const known = [
     { text: words.overview, hint: words.page, href: '/' },
     { text: words.projects, hint: words.page, href: '/projects' },
@@ -41,17 +38,17 @@ function pageOf({ kind, name, project, id }) {
   return { text: kind === 'project' ? name : `${project} · ${name}`, hint, href: to('projects', project, TABS[kind], ...rest) + mark };
 }
 
-/** @param {{projects: Api.ProjectRow[], onClose: () => void}} p */
-export function Search({ projects, onClose: close }) {
+/** @param {{projects: Api.ProjectRow[], node: string[][], onClose: () => void}} p */
+export function Search({ projects, node, onClose: close }) {
   const [text, type] = useState('');
   const [at, move] = useState(0);
   const asked = text.trim();
-  const answers = useLoad(async (signal) => {
+  const answers = useLoad(async (get, signal) => {
     if (asked.length < 2) return [];
     await new Promise((go) => setTimeout(go, PAUSE_MS));
-    return signal.aborted ? [] : (await get('/search', { q: asked }, { signal })).data.map(/** @type {(one: any) => Found} */ (pageOf));
+    return signal.aborted ? [] : (await get('/search', { q: asked })).data.map(/** @type {(one: any) => Found} */ (pageOf));
   }, [asked]);
-  const found = [...(answers.data ?? []), ...pages(projects, text)].slice(0, LIMIT);
+  const found = [...(answers.data ?? []), ...pages(projects, node, text)].slice(0, LIMIT);
   const pick = (/** @type {number} */ i) => {
     if (!found[i]) return;
     close();
@@ -71,5 +68,5 @@ export function Search({ projects, onClose: close }) {
   return html`<${Dialog} title=${words.search} onClose=${close} kind="search-dialog">
     <input autofocus placeholder=${words.searchHint} role="combobox" aria-label=${words.search} aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : undefined} spellcheck=${false} onInput=${input} onKeyDown=${key} />
     <ul id="found" role="listbox" aria-label=${words.searchResults}>${found.map((one, i) => html`<li id=${`found-${i}`} role="option" aria-selected=${i === at} onClick=${() => pick(i)} onMouseMove=${() => move(i)}><span>${one.text}</span><small>${one.hint}</small></li>`)}</ul>
-    <${Failed} of=${answers} /><p class="hint">${found.length ? words.keysHint : words.nothingFound}</p></${Dialog}>`;
+    <${Failed} of=${answers} /><p class="hint">${found.length ? words.keysHint : words.nothingFound}</p><//>`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** What an account sees: the frame with navigation and the node's state, and the page that the address names. */
 import { html, signal, useEffect, useErrorBoundary, useState } from './vendor/preact.js';
-import { get, signOut } from './core/api.js';
+import { signOut } from './core/api.js';
 import { online, slow, upgraded } from './core/node_state.js';
 import { path, to } from './core/route.js';
 import { refused } from './core/stream.js';
@@ -15,8 +15,8 @@ import * as words from './words/en/shell.js';
 import { product } from './words/en/common.js';
 
 const SHOWN = 30; // projects in the navigation; the rest is on the page of all projects
-const ICONS = { health: 'heart', chains: 'chain', accounts: 'people', keys: 'key', audit: 'shield', refused: 'ban', settings: 'gear', log: 'list' };
-const FOR_ADMINS = new Set(['health', 'accounts', 'audit', 'refused', 'settings', 'log']);
+const ICONS = { health: 'heart', hosts: 'terminal', chains: 'chain', accounts: 'people', keys: 'key', audit: 'shield', refused: 'ban', settings: 'gear', log: 'list' };
+const FOR_ADMINS = new Set(['health', 'hosts', 'accounts', 'audit', 'refused', 'settings', 'log']);
 const searching = signal(false);
 const openSearch = () => (searching.value = true);
 const endSearch = () => (searching.value = false);
@@ -32,17 +32,17 @@ function Item({ to: href, icon: name, children, extra = null, exact = false }) {
   return html`<a href=${href} class="item" aria-current=${here ? 'page' : undefined}><${Icon} name=${name} /><span>${children}</span>${extra}</a>`;
 }
 
-/** @param {{projects: Loaded<Api.ProjectRows>}} p */
-function Navigation({ projects }) {
+/** @param {{projects: Loaded<Api.ProjectRows>, node: string[][]}} p */
+function Navigation({ projects, node }) {
   const now = rates.value;
   const isOthers = (/** @type {Api.ProjectRow} */ one) => Number(one.accountID !== session.value?.accountID);
   const shown = (projects.data?.data ?? []).toSorted((a, b) => isOthers(a) - isOthers(b)).slice(0, SHOWN);
-  return html`<${Item} to="/" icon="pulse" exact>${words.overview}</${Item}>
+  return html`<${Item} to="/" icon="pulse" exact>${words.overview}<//>
     <h2><a href="/projects">${words.projects}</a></h2>
-    ${!projects.data && html`<${Failed} of=${projects} />`}${shown.map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}</${Item}>`)}
-    <${Item} to="/projects" icon="list" exact>${words.allProjects}</${Item}>
+    ${!projects.data && html`<${Failed} of=${projects} />`}${shown.map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}<//>`)}
+    <${Item} to="/projects" icon="list" exact>${words.allProjects}<//>
     <h2>${words.node}</h2>
-    ${Object.entries(words.nodePages).filter(([page]) => isAdmin() || !FOR_ADMINS.has(page)).map(([page, title]) => html`<${Item} to=${`/node/${page}`} icon=${/** @type {any} */ (ICONS)[page]}>${title}</${Item}>`)}
+    ${node.map(([page, title]) => html`<${Item} to=${`/node/${page}`} icon=${/** @type {any} */ (ICONS)[page]}>${title}<//>`)}
     <a href="/docs/" class="item" target="_blank"><${Icon} name="book" /><span>${words.documentation}</span></a>`;
 }
 
@@ -60,8 +60,9 @@ const Strips = () => html`${!online.value && html`<div class="strip bad" role="a
     ${online.value && refused.value && html`<div class="strip" role="status">${words.noStream(refused.value)}</div>`}
     ${upgraded.value && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
 
-/** @param {{projects: Loaded<Api.ProjectRows>, children?: any}} p */
-function Shell({ projects, children }) {
+/** @param {{projects: Loaded<Api.ProjectRows>, boot: Api.DashboardReply, children?: any}} p */
+function Shell({ projects, boot, children }) {
+  const node = Object.entries(words.nodePages).filter(([page]) => (isAdmin() || !FOR_ADMINS.has(page)) && (boot.cluster || page !== 'hosts'));
   const [open, set] = useState(false);
   useEffect(() => set(false), [path.value]);
   const skip = (/** @type {Event} */ event) => {
@@ -75,10 +76,10 @@ function Shell({ projects, children }) {
       <nav class=${`side ${open ? 'open' : ''}`} aria-label=${words.navigation}>
         <a class="logo" href="/"><${Logo} size=${24} /><strong>${product}</strong></a>
         <button type="button" class="search" onClick=${openSearch}><${Icon} name="search" /><span>${words.search}</span><kbd>${words.searchKeys}</kbd></button>
-        <div class="items"><${Navigation} projects=${projects} /></div><${Who} />
+        <div class="items"><${Navigation} projects=${projects} node=${node} /></div><${Who} />
       </nav>
       <main id="main" tabindex="-1" class=${online.value ? '' : 'old'}><${Strips} />${children}</main>
-    </div>${searching.value && html`<${Lazily} load=${() => import('./search.js')} part="Search" projects=${projects.data?.data ?? []} onClose=${endSearch} />`}`;
+    </div>${searching.value && html`<${Lazily} load=${() => import('./search.js')} part="Search" node=${node} projects=${projects.data?.data ?? []} onClose=${endSearch} />`}`;
 }
 
 /**
@@ -108,10 +109,10 @@ function Page({ projects }) {
   useEffect(() => {
     document.title = `${found?.title ?? words.noPage} – ${product}`;
   }, [path.value]);
-  if (!found) return html`<div class="page"><${Empty} title=${words.noPage}><a href="/">${words.toOverview}</a></${Empty}></div>`;
+  if (!found) return html`<div class="page"><${Empty} title=${words.noPage}><a href="/">${words.toOverview}</a><//></div>`;
   if (error) return html`<div class="page"><${Problem} error=${error} again=${() => location.reload()} /></div>`;
   if (!module) return html`<div class="page"><${Waiting} rows=${6} /></div>`;
-  return html`<${Guarded} key=${place}><${module.Page} ...${found.props} projects=${projects} changed=${projects.again} /></${Guarded}>`;
+  return html`<${Guarded} key=${place}><${module.Page} ...${found.props} projects=${projects} changed=${projects.again} /><//>`;
 }
 
 /** A page that fails shows its error and leaves the frame usable. @param {{children?: any}} p */
@@ -122,8 +123,8 @@ function Guarded({ children }) {
 
 /** @param {{boot: Api.DashboardReply}} p */
 export function SignedIn({ boot }) {
-  const projects = useLoad((signal) => get('/project/detail_list', { size: 1000, all: isAdmin() }, { signal }), [session.value?.accountID], 30_000);
+  const projects = useLoad((get) => get('/project/detail_list', { size: 1000, all: isAdmin() }), [session.value?.accountID], 30_000);
   useEffect(followSeries, [session.value?.accountID]);
-  return html`<${Shell} projects=${projects}><${Page} projects=${projects} /></${Shell}>
+  return html`<${Shell} projects=${projects} boot=${boot}><${Page} projects=${projects} /><//>
     ${expired.value && html`<${Lazily} load=${() => import('./pages/signin/again.js')} part="SignInAgain" boot=${boot} />`}`;
 }

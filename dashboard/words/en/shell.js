@@ -11,7 +11,7 @@ export const projects = 'Projects';
 export const allProjects = 'All projects';
 export const node = 'Node';
 export const nodePages = {
-  health: 'Health', chains: 'Chains', accounts: 'Accounts', keys: 'Access keys', audit: 'Audit log',
+  health: 'Health', hosts: 'Hosts', chains: 'Chains', accounts: 'Accounts', keys: 'Access keys', audit: 'Audit log',
   refused: 'Refused events', settings: 'Settings', log: 'Node log',
 };
 export const documentation = 'Documentation';

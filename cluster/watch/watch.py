@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -172,13 +171,10 @@ class Watch:
     def _take_streams(self, now: float, known: Membership) -> None:
         """Ask the engine again, in another thread, and take its last answer."""
         if self._reading is not None and self._reading.done():
-            self._streams = Streams()
-            with contextlib.suppress(EngineUnreachableError):
-                self._streams = self._reading.result()
-            self._reading = None
+            self._streams, self._reading = self._reading.result(), None
         if known.formed and self._reading is None and now >= self._next_reading:
             self._next_reading = now + _ENGINE_S
-            asked = asyncio.to_thread(read_streams, self._engine, known.me)
+            asked = asyncio.to_thread(_read_streams, self._engine, known.me)
             self._reading = asyncio.ensure_future(asked)
 
     def _facts(self, known: Membership, silent: list[str]) -> Facts:
@@ -241,3 +237,11 @@ class Watch:
         new = self._run_dir / f".{FACTS}"
         new.write_bytes(msgspec.json.encode(facts))
         new.replace(self._run_dir / FACTS)
+
+
+def _read_streams(folder: Path, me: str) -> Streams:
+    """Ask the engine; while it does not run, which is a condition of its own, nothing is known."""
+    try:
+        return read_streams(folder, me)
+    except EngineUnreachableError:
+        return Streams()

@@ -45,6 +45,7 @@ class Streams(NamedTuple):
 
 class _Replica(msgspec.Struct, frozen=True):
     name: str
+    current: bool = True
     offline: bool = False
     active: int = 0  # nanoseconds since its leader has heard of it
     lag: int = 0
@@ -126,5 +127,7 @@ def read_page(page: bytes, me: str) -> Streams:
 
 
 def _is_behind(replica: _Replica) -> bool:
-    late = replica.active > BEHIND_S * 1e9
+    # A new leader has no time of a replica that was gone before.
+    unheard = not replica.current and not replica.active
+    late = unheard or replica.active > BEHIND_S * 1e9
     return replica.offline or late or replica.lag > BEHIND_RECORDS

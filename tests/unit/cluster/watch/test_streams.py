@@ -42,7 +42,13 @@ def test_streams_are_held_led_or_without_a_leader() -> None:
 
 
 @pytest.mark.parametrize(
-    "late", [{"offline": True}, {"active": 9_000_000_000}, {"lag": BEHIND_RECORDS + 1}]
+    "late",
+    [
+        {"offline": True},
+        {"active": 9_000_000_000},
+        {"current": False, "active": 0},  # as a new leader says of a host that is dead
+        {"lag": BEHIND_RECORDS + 1},
+    ],
 )
 def test_a_stream_with_a_copy_that_is_not_complete_is_at_risk(late: dict[str, Any]) -> None:
     led = stream("J0", "h1", replica("h2"), replica("h3", **late))
@@ -50,6 +56,11 @@ def test_a_stream_with_a_copy_that_is_not_complete_is_at_risk(late: dict[str, An
     assert (found.at_risk, found.behind) == (1, ("h3",))
     of_another = stream("J0", "h2", replica("h2"), replica("h3", **late))
     assert read_page(page(of_another), "h1").at_risk == 0
+
+
+def test_a_copy_that_lacks_a_few_records_for_a_moment_is_complete() -> None:
+    led = stream("J0", "h1", replica("h2", current=False, lag=4), replica("h3"))
+    assert read_page(page(led), "h1").at_risk == 0
 
 
 def test_a_fifth_copy_may_be_missing() -> None:

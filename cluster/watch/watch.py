@@ -197,6 +197,7 @@ class Watch:
         names = [host.name for host in known.hosts]
         return Facts(
             me=known.me,
+            at=self._monotonic(),
             hosts=[
                 self._known(name, told[name], lags, newest, is_me=name == known.me)
                 for name in names

@@ -20,7 +20,9 @@ def host_metrics(facts: Facts | None, now: float) -> Iterator[Collected]:
     spare = [] if facts is None else [((), float(facts.spare))]
     yield Collected("fieldbrook_hosts_spare", text, GAUGE, (), spare)
     hosts = [] if facts is None else [host for host in facts.hosts if host.name != facts.me]
-    silence = [((host.name,), max(0.0, now - host.heard)) for host in hosts if host.heard]
+    silence = []
+    if facts is not None:
+        silence = [((one.name,), facts.silence_s(one, now)) for one in hosts if one.heard]
     text = "Time since this host has heard another one, which tells of itself every 0.25 s."
     yield Collected("fieldbrook_host_silence_seconds", text, GAUGE, ("host",), silence)
     clocks = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+_FRESH_S = 3.0
+
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What a host tells of itself in a beat. A host of an older version leaves out some of it.
@@ -74,12 +76,22 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         me: its name.
+        at: when this was written, in monotonic seconds of this machine. It is written each second.
         hosts: all hosts, itself included.
         spare: how many more hosts may be lost before nothing is committed; -1: that is so now.
         outlook: what one more loss would mean, in words.
     """
 
     me: str
+    at: float
     hosts: list[Known]
     spare: int
     outlook: str
+
+    def silence_s(self, host: Known, now: float) -> float:
+        """For how long a host is silent at a moment, in seconds.
+
+        Beats may have come since this was written, unless it is so old that nobody writes it.
+        """
+        is_fresh = now - self.at < _FRESH_S
+        return max(0.0, (self.at if is_fresh else now) - host.heard)

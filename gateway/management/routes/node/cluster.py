@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.cluster import joining
 from fieldbrook.cluster.identity import TOKEN_S, Identity
 from fieldbrook.core.cluster import placement
-from fieldbrook.core.cluster.facts import Known as KnownFacts
+from fieldbrook.core.cluster.facts import Facts
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS
 from fieldbrook.core.errors import (
     HostChangeRefusedError,
@@ -24,15 +24,15 @@ from fieldbrook.core.errors import (
     UnavailableError,
 )
 from fieldbrook.gateway.links.cluster_hosts import KnownHosts
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, json_key
+from fieldbrook.gateway.management.framework.binding import Paging, Text, json_key
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A host, as the one that answers sees it.
 
-    `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects` now, and `running` of
-    them run. `load` is the load average of its machine over a minute, for each processor. It leads
+    `state` is `up`, `drained`, `silent`, or `waiting` for more hosts. It owns `projects` now, and
+    `running` of them run. `load` is the load average of its machine over a minute, for each processor. It leads
     `streamsLed` of the `streamsHeld` streams of which it has a copy, and its copies lack
     `lagRecords`. `registryLag` is the number of changes of the registry that it lacks;
     `changesRegistry` marks the host that makes them. `silentS` are the seconds since it was heard,
@@ -73,7 +73,7 @@ class OwnedProject(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A project, and the `host` that owns it. `account` is the name of its owner."""
 
     project: str
-    project_id: Sfid
+    project_id: str
     account: str
     host: str
 
@@ -107,8 +107,7 @@ async def list_hosts(call: Call[None, None]) -> HostList:
     owned = Counter(
         cluster.owner(project.project_id) or known.me for project in call.context.reader.projects()
     )
-    facts = cluster.facts()
-    told = {host.name: host for host in facts.hosts} if facts is not None else {}
+    facts, now = cluster.facts(), time.monotonic()
     registry = placement.home(placement.REGISTRY, known.owners) if known.owners else known.me
     rows = [
         _with_facts(
@@ -120,7 +119,8 @@ async def list_hosts(call: Call[None, None]) -> HostList:
                 projects=owned[host.name],
                 changes_registry=host.name == registry,
             ),
-            told.get(host.name),
+            facts,
+            now,
         )
         for host in known.hosts
     ]
@@ -149,10 +149,12 @@ async def forget(call: Call[None, None]) -> None:
     await _change(call, "forget")
 
 
-def _with_facts(row: HostRow, host: KnownFacts | None) -> HostRow:
+def _with_facts(row: HostRow, facts: Facts | None, now: float) -> HostRow:
     """Add what the host has told, if it was ever heard."""
-    if host is None or not host.heard:
+    found = [] if facts is None else [one for one in facts.hosts if one.name == row.name]
+    if facts is None or not found or not found[0].heard:
         return row
+    host = found[0]
     told = host.told
     replicated = bool(told.held)
     return msgspec.structs.replace(
@@ -164,7 +166,7 @@ def _with_facts(row: HostRow, host: KnownFacts | None) -> HostRow:
         streams_held=told.held if replicated else UNSET,
         lag_records=UNSET if host.lag is None else host.lag,
         registry_lag=host.registry_lag if told.registry else UNSET,
-        silent_s=0.0 if row.me else round(max(0.0, time.monotonic() - host.heard), 1),
+        silent_s=0.0 if row.me else round(facts.silence_s(host, now), 1),
         clock_ahead_s=_or_unset(host.clock_difference_s),
         clock_error_s=UNSET if host.clock_difference_s is None else round(host.clock_error_s, 3),
     )
@@ -181,7 +183,7 @@ async def list_owned(call: Call[None, ListOwned]) -> OwnedPage:
     rows = [
         OwnedProject(
             project=project.name,
-            project_id=Sfid(project.project_id),
+            project_id=str(project.project_id),
             account=accounts.get(project.account_id, ""),
             host=call.context.cluster.owner(project.project_id) or known.me,
         )

@@ -17,7 +17,7 @@ from fieldbrook.observability import health
 
 def facts(*others: Known, spare: int = 1, registry_lag: int = 0) -> Facts:
     mine = Known(name="h1", told=Told(), heard=1.0, registry_lag=registry_lag)
-    return Facts(me="h1", hosts=[mine, *others], spare=spare, outlook="in words")
+    return Facts(me="h1", at=1.0, hosts=[mine, *others], spare=spare, outlook="in words")
 
 
 def known(name: str, **more: float) -> Known:

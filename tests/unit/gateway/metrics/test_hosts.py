@@ -24,10 +24,10 @@ def test_other_hosts_are_labels_and_one_that_was_never_heard_has_no_silence() ->
         Known(name="h2", told=Told(), heard=97.0, clock_difference_s=-2.0),
         Known(name="h3", told=Told()),
     ]
-    facts = Facts(me="h1", hosts=hosts, spare=-1, outlook="")
+    facts = Facts(me="h1", at=99.5, hosts=hosts, spare=-1, outlook="")
     found = {one.name: list(one.samples) for one in host_metrics(facts, 100.0)}
     assert found == {
         "fieldbrook_hosts_spare": [((), -1.0)],
-        "fieldbrook_host_silence_seconds": [(("h2",), 3.0)],
+        "fieldbrook_host_silence_seconds": [(("h2",), 2.5)],
         "fieldbrook_host_clock_difference_seconds": [(("h2",), -2.0)],
     }

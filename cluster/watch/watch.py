@@ -26,6 +26,7 @@ from fieldbrook.observability import metrics, metrics_table
 
 LOOK_S = 1.0
 _ENGINE_S = 2.0
+_START_S = 10.0  # hosts that are started together are not heard at once
 
 
 class _Host:
@@ -83,6 +84,7 @@ class Watch:
         self._is_at_risk = self._is_stalled = False
         self._fenced_at: float | None = None
         self._reported: tuple[ClusterCondition, ...] | None = None
+        self._began = monotonic()
 
     # ---------------------------------------------------------------- beats
 
@@ -162,6 +164,8 @@ class Watch:
             registry_s=self._behind.note(now, is_so=mine.registry_lag > 0),
             stalled_s=stalled_s,
         )
+        if now < self._began + _START_S and not all(self._hosts[name].heard for name in silent):
+            return None
         found = conditions(facts, silent, since, self._silence_s)
         if found == self._reported:
             return None

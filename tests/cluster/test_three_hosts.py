@@ -15,6 +15,7 @@ from tests.support.hosts import Cluster, Host, Senders, refusal
 from tests.support.nodes import message, named, strategies, until
 
 PROJECT = "room"
+DEAD = {"host_silent", "one_more_loss_is_an_outage"}
 
 
 class Site:
@@ -135,6 +136,7 @@ def test_the_death_of_a_host_loses_no_event_and_doubles_none(site: Site) -> None
         site.owner.kill()
         senders.await_more(50)
         until(lambda: survivor.states()[site.owner.name] == "silent", "its silence is shown")
+        until(lambda: survivor.conditions() >= DEAD, "the conditions are there")
         site.owner.start(ready=False)
         site.cluster.await_up()
         senders.await_more(50)

@@ -54,6 +54,10 @@ class Host(RunningNode):
             return {}
         return {row["name"]: row["state"] for row in answer.json["data"]}
 
+    def conditions(self) -> set[str]:
+        """The states of its health conditions."""
+        return {each["state"] for each in self.call("GET", "/health").json["data"]}
+
 
 class Cluster:
     """Three hosts, made of one node that has been used and two new ones."""

@@ -172,3 +172,20 @@ def test_refused_records_are_reported_from_then_on(table: Table, tmp_path: Path)
         table.row(2)[metrics.APPENDS["fenced"]] += second == 0
         pair.wait(1.0)
     assert seen == [[], [health.FENCED], None]
+
+
+def test_hosts_that_start_together_have_some_seconds_before_they_are_missed(
+    table: Table, tmp_path: Path
+) -> None:
+    formed = Membership("c", "h1", HOSTS, formed=True)
+    pair = Pair(tmp_path)
+    watch = pair.watches["h1"]
+    watch._next_reading = float("inf")
+    reported = {}
+    for second in range(13):
+        watch.heard("h2", {})
+        found = watch.look(formed)
+        if found is not None:
+            reported[second] = {one.part for one in found}
+        pair.wait(1.0)
+    assert reported == {10: {"host:h3", "cluster"}}

@@ -159,7 +159,7 @@ def test_metrics_of_a_host_tell_what_it_appends_takes_over_and_passes_on(site: S
     assert one(sender, "tunnel_bytes_total", direction="received") > 0
     positions = {one(host, "registry_position") for host in site.hosts}
     assert len(positions) == 1
-    assert positions.pop() > 1
+    assert positions.pop() >= 1
     for host in site.hosts:
         assert one(host, "registry_lag") == 0
         assert one(host, "streams", state="held") == 11

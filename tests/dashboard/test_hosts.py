@@ -73,10 +73,10 @@ def test_the_page_tells_what_each_host_does_and_who_owns_what(site: Site, signed
     row = owners.get_by_role("row").filter(has_text="room")
     assert row.get_by_role("cell").last.inner_text() == site.owner.name
     other = site.cluster.others(site.owner)[0]
-    page.get_by_label("Host").select_option(other.name)
+    page.get_by_label("Host", exact=True).select_option(other.name)
     page.wait_for_url(f"**{PAGE}?host={other.name}")
     row.wait_for(state="detached")
-    page.get_by_label("Host").select_option("All hosts")
+    page.get_by_label("Host", exact=True).select_option("All hosts")
     row.get_by_role("link", name="room").click()
     page.get_by_role("heading", name="room").wait_for()
 

@@ -37,7 +37,7 @@ class Site:
 
     def _prepare(self, host: Host) -> None:
         self.project: Any = host.create_project(PROJECT)
-        host.deploy(PROJECT, TALLY)
+        self.applet: str = host.deploy(PROJECT, TALLY)["appletID"]
         self.publisher: Any = host.add_publisher(PROJECT, "sensor")
 
     def send(self, host: Host) -> None:
@@ -244,6 +244,7 @@ def test_a_record_that_is_missing_keeps_the_project_from_a_host_that_would_lack_
 ) -> None:
     for _ in range(3):
         site.send(site.owner)
+    site.owner.count(PROJECT, site.applet)  # its store has all of them now
     connection = Connection(endpoint_in(site.owner.data / "run"), "test")
     subject = project_subject(int(site.project["projectID"]))
     found = last(connection, subject)

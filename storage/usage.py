@@ -20,6 +20,7 @@ from fieldbrook.core.errors import SettingsError, StoreError
 from fieldbrook.storage.backup.backup import CHAINS, PROJECTS, REGISTRY, require_data
 from fieldbrook.storage.journal.recovery import JOURNALS
 from fieldbrook.storage.lmdb.environment import DATA, open_environment, store_errors
+from fieldbrook.storage.lmdb.rows import table_bytes
 from fieldbrook.storage.mqtt.store import FOLDER as MQTT
 from fieldbrook.storage.project import dead_letters, deduplication, kv, outbox
 from fieldbrook.storage.project.history import tables as history
@@ -49,7 +50,11 @@ _TABLES_OF_A_STORE = 128
 
 @dataclass(frozen=True, slots=True)
 class ProjectUsage:
-    """What one project takes, in bytes by kind. `name` is empty if the registry has none."""
+    """What one project takes, in bytes by kind. `name` is empty if the registry has none.
+
+    `parts` has all kinds. Those of a store that is not made yet are 0. If the store cannot be read,
+    `problem` says why, and all its bytes count as free.
+    """
 
     project_id: int
     name: str
@@ -146,14 +151,14 @@ def _project(path: Path, name: str) -> ProjectUsage:
     store = disk_bytes(path / DATA)
     sql = sum(disk_bytes(each) for each in path.glob("sql.db*"))
     rest = disk_bytes(path) - store - sql
-    parts: dict[str, int] = {SQL: sql, OTHER: rest}
+    tables = dict.fromkeys(_TABLES, 0)
     problem = ""
     try:
-        parts |= _sizes(path, _TABLES) if store else {}
+        tables |= _sizes(path, _TABLES) if store else {}
     except StoreError as error:
         problem = str(error)
-    known = sum(size for kind, size in parts.items() if kind not in (SQL, OTHER))
-    parts[FREE] = max(0, store - known)
+    free = max(0, store - sum(tables.values()))
+    parts = {**tables, SQL: sql, OTHER: rest, FREE: free}
     return ProjectUsage(int(path.name), name, parts, problem)
 
 
@@ -211,6 +216,4 @@ def _table_bytes(environment: lmdb.Environment, table: bytes) -> int:
     except lmdb.NotFoundError:
         return 0
     with environment.begin() as txn:
-        stat = txn.stat(database)
-    pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-    return int(pages) * int(stat["psize"])
+        return table_bytes(txn, database)

@@ -197,17 +197,33 @@ class RowTable(Generic[R]):
         return int.from_bytes(cursor.key(), "big") if cursor.last() else 0
 
     def _drop_old(self, txn: Transaction) -> None:
-        stat = txn.stat(self._database)
-        pages = stat["leaf_pages"] + stat["overflow_pages"]
-        rows = int(stat["entries"]) - self._limit
-        excess = _share(int(stat["entries"]), pages * int(stat["psize"]), self._limit_bytes)
-        if rows >= _SLACK:
-            excess = max(excess, rows)
         cursor = txn.cursor(db=self._database)
-        more = cursor.first()
-        while more and excess > 0:
-            more = cursor.delete()
-            excess -= 1
+        excess = self._excess(txn)
+        while excess > 0 and cursor.first():
+            for _ in range(excess):
+                cursor.delete()
+            excess = self._excess(txn)
+
+    def _excess(self, txn: Transaction) -> int:
+        """Return how many rows to drop at once, estimated from their mean size.
+
+        The newest row stays, however large it is, unless the limit is 0: its number must not be
+        used again.
+        """
+        entries = self.count(txn)
+        size = table_bytes(txn, self._database)
+        rows = entries - self._limit
+        excess = rows if rows >= _SLACK else 0
+        if size > self._limit_bytes:
+            excess = max(excess, -(-entries * (size - self._limit_bytes) // size))
+        return min(excess, entries - 1) if self._limit_bytes else excess
+
+
+def table_bytes(txn: Transaction, database: Database) -> int:
+    """Return what the pages of a table take, in bytes."""
+    stat = txn.stat(database)
+    pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return int(pages) * int(stat["psize"])
 
 
 def _is_row(item: tuple[bytes, bytes]) -> bool:
@@ -216,8 +232,3 @@ def _is_row(item: tuple[bytes, bytes]) -> bool:
 
 def _with_number(item: tuple[bytes, bytes]) -> tuple[int, bytes]:
     return int.from_bytes(item[0], "big"), item[1]
-
-
-def _share(entries: int, size: int, limit: int) -> int:
-    """Return how many entries exceed the limit, estimated from their mean size."""
-    return 0 if size <= limit else -(-entries * (size - limit) // size)

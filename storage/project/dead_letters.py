@@ -1,7 +1,8 @@
 """Dead letters: events whose handler failed; part of a project's store.
 
 There is one letter per event and strategy, because another handler of the same event may have
-succeeded. The oldest letters are dropped when the limits are reached.
+succeeded. The oldest letters are dropped when the limits are reached. The newest one stays, however
+large it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import lmdb
 import msgspec
 
 from fieldbrook.storage.lmdb.ids import from_key, to_key
+from fieldbrook.storage.lmdb.rows import table_bytes
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -101,23 +103,22 @@ class DeadLetters:
     """The dead letters of one open project store; its owner is the only writer."""
 
     def __init__(self, environment: lmdb.Environment, limit_bytes: int) -> None:
+        """Open the table; `limit_bytes` is what its pages may take."""
         self._limit_bytes = limit_bytes
         self._database = environment.open_db(DATABASE)
         with environment.begin(db=self._database) as txn:
-            cursor = txn.cursor()
-            last = from_key(cursor.key()) if cursor.last() else 0
-            self._sizes = {from_key(key): len(value) for key, value in cursor.iterprev()}
-        self._sizes = dict(reversed(self._sizes.items()))  # oldest first
+            keys = txn.cursor().iternext(values=False)
+            self._numbers = dict.fromkeys(map(from_key, keys))  # an ordered set, oldest first
+        last = next(reversed(self._numbers), 0)
         self._next = max(last + 1, time.time_ns() // 1000)
-        self._bytes = sum(self._sizes.values())
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._numbers)
 
     def count_after(self, added: int, resolved: Iterable[int]) -> int:
         """Return how many letters there will be with so many new ones, and without `resolved`."""
-        gone = sum(number in self._sizes for number in resolved)
-        return min(len(self._sizes) + added - gone, LETTERS_LIMIT)
+        gone = sum(number in self._numbers for number in resolved)
+        return min(len(self._numbers) + added - gone, LETTERS_LIMIT)
 
     def add(
         self, txn: Transaction, letters: Sequence[DeadLetter], resolved: Iterable[int]
@@ -126,33 +127,46 @@ class DeadLetters:
 
         Call `committed` with the returned change once the transaction is on disk.
         """
-        removed = {number for number in resolved if number in self._sizes}
-        added = {
-            number: _encode(letter)
-            for number, letter in enumerate(letters[-LETTERS_LIMIT:], self._next)
-        }
-        excess = len(self._sizes) + len(added) - len(removed) - LETTERS_LIMIT
-        surplus = self._bytes + sum(map(len, added.values())) - self._limit_bytes
-        surplus -= sum(self._sizes[number] for number in removed)
-        for number, size in self._sizes.items():
-            if excess <= 0 and surplus <= 0:
-                break
-            if number not in removed:
-                removed.add(number)
-                excess, surplus = excess - 1, surplus - size
-        for number, data in added.items():
-            txn.put(to_key(number), data, db=self._database, append=True)
+        removed = {number for number in resolved if number in self._numbers}
         for number in removed:
             txn.delete(to_key(number), db=self._database)
-        return DeadLetterChange({number: len(data) for number, data in added.items()}, removed)
+        added = range(self._next, self._next + len(letters))
+        encoded = [_encode(letter) for letter in letters]
+        unwritten = len(letters) - self._fitting(encoded)
+        for number, data in zip(added[unwritten:], encoded[unwritten:], strict=True):
+            txn.put(to_key(number), data, db=self._database, append=True)
+        removed.update(added[:unwritten])
+        removed |= self._drop_old(txn)
+        return DeadLetterChange(added, removed)
 
     def committed(self, change: DeadLetterChange) -> None:
         """Note that the transaction with this change is on disk."""
-        for number in change.removed:
-            self._bytes -= self._sizes.pop(number, 0)
-        self._sizes |= change.added
         self._next += len(change.added)
-        self._bytes += sum(change.added.values())
+        self._numbers |= dict.fromkeys(change.added)
+        for number in change.removed:
+            self._numbers.pop(number, None)
+
+    def _fitting(self, encoded: Sequence[bytes]) -> int:
+        """Return how many of the newest letters are worth writing: those that the limits admit."""
+        size = 0
+        for count, data in enumerate(reversed(encoded[-LETTERS_LIMIT:])):
+            size += len(data)
+            if size > self._limit_bytes and count:
+                return count
+        return min(len(encoded), LETTERS_LIMIT)
+
+    def _drop_old(self, txn: Transaction) -> set[int]:
+        """Delete the oldest letters while all are above the limits; return their numbers."""
+        dropped: set[int] = set()
+        cursor = txn.cursor(db=self._database)
+        more = cursor.first()
+        while more and (count := int(txn.stat(self._database)["entries"])) > 1:
+            size = table_bytes(txn, self._database)
+            if count <= LETTERS_LIMIT and size <= self._limit_bytes:
+                break
+            dropped.add(from_key(cursor.key()))
+            more = cursor.delete()
+        return dropped
 
     def get(self, txn: Transaction, number: int) -> DeadLetter | None:
         """Return the letter with this number, or None."""
@@ -160,13 +174,13 @@ class DeadLetters:
 
 
 class DeadLetterChange(NamedTuple):
-    """The sizes of added letters by number, and the numbers of removed ones."""
+    """The numbers of added and of removed letters; a letter that did not fit is in both."""
 
-    added: dict[int, int]
+    added: range
     removed: Set[int]
 
 
-NO_CHANGE = DeadLetterChange({}, frozenset())
+NO_CHANGE = DeadLetterChange(range(0), frozenset())
 
 
 def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:

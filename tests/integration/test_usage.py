@@ -116,5 +116,5 @@ def test_dead_letters_and_logs_stay_within_their_settings(start_node: StartNode)
         node.send("room", message(publisher, b"x" * 900))
     node.stop()
     (project,) = measured(node.data)["projects"]
-    assert 0 < project["parts"]["deadLetters"] <= 2 * 65_536  # pages are not full
-    assert 0 < project["parts"]["logs"] <= 2 * 65_536
+    assert 0 < project["parts"]["deadLetters"] <= 65_536
+    assert 0 < project["parts"]["logs"] <= 65_536

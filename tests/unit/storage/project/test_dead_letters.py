@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.lmdb.rows import table_bytes
 from fieldbrook.storage.project import dead_letters
 from fieldbrook.storage.project.dead_letters import (
     ANY_LETTER,
@@ -76,15 +80,39 @@ def test_the_oldest_letters_go_when_there_are_too_many_or_too_large_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "LETTERS_LIMIT", 5)
-    store = ProjectStore(tmp_path / "p", 1 << 22, limits=HistoryLimits(letters_bytes=3_000))
+    store = ProjectStore(tmp_path / "p", 1 << 22, limits=HistoryLimits(letters_bytes=3 * 4096))
     for number in range(9):
         add_dead_letters(store, str(number))
     reader = reader_of(store)
     assert ids(reader) == ["8", "7", "6", "5", "4"]
-    add_dead_letters(store, "large", payload=b"x" * 2_900)
+    add_dead_letters(store, "large", payload=b"x" * 7_000)
     assert ids(reader)[0] == "large"
-    assert len(ids(reader)) < 5
+    add_dead_letters(store, "too large", payload=b"x" * 13_000)
+    assert ids(reader) == ["too large"], "the newest letter stays, however large it is"
     store.close()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 9_000), min_size=1, max_size=60), max_size=8))
+def test_letters_take_no_more_of_the_disk_than_their_limit(commits: list[list[int]]) -> None:
+    limit = 40_960
+    with tempfile.TemporaryDirectory() as folder:
+        limits = HistoryLimits(letters_bytes=limit)
+        store = ProjectStore(Path(folder) / "p", 1 << 23, limits=limits)
+        written: list[str] = []
+        for sizes in commits:
+            for size in sizes:
+                written.append(str(len(written)))
+                store.dead_letters.append(letter(written[-1], b"x" * size))
+            store.commit()
+            environment = store._stored.environment
+            with environment.begin() as txn:
+                assert table_bytes(txn, environment.open_db(dead_letters.DATABASE)) <= limit
+            kept = ids(reader_of(store))
+            assert kept, "those that fit stay"
+            assert kept == written[-len(kept) :][::-1], "the newest stay"
+            assert store.dead_letter_count == len(kept)
+        store.close()
 
 
 def test_a_commit_that_fails_leaves_letters_as_they_were(tmp_path: Path) -> None:

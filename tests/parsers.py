@@ -51,6 +51,7 @@ from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.sql.postgres import statements as postgres
 from fieldbrook.storage.sql.sqlite import statements as sqlite
 from tests import bombs
+from tests.support.protobuf import Event
 from tests.unit.gateway.mqtt.protocol.packets_made import CLIENT, EXAMPLES
 from tests.unit.repository.pattern_table import _SIGN_IN as SIGN_IN
 
@@ -177,7 +178,7 @@ PARSERS: dict[str, Parser] = {
     "protobuf": Parser(
         protobuf.decode_event,
         [
-            protobuf.Event(
+            Event(
                 header={"event_type": "A", "token": "t", "pub_time": 1}, payload=b"p"
             ).SerializeToString()
         ],

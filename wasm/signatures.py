@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 
+from fieldbrook.security.keccak import keccak256
 from fieldbrook.wasm.module import abi
 
 DIGEST_BYTES = 32
@@ -38,13 +39,6 @@ _SEQUENCE, _INTEGER = 0x30, 0x02
 def sha256(data: bytes) -> bytes:
     """Return the SHA-256 digest."""
     return hashlib.sha256(data).digest()
-
-
-def keccak256(data: bytes) -> bytes:
-    """Return the Keccak-256 digest that Ethereum uses. It differs from SHA3-256."""
-    from Crypto.Hash import keccak
-
-    return keccak.new(data=data, digest_bits=8 * DIGEST_BYTES).digest()
 
 
 def verify_secp256k1(digest: bytes, signature: bytes, key: bytes) -> int:

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.rpc.answers import BLOOM_BYTES
-from fieldbrook.security.operator_keys import keccak256
+from fieldbrook.security.keccak import keccak256
 
 
 @lru_cache(maxsize=8_192)

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fieldbrook.core.errors import InvalidPrivateKeyError, StoreError
+from fieldbrook.security.keccak import keccak256
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -145,10 +146,3 @@ def _from_base58(text: str) -> bytes:
         number = number * 58 + _BASE58.index(character)
     zeros = len(text) - len(text.lstrip("1"))
     return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
-
-
-def keccak256(data: bytes) -> bytes:
-    """The Keccak-256 hash, as Ethereum uses it: 32 bytes."""
-    from Crypto.Hash import keccak
-
-    return keccak.new(data=data, digest_bits=256).digest()

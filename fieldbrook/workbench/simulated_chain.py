@@ -24,10 +24,10 @@ from fieldbrook.actors.project.capabilities import (
 from fieldbrook.actors.project.chains import TX_EVENT, ChainName, chain_named, unknown_chain
 from fieldbrook.chain.blocks.logs import normalize_hex
 from fieldbrook.chain.transaction import ContractCall, TransactionRefusedError, parse_call
+from fieldbrook.security.keccak import keccak256
 from fieldbrook.security.operator_keys import eip55
 from fieldbrook.wasm.host.api import decode, response
 from fieldbrook.wasm.run import ApiCall, Effect, EffectRefusedError, Transaction
-from fieldbrook.wasm.signatures import keccak256
 from fieldbrook.workbench.chain_file import Call, Chain, ChainFile, Sent
 from fieldbrook.workbench.files import Json
 from fieldbrook.workbench.simulated_transaction import (

@@ -14,7 +14,7 @@ from typing import Any
 
 from eth_abi.abi import encode
 
-from fieldbrook.wasm.signatures import keccak256
+from fieldbrook.security.keccak import keccak256
 from tests.support.nodes import until
 from tests.support.tools import LIMIT_S, free_port, npm_installed
 

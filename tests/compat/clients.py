@@ -6,9 +6,9 @@ import re
 import socket
 from typing import Any
 
-from fieldbrook.gateway.events.protobuf import Event
 from tests.support.applets import TALLY
 from tests.support.nodes import Answer, StartNode, message
+from tests.support.protobuf import Event
 from tests.support.tools import LIMIT_S, free_port
 
 PROJECT, BARE, OTHER = "NftMinter", "bare", "other"

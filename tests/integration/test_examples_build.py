@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from fieldbrook.security.keccak import keccak256
 from fieldbrook.wasm.engine.applet import AppletHost, load_host
 from fieldbrook.wasm.engine.compile import compile_in_child
 from fieldbrook.wasm.engine.engine import engine_tag, make_engine
@@ -23,7 +24,6 @@ from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
 from fieldbrook.wasm.run import Host, Run
-from fieldbrook.wasm.signatures import keccak256
 from tests.support.nodes import RunningNode, StartNode
 from tests.support.tools import require_tool
 

@@ -76,3 +76,21 @@ def test_the_installed_program_runs_a_node(program: Path, tmp_path: Path) -> Non
         assert done.stderr.startswith("no defects")
     finally:
         node.stop()
+
+
+def test_the_installation_without_extras_takes_at_most_90_mb(program: Path) -> None:
+    script = (
+        "import importlib.metadata as m, json;"
+        "print(json.dumps({d.name: sum(p.locate().stat().st_size for p in d.files "
+        "if p.locate().exists()) for d in m.distributions()}))"
+    )
+    done = subprocess.run(
+        [program.resolve().with_name("python"), "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    sizes = json.loads(done.stdout)
+    assert {"fieldbrook", "wasmtime", "psycopg"} <= set(sizes)
+    of_postgres = {"psycopg", "psycopg-binary"}
+    assert sum(size for name, size in sizes.items() if name not in of_postgres) <= 90_000_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fieldbrook.security.keccak import keccak256
 from fieldbrook.wasm import signatures
 from fieldbrook.wasm.host.guest import Functions, Guest
 from fieldbrook.wasm.module import abi
@@ -60,5 +61,5 @@ def functions(guest: Guest) -> Functions:
         abi.RECOVER_SECP256K1: recoverer(signatures.recover_secp256k1),
         abi.RECOVER_ADDRESS: recoverer(signatures.recover_address),
         abi.SHA256: hasher(signatures.sha256),
-        abi.KECCAK256: hasher(signatures.keccak256),
+        abi.KECCAK256: hasher(keccak256),
     }

@@ -25,9 +25,10 @@ from fieldbrook.core.errors import (
     WhiteListForbiddenError,
 )
 from fieldbrook.core.host_port import read_host_port
+from fieldbrook.security.keccak import keccak256
 from fieldbrook.security.operator_keys import eip55
 from fieldbrook.wasm.module.abi import OK
-from fieldbrook.wasm.signatures import keccak256, recover_address
+from fieldbrook.wasm.signatures import recover_address
 
 NONCE_LIFETIME_MS = 300_000
 ANYBODY = "*"

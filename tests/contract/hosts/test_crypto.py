@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.wasm import signatures
+from fieldbrook.security.keccak import keccak256
 from fieldbrook.wasm.limits import PAGE_BYTES
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Run
@@ -124,4 +124,4 @@ def test_a_batch_of_signatures_is_settled_together() -> None:
     runs = [Run(payload) for payload in payloads]
     settled = h.host("raw", "crypto").run_batch("start", runs)
     assert settled == [(abi.OK, ""), (abi.KEY_MALFORMED, ""), (abi.OK, "")]
-    assert runs[2].writes == {b"out": signatures.keccak256(b"abc")}
+    assert runs[2].writes == {b"out": keccak256(b"abc")}

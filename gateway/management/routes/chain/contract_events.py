@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fieldbrook.chain.blocks.abi_size import ARRAYS_LIMIT
-from fieldbrook.wasm.signatures import keccak256
+from fieldbrook.security.keccak import keccak256
 
 FRAGMENT_LIMIT_BYTES = 16_384
 _DEPTH_LIMIT = 8

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fieldbrook.chain.blocks.bloom import bits_of, bits_of_filter, bloom_of, holds
 from fieldbrook.chain.blocks.logs import Log, matches
 from fieldbrook.chain.rpc.answers import FULL_BLOOM, read_bloom
-from fieldbrook.security.operator_keys import keccak256
+from fieldbrook.security.keccak import keccak256
 
 ADDRESSES = st.integers(0, 30).map(lambda n: f"0x{n:040x}")
 TOPICS = st.integers(0, 30).map(lambda n: f"0x{n:064x}")

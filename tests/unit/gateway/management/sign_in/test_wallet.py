@@ -16,7 +16,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.gateway.management.sign_in import wallet
 from fieldbrook.gateway.management.sign_in.wallet import SignInMessage, WalletPolicy
-from fieldbrook.wasm.signatures import keccak256
+from fieldbrook.security.keccak import keccak256
 
 KEY = b"k" * 32
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"

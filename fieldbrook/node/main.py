@@ -51,8 +51,12 @@ REFUSED = "refused"  # as `storage.project.refused` names it
 FOLDERS = ("registry", "projects", "chains", "journal", "modules", "uploads", "secrets", "run")
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, *, is_told: bool = False) -> int:
     """Run a node until SIGTERM or SIGINT.
+
+    Args:
+        settings: the node's settings.
+        is_told: whether the warnings of the settings have been logged.
 
     Returns:
         The exit code: 0 after a drain, 1 when a part was lost, 2 when it cannot start.
@@ -63,7 +67,7 @@ def run(settings: Settings) -> int:
     stop, manager = _StopFlag(), ServiceManager.from_environment()
     logs.configure(settings.log_level, settings.log_format)
     node_log.start("node")
-    for warning in settings.warnings:
+    for warning in () if is_told else settings.warnings:
         log.warning("%s", warning)
     if not settings.core_dumps:
         keep_memory_private()

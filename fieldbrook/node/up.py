@@ -8,28 +8,21 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import time
-from contextlib import suppress
 
 from fieldbrook.actors.supervisor.restarts import Restarts
-from fieldbrook.core.errors import NodeError, SettingsError
-from fieldbrook.core.settings import (
-    SECRETS_VARIABLE,
-    Settings,
-    as_environment,
-    clean_environment,
-    secrets_of,
-)
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.observability import logs, node_log
 from fieldbrook.security import tls
 from fieldbrook.storage import data_lock
-from fieldbrook.system.process import die_with_parent, keep_memory_private, module_command
+from fieldbrook.system.process import die_with_parent, keep_memory_private
 
 log = logging.getLogger(__name__)
 
 _STOP_S = 17.0  # workers write what the stores lack for up to 10 s, see `main.py`
 _TICK_S = 0.05
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CANNOT_START = 2  # the node's exit code when it cannot start; a restart does not help
 REMOVED = 4  # its exit code when this host was removed from its cluster
 
@@ -39,50 +32,59 @@ class Node:
 
     def __init__(self, settings: Settings, lock: int) -> None:
         """Prepare to start it; `lock` is the descriptor of the data folder's lock."""
-        log_variable, log_descriptors = node_log.passed_on()
-        self._environment = {
-            **as_environment(settings),
-            **log_variable,
-            data_lock.LOCK_VARIABLE: str(lock),
-        }
-        self._descriptors = [*log_descriptors, lock]
-        self._secrets = secrets_of(settings)
-        self._process: subprocess.Popen[bytes] | None = None
+        log_variable, _ = node_log.passed_on()
+        self._settings = settings
+        self._inherited = {**log_variable, data_lock.LOCK_VARIABLE: str(lock)}
+        self._pid: int | None = None
         self._restarts = Restarts()
         self._started = self._start_at = 0.0
 
     def start(self) -> None:
-        """Start it in a session of its own, so that a Ctrl-C reaches only this process."""
+        """Start it in a session of its own, so that a Ctrl-C reaches only this process.
+
+        It is a fork: a new interpreter would import the settings and the command line again, which
+        is a quarter of the time of a start.
+        """
         self._started = time.monotonic()
-        environment, passed = {**os.environ, **self._environment}, []
-        if self._secrets:
-            # Not in the environment, which can be read for as long as the process lives.
-            passed = [_pipe_with(self._secrets)]
-            environment[SECRETS_VARIABLE] = str(passed[0])
+        parent = os.getpid()
+        # A signal to the fork waits until it no longer has the handlers of this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._pid = os.fork()
+        if self._pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            return
+        code = CANNOT_START
         try:
-            self._process = subprocess.Popen(
-                module_command("fieldbrook", "node"),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=[*passed, *self._descriptors],
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
-            )
+            die_with_parent()
+            if os.getppid() != parent:
+                os._exit(code)  # it died before `die_with_parent` took effect
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.environ.update(self._inherited)
+            from fieldbrook.node import main
+
+            code = main.run(self._settings, is_told=True)
+        except BaseException:
+            code = 1
+            log.exception("the node failed")
         finally:
-            for descriptor in passed:
-                os.close(descriptor)
+            os._exit(code)
 
     def watch(self) -> bool:
         """Restart it when it has died and its backoff has passed; False when it cannot start."""
         now = time.monotonic()
-        if self._process is None:
+        if self._pid is None:
             if now >= self._start_at:
                 self.start()
             return True
-        code = self._process.poll()
-        if code is None:
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if not pid:
             return True
-        self._process = None
+        self._pid = None
+        code = os.waitstatus_to_exitcode(status)
         if code == REMOVED or (code == CANNOT_START and not self._restarts.failures):
             return False  # it has logged the reason; a restart cannot help
         self._restarts = self._restarts.after_exit(now - self._started)
@@ -92,28 +94,17 @@ class Node:
 
     def stop(self) -> None:
         """Send SIGTERM, then SIGKILL if it does not end within `_STOP_S`."""
-        if self._process is None:
+        if self._pid is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            log.error("killed the node, which did not stop within %.1f s", _STOP_S)
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-
-
-def _pipe_with(content: bytes) -> int:
-    """Make a pipe that holds `content`; returns the descriptor of its reading end."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    try:
-        if os.write(writing, content) < len(content):
-            raise SettingsError(reason=f"the secret settings are too long: {len(content)} bytes")
-    finally:
-        os.close(writing)
-    return reading
+        os.kill(self._pid, signal.SIGTERM)
+        limit = time.monotonic() + _STOP_S
+        while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() >= limit:
+                log.error("killed the node, which did not stop within %.1f s", _STOP_S)
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+                break
+            time.sleep(_TICK_S)
 
 
 def run(settings: Settings) -> int:
@@ -124,7 +115,7 @@ def run(settings: Settings) -> int:
         nonlocal stopping
         stopping = True
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, stop)
     logs.configure(settings.log_level, settings.log_format)
     node_log.start("up")

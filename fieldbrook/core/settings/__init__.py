@@ -12,15 +12,11 @@ from fieldbrook.core.settings.renamed import REMOVED, RENAMED
 from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, URLS, Settings, Source
 from fieldbrook.core.settings.sources import (
     CONFIG_VARIABLE,
-    SECRETS_VARIABLE,
-    SOURCES_VARIABLE,
     allowed,
-    as_environment,
     clean_environment,
     default_text,
     flag_of,
     load,
-    secrets_of,
     variable_of,
 )
 from fieldbrook.core.settings.values import listed, split_address
@@ -31,20 +27,16 @@ __all__ = [
     "REMOVED",
     "RENAMED",
     "SECRETS",
-    "SECRETS_VARIABLE",
-    "SOURCES_VARIABLE",
     "URLS",
     "Chain",
     "Settings",
     "Source",
     "allowed",
-    "as_environment",
     "clean_environment",
     "default_text",
     "flag_of",
     "listed",
     "load",
-    "secrets_of",
     "split_address",
     "variable_of",
 ]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
@@ -17,18 +15,12 @@ from pydantic_settings import SettingsError as SourceError
 
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings.renamed import (
-    REMOVED,
-    RENAMED,
     use_new_names,
     values_of_old_variables,
 )
-from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings, Source
+from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings
 
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
-# Holds the number of an open file descriptor; this process reads its secrets from it, once.
-SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
-# The sources of the values in this environment, as JSON, when another process of the node made it.
-SOURCES_VARIABLE = "FIELDBROOK_SOURCES"
 _CHAINS_FORM = (
     'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
 )
@@ -56,7 +48,6 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
     flags = {name: value for name, value in given.items() if value is not None}
     flags, old_flags = use_new_names(flags, flag_of, warnings)
     environment, old_variables = _read_environment(warnings)
-    environment |= _read_secrets()
     file_path = config or _config_from_environment()
     file, old_keys = ({}, {}) if file_path is None else _read_file(file_path, warnings)
     merged = {**file, **environment, **flags}
@@ -74,7 +65,7 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
         )
         raise SettingsError(reason="; ".join(reasons)) from None
     settings._warnings = tuple(warnings)
-    settings._sources = _read_sources() or {
+    settings._sources = {
         **dict.fromkeys(file, "file"),
         **dict.fromkeys(environment, "environment"),
         **dict.fromkeys(flags, "option"),
@@ -101,39 +92,11 @@ def variable_of(name: str) -> str:
     return ENVIRONMENT_PREFIX + name.upper()
 
 
-def as_environment(settings: Settings) -> dict[str, str]:
-    """The environment variables from which `load` in another process makes the same settings.
-
-    The other process also knows the sources of the values. `data` becomes absolute. Settings
-    without a value become empty variables, so that neither an inherited variable nor a file can
-    fill them. Secrets are also left empty: the other process gets them through `secrets_of`.
-    """
-    values: Mapping[str, object] = {
-        **settings.model_dump(),
-        "data": settings.data.absolute(),
-        **dict.fromkeys(SECRETS),
-        "chains": "[]",
-    }
-    variables = {
-        variable_of(name): "" if value is None else str(value) for name, value in values.items()
-    }
-    return {**variables, SOURCES_VARIABLE: json.dumps(dict(settings.sources))}
-
-
-def secrets_of(settings: Settings) -> bytes:
-    """The secrets as JSON, for the descriptor that `SECRETS_VARIABLE` names in another process."""
-    return json.dumps(settings.model_dump(mode="json", include=set(SECRETS))).encode()
-
-
 def clean_environment() -> None:
-    """Remove the variables that no child process may inherit.
-
-    These are secrets, and settings that were renamed or removed: a child gets the new names from
-    `as_environment`, and would refuse both or warn again.
-    """
-    unwanted = {variable_of(name).lower() for name in (*SECRETS, *RENAMED, *REMOVED)}
+    """Remove the variables with secrets, which no program that the node starts may inherit."""
+    secrets = {variable_of(name).lower() for name in SECRETS}
     for variable in list(os.environ):
-        if variable.lower() in unwanted:
+        if variable.lower() in secrets:
             del os.environ[variable]
 
 
@@ -143,33 +106,6 @@ def _read_environment(warnings: list[str]) -> tuple[dict[str, Any], dict[str, st
     except SourceError:
         raise SettingsError(reason=f"{variable_of('chains')} is not JSON: {_CHAINS_FORM}") from None
     return use_new_names({**values, **values_of_old_variables()}, variable_of, warnings)
-
-
-def _read_secrets() -> dict[str, Any]:
-    number = os.environ.pop(SECRETS_VARIABLE, None)
-    if number is None:
-        return {}
-    try:
-        with os.fdopen(int(number), "rb") as file:
-            secrets: dict[str, Any] = json.loads(file.read())
-    except (OSError, ValueError):
-        raise SettingsError(
-            reason=f"{SECRETS_VARIABLE} is set by the node for its own processes; unset it"
-        ) from None
-    return {name: value for name, value in secrets.items() if name in SECRETS}
-
-
-def _read_sources() -> dict[str, Source] | None:
-    """The sources that another process of the node has passed on."""
-    given = os.environ.pop(SOURCES_VARIABLE, None)
-    if given is None:
-        return None
-    try:
-        return msgspec.json.decode(given, type=dict[str, Source])
-    except msgspec.DecodeError:
-        raise SettingsError(
-            reason=f"{SOURCES_VARIABLE} is set by the node for its own processes; unset it"
-        ) from None
 
 
 def _config_from_environment() -> Path | None:

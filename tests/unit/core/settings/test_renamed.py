@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from fieldbrook.core.settings import (
     REMOVED,
     RENAMED,
     Settings,
-    as_environment,
-    clean_environment,
     load,
 )
 
@@ -59,8 +56,6 @@ def test_a_removed_setting_is_accepted_everywhere_and_a_warning_says_what_takes_
         ),
         f"spare_projects in {file} {removed} workers",
     )
-    clean_environment()
-    assert "FIELDBROOK_SPARE_PROJECTS" not in os.environ
 
 
 def test_both_names_of_a_setting_in_one_source_are_refused(
@@ -107,17 +102,6 @@ def test_a_source_that_overrides_another_does_so_under_either_name(
     monkeypatch.setenv("FIELDBROOK_SQL_ROWS", "2")
     settings = load(config=file)
     assert (settings.project_idle_s, settings.sql_result_rows) == (2, 2)
-
-
-def test_a_child_process_gets_new_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIELDBROOK_IDLE_S", "9")
-    settings = load()
-    clean_environment()
-    assert "FIELDBROOK_IDLE_S" not in os.environ
-    for name, value in as_environment(settings).items():
-        monkeypatch.setenv(name, value)
-    assert load().project_idle_s == 9
-    assert load().warnings == ()
 
 
 def test_every_new_name_is_a_setting_and_no_old_name_is() -> None:

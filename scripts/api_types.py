@@ -14,7 +14,8 @@ from typing import Any
 
 from fieldbrook import __version__
 from fieldbrook.gateway.management.openapi.document import describe
-from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
+from fieldbrook.gateway.management.prefixes import PREFIXES
+from fieldbrook.gateway.management.route_table import ROUTES
 
 Json = dict[str, Any]
 

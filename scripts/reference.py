@@ -277,7 +277,10 @@ def _options_table(command: click.Command, context: click.Context, without: set[
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     """Yield every command below one, with the words that call it."""
     if isinstance(command, click.Group):
-        for name, sub in sorted(command.commands.items()):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            sub = command.get_command(context, name)
+            assert sub is not None, name
             yield from _commands(sub, f"{path} {name}")
     else:
         yield path, command

@@ -20,7 +20,8 @@ from pathlib import Path
 from fieldbrook.core.errors import NotFoundError
 from fieldbrook.gateway.management.framework.generations import shape
 from fieldbrook.gateway.management.framework.route import Route, WrongMethod, find_route
-from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
+from fieldbrook.gateway.management.prefixes import PREFIXES
+from fieldbrook.gateway.management.route_table import ROUTES
 
 ROOT = Path(__file__).parent.parent
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})

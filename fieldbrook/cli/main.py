@@ -3,12 +3,13 @@
 Exit codes: 0 done; 1 the node refused, or a handler failed; 2 wrong usage or settings;
 3 the node cannot be reached; 4 not logged in, or not allowed; 130 ended by Ctrl-C.
 
-Only the commands that run a node import the node and its libraries, and only when they are
-called, so that `fieldbrook --help` answers at once.
+A command is imported when it is called, and only the commands that run a node import the node and
+its libraries.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import signal
@@ -19,55 +20,11 @@ from typing import Any
 
 import click
 
-import fieldbrook.cli.local.applets.dev
-import fieldbrook.cli.local.applets.folders
-import fieldbrook.cli.local.applets.run
-import fieldbrook.cli.local.applets.test
-
-# These modules register commands of a group that is imported below.
-import fieldbrook.cli.local.chains
-import fieldbrook.cli.local.old_broker
-import fieldbrook.cli.remote.modules.dry_runs
-import fieldbrook.cli.remote.modules.inspection  # noqa: F401
 from fieldbrook import __version__
 from fieldbrook.cli.console import Console, current
 from fieldbrook.cli.errors import EXIT_REFUSED, EXIT_USAGE, ClientError
-from fieldbrook.cli.local.backup import backup, outbox, restore, verify
-from fieldbrook.cli.local.certificate import cert
-from fieldbrook.cli.local.upgrade import upgrade
 from fieldbrook.cli.options import CommandGroup, SharedCommand, shared_options
 from fieldbrook.cli.output import note, show_json
-from fieldbrook.cli.remote.accounts.access_keys import key
-from fieldbrook.cli.remote.accounts.accounts import account
-from fieldbrook.cli.remote.accounts.administrators import admin
-from fieldbrook.cli.remote.accounts.audit_log import audit
-from fieldbrook.cli.remote.accounts.login import login, logout, whoami
-from fieldbrook.cli.remote.accounts.operators import operator
-from fieldbrook.cli.remote.accounts.quotas import quota
-from fieldbrook.cli.remote.chain.abis import abi
-from fieldbrook.cli.remote.chain.chains import chain
-from fieldbrook.cli.remote.chain.monitors import monitor
-from fieldbrook.cli.remote.chain.transactions import tx
-from fieldbrook.cli.remote.data.key_values import kv
-from fieldbrook.cli.remote.data.tables import sql
-from fieldbrook.cli.remote.events.cron_jobs import cron
-from fieldbrook.cli.remote.events.dead_letters import dead_letter
-from fieldbrook.cli.remote.events.history import event, refused
-from fieldbrook.cli.remote.events.logs import logs
-from fieldbrook.cli.remote.events.send import send
-from fieldbrook.cli.remote.events.traffic_limits import limit
-from fieldbrook.cli.remote.mqtt.group import mqtt
-from fieldbrook.cli.remote.node.cluster import cluster
-from fieldbrook.cli.remote.node.health import health, status
-from fieldbrook.cli.remote.node.node_log import node_log
-from fieldbrook.cli.remote.node.search import search
-from fieldbrook.cli.remote.node.settings import settings
-from fieldbrook.cli.remote.projects.applets import applet
-from fieldbrook.cli.remote.projects.projects import project
-from fieldbrook.cli.remote.projects.publishers import publisher
-from fieldbrook.cli.remote.projects.resources import resource
-from fieldbrook.cli.remote.projects.strategies import strategy
-from fieldbrook.cli.remote.simulation.command import simulate
 
 PROGRAM = "fieldbrook"
 TRACEBACK_VARIABLE = "FIELDBROOK_TRACEBACK"
@@ -83,7 +40,8 @@ _COMPLETION_FILES = {
 class _Program(CommandGroup):
     """The program: a group that has the shared options itself, and sections in its help.
 
-    It exits with 128 + SIGPIPE when the reader of its output closes the pipe (`| head`).
+    A command is imported when it is asked for. The program exits with 128 + SIGPIPE when the reader
+    of its output closes the pipe (`| head`).
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -100,10 +58,32 @@ class _Program(CommandGroup):
             context.exit(128 + signal.SIGPIPE)
         return value
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(itertools.chain(*SECTIONS.values()))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            for module in _MODULES.get(cmd_name, ()):
+                found = importlib.import_module(f"fieldbrook.cli.{module}")
+                command = getattr(found, cmd_name.replace("-", "_"), None)
+                if isinstance(command, click.Command):  # the others register commands of a group
+                    self.add_command(command)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            for name in names:  # click suggests the names of commands that are there
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in SECTIONS.items():
+        limit = formatter.width - 6 - max(map(len, self.list_commands(context)))
+        for title, names in SECTIONS.items():
             with formatter.section(title):
-                limit = formatter.width - 6 - max(len(name) for name in self.commands)
+                commands = filter(None, (self.get_command(context, name) for name in names))
                 formatter.write_dl(
                     [
                         (str(command.name), command.get_short_help_str(limit))
@@ -260,20 +240,76 @@ def completion(shell: str) -> None:
     note(f"save this as {_COMPLETION_FILES[shell]} and open a new shell")
 
 
-SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Run a node": (up, node, doctor, status, health, settings, node_log, mqtt, cluster, cert),
-    "Keep its data": (backup, restore, verify, outbox, upgrade, usage),
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Run a node": (
+        *("up", "node", "doctor", "status", "health", "settings", "node-log", "mqtt", "cluster"),
+        "cert",
+    ),
+    "Keep its data": ("backup", "restore", "verify", "outbox", "upgrade", "usage"),
     "Log in and manage accounts": (
-        *(admin, login, logout, whoami, account, key, operator, quota, audit),
+        *("admin", "login", "logout", "whoami", "account", "key", "operator", "quota", "audit"),
     ),
     "Manage projects": (
-        *(project, applet, strategy, publisher, resource, kv, sql, cron, limit, search),
+        *("project", "applet", "strategy", "publisher", "resource", "kv", "sql", "cron", "limit"),
+        "search",
     ),
-    "Send and follow events": (send, simulate, logs, event, refused, dead_letter),
-    "Use chains": (chain, monitor, abi, tx),
-    "Other commands": (version, completion),
+    "Send and follow events": ("send", "simulate", "logs", "event", "refused", "dead-letter"),
+    "Use chains": ("chain", "monitor", "abi", "tx"),
+    "Other commands": ("version", "completion"),
 }
-for _command in itertools.chain(*SECTIONS.values()):
+"""The names of all commands, by the title of their section in the help."""
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "status": ("remote.node.health",),
+    "health": ("remote.node.health",),
+    "settings": ("remote.node.settings",),
+    "node-log": ("remote.node.node_log",),
+    "mqtt": ("remote.mqtt.group", "local.old_broker"),
+    "cluster": ("remote.node.cluster",),
+    "cert": ("local.certificate",),
+    "backup": ("local.backup",),
+    "restore": ("local.backup",),
+    "verify": ("local.backup",),
+    "outbox": ("local.backup",),
+    "upgrade": ("local.upgrade",),
+    "admin": ("remote.accounts.administrators",),
+    "login": ("remote.accounts.login",),
+    "logout": ("remote.accounts.login",),
+    "whoami": ("remote.accounts.login",),
+    "account": ("remote.accounts.accounts", "remote.accounts.quotas"),
+    "key": ("remote.accounts.access_keys",),
+    "operator": ("remote.accounts.operators",),
+    "quota": ("remote.accounts.quotas",),
+    "audit": ("remote.accounts.audit_log",),
+    "project": ("remote.projects.projects",),
+    "applet": (
+        "remote.projects.applets",
+        *("local.applets.dev", "local.applets.folders", "local.applets.run", "local.applets.test"),
+        *("remote.modules.dry_runs", "remote.modules.inspection"),
+    ),
+    "strategy": ("remote.projects.strategies",),
+    "publisher": ("remote.projects.publishers",),
+    "resource": ("remote.projects.resources",),
+    "kv": ("remote.data.key_values",),
+    "sql": ("remote.data.tables",),
+    "cron": ("remote.events.cron_jobs",),
+    "limit": ("remote.events.traffic_limits",),
+    "search": ("remote.node.search",),
+    "send": ("remote.events.send",),
+    "simulate": ("remote.simulation.command",),
+    "logs": ("remote.events.logs",),
+    "event": ("remote.events.history",),
+    "refused": ("remote.events.history",),
+    "dead-letter": ("remote.events.dead_letters",),
+    "chain": ("remote.chain.chains", "local.chains"),
+    "monitor": ("remote.chain.monitors",),
+    "abi": ("remote.chain.abis",),
+    "tx": ("remote.chain.transactions",),
+}
+"""The modules of the commands that are not in this file, below `fieldbrook.cli`. The first of them
+has the command as a variable of its name."""
+
+for _command in (up, node, doctor, usage, version, completion):
     cli.add_command(_command)
 
 

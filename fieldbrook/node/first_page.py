@@ -134,17 +134,18 @@ def _needs_setup(data: Path) -> bool:
 
         return 0 if RegistryReader(data / "registry").has_administrator() else _HAS_NONE
 
-    return in_child(look) == _HAS_NONE
+    return in_child(look)() == _HAS_NONE
 
 
-def in_child(work: Callable[[], int]) -> int:
-    """Run `work` in a forked child and return its exit code, 2 when it failed.
+def in_child(work: Callable[[], int]) -> Callable[[], int]:
+    """Run `work` in a forked child. The result waits for it and returns its exit code.
 
-    For what opens LMDB: it must not be open in a process that forks. The process has no threads.
+    The code is 2 when `work` failed. This is for what opens LMDB: it must not be open in a process
+    that forks. The process has no threads.
     """
     pid = os.fork()
     if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     code = 2
     try:
         code = work()

@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,15 +83,16 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
     except SettingsError as error:
         log.critical("%s", error)
         return CANNOT_START
-    if not _upgraded(settings.data):
-        return CANNOT_START
-    try:
-        _hold_ports(settings)
-    except SettingsError as error:
-        log.critical("the node cannot start: %s", error)
-        return CANNOT_START
-    _preload(settings)
     code = CANNOT_START
+    upgrade_ends = _begin_upgrade(settings.data)
+    reason = _hold_ports(settings)
+    if not reason:
+        _preload(settings)
+    if upgrade_ends() != 0:
+        return CANNOT_START
+    if reason:
+        log.critical("the node cannot start: %s", reason)
+        return CANNOT_START
     try:
         cluster = startup.prepare(settings, stop.is_set)
     except SettingsError as error:
@@ -244,10 +246,12 @@ def _prepare_data(data: Path) -> None:
     node_secrets.setup_code(data / "secrets")
 
 
-def _upgraded(data: Path) -> bool:
-    """Upgrade the stores to this version's schema; False, with the reason in the log, on failure.
+def _begin_upgrade(data: Path) -> Callable[[], int]:
+    """Begin to upgrade the stores to this version's schema; the result waits for its end.
 
-    The upgrade runs in a child process, because LMDB must not be open in a process that forks.
+    That returns 0, or another number on failure, with the reason in the log. The upgrade runs in a
+    child process, because LMDB must not be open in a process that forks, and beside the imports of
+    this one.
     """
     from fieldbrook.storage.upgrade import upgrade
 
@@ -262,39 +266,43 @@ def _upgraded(data: Path) -> bool:
             )
         return 0
 
-    return in_child(work) == 0
+    return in_child(work)
 
 
-def _hold_ports(settings: Settings) -> None:
+def _hold_ports(settings: Settings) -> str:
     """Bind the ports of all gateways.
 
-    Raises:
-        SettingsError: a port is taken, or an address is not one of this machine.
+    Returns:
+        Why that is not possible, such as a port that is taken; "" when it is done.
     """
-    sockets.hold(settings.bind, settings.http_port, settings.http_processes)
-    if settings.event_port is not None:
-        sockets.hold(settings.bind, settings.event_port, settings.http_processes)
-    sockets.hold(settings.dashboard_bind, settings.dashboard_port)
-    if settings.mqtt_broker is None:
-        sockets.hold(settings.bind, settings.mqtt_port)
+    try:
+        sockets.hold(settings.bind, settings.http_port, settings.http_processes)
+        if settings.event_port is not None:
+            sockets.hold(settings.bind, settings.event_port, settings.http_processes)
+        sockets.hold(settings.dashboard_bind, settings.dashboard_port)
+        if settings.mqtt_broker is None:
+            sockets.hold(settings.bind, settings.mqtt_port)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def _preload(settings: Settings) -> None:
-    """Import the actors' modules once: actors are forks and share these memory pages."""
+    """Import the modules of several processes once: actors are forks and share these memory pages.
+
+    A module that one process alone needs is imported by that, beside the others.
+    """
+    gc.disable()  # it would look at all modules again and again
     import fieldbrook.actors.registry
     import fieldbrook.actors.supervisor.supervisor
     import fieldbrook.actors.worker.actor
     import fieldbrook.gateway.http.server
-    import fieldbrook.gateway.mqtt.gateway
-    import fieldbrook.gateway.schedule.ticker
 
-    if settings.chains:
-        import fieldbrook.chain.process
-
-    if settings.mqtt_broker is None:
-        import fieldbrook.gateway.mqtt.listener.server
-    else:
-        import fieldbrook.gateway.mqtt.paho_source  # noqa: F401
+    if settings.http_processes > 1:
+        import fieldbrook.gateway.management.application
+    if len(settings.chains) > 1:
+        import fieldbrook.chain.process  # noqa: F401
 
     gc.collect()
     gc.freeze()
+    gc.enable()

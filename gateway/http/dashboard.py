@@ -15,7 +15,7 @@ import re
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from tornado import httputil, routing
 
@@ -23,7 +23,7 @@ import fieldbrook
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.http.static_files import FILE_TYPES, StaticHandler
-from fieldbrook.gateway.management.route_table import PREFIXES
+from fieldbrook.gateway.management.prefixes import PREFIXES
 
 log = logging.getLogger(__name__)
 
@@ -58,20 +58,33 @@ _KEPT = "public, max-age=31536000, immutable"
 _SIZE_LIMIT = 8 << 20
 
 
-class ServedFile(NamedTuple):
+class ServedFile:
     """A file as it is sent: its type, its bytes compressed, and the digest of the bytes.
 
-    Every browser takes gzip, so the bytes themselves are not kept.
+    It is compressed at its first use: all files together take longer than the rest of a start of
+    the gateway. Every browser takes gzip, so the bytes themselves are not kept from then on.
     """
 
-    kind: str
-    gzipped: bytes
-    digest: str
+    __slots__ = ("_gzipped", "_plain", "digest", "kind")
+
+    def __init__(self, kind: str, body: bytes) -> None:
+        self.kind = kind
+        self.digest = hashlib.sha256(body).hexdigest()
+        self._plain = body
+        self._gzipped = b""
+
+    @property
+    def gzipped(self) -> bytes:
+        """Its bytes, compressed."""
+        if not self._gzipped:
+            self._gzipped = gzip.compress(self._plain, 9, mtime=0)
+            self._plain = b""
+        return self._gzipped
 
     @property
     def body(self) -> bytes:
         """Its bytes."""
-        return gzip.decompress(self.gzipped)
+        return gzip.decompress(self._gzipped) if self._gzipped else self._plain
 
 
 class Dashboard:
@@ -144,8 +157,7 @@ def is_served(folder: Path, name: str) -> bool:
 
 
 def _served(name: str, body: bytes) -> ServedFile:
-    kind = FILE_TYPES[PurePosixPath(name).suffix]
-    return ServedFile(kind, gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest())
+    return ServedFile(FILE_TYPES[PurePosixPath(name).suffix], body)
 
 
 class FromOtherHost(routing.Matcher):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import ssl
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tornado import web
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
+from tornado.routing import AnyMatches, Rule
 
 from fieldbrook import __version__
 from fieldbrook.actors.dry_run.runner import DryRunner, node_parts
@@ -37,7 +39,9 @@ from fieldbrook.gateway.http.dashboard import (
 )
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.event_handler import EventHandler
+from fieldbrook.gateway.http.later import LaterApplication
 from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports
+from fieldbrook.gateway.http.request_log import log_request
 from fieldbrook.gateway.http.request_stream import lingering
 from fieldbrook.gateway.http.tls.bridge import EndingConnections
 from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
@@ -47,12 +51,8 @@ from fieldbrook.gateway.listening.connections import (
     connections_limit,
 )
 from fieldbrook.gateway.listening.sockets import bind
-from fieldbrook.gateway.management.application import log_request, make_application_routes
-from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
 from fieldbrook.gateway.management.framework.temporary_files import remove_leftovers
-from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
-from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.collectors import Collector
 from fieldbrook.gateway.metrics.publisher_activity import (
@@ -87,10 +87,15 @@ from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.storage.sql.access import database_reader
 from fieldbrook.wasm.limits import Limits
 
+if TYPE_CHECKING:
+    from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
+    from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
+
 log = logging.getLogger(__name__)
 
 EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
 _SWEEP_S = 1.0
+_MANAGEMENT = "fieldbrook.gateway.management.application"
 
 
 class HttpGateway(GatewayActor):
@@ -105,6 +110,7 @@ class HttpGateway(GatewayActor):
         self._chains: dict[int, ChainStoreReader] = {}
         self._stores = OpenStores(settings.data / "projects", open_limit())
         self._cluster = ClusterHosts(self.run_dir)
+        self._pending = PendingRows(self.run_dir)
         registry = SocketRegistryClient(self.run_dir / "registry")
         self._refusals = Refusals(settings.data, self.part, "http")
         events = (EventService if spans.here is None else TracedEventService)(
@@ -122,10 +128,10 @@ class HttpGateway(GatewayActor):
             log.info("removed %d uploads of requests that a killed gateway left", removed)
         memory_budget = request_budget(settings.upload_limit_bytes + MULTIPART_SLACK)
         await self._start_peers()
-        context = self._context(registry, token_key, memory_budget)
         self._identity = tls.identity_of(settings)
         self._relays = Relays(tls=self._identity is not None)
-        application = self._application(events, context)
+        managing, alone = LaterApplication(), LaterApplication()
+        application = self._application(events, memory_budget, managing)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
         dashboard_tls = self._dashboard_tls() if self.part == "http:0" else None
         self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
@@ -145,9 +151,9 @@ class HttpGateway(GatewayActor):
         ports = Ports(settings, events, memory_budget, self._connections)
         self._ports: list[Port] = [ports.open(at, application, self._tls)]
         if settings.event_port is not None:
-            alone = self._application(events, context, management=False)
+            events_alone = self._application(events, memory_budget, alone)
             at = bind(settings.bind, settings.event_port, shared=shared, slot=slot)
-            self._ports.append(ports.open(at, alone, self._tls))
+            self._ports.append(ports.open(at, events_alone, self._tls))
         if self.part == "http:0":
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
             pages = with_pages(application, settings, self._is_dashboard_host)
@@ -157,6 +163,26 @@ class HttpGateway(GatewayActor):
             if self._cluster.is_member:
                 self._serve_hosts(application)
         self._sweeper = essential(self.loop.create_task(self._sweep()))
+        self._managing = essential(
+            self.loop.create_task(self._manage(registry, token_key, memory_budget, managing, alone))
+        )
+
+    async def _manage(
+        self,
+        registry: SocketRegistryClient,
+        token_key: bytes,
+        memory_budget: MemoryBudget,
+        managing: LaterApplication,
+        alone: LaterApplication,
+    ) -> None:
+        """Make the management interface, which no event needs: its import is a fifth of a start."""
+        await asyncio.to_thread(importlib.import_module, _MANAGEMENT)
+        from fieldbrook.gateway.management.application import make_application_routes
+
+        context = self._context(registry, token_key, memory_budget)
+        for later, management in ((managing, True), (alone, False)):
+            routes = make_application_routes(context, management=management)
+            later.set(web.Application(routes, log_function=log_request))
 
     def _serve_hosts(self, application: web.Application) -> None:
         """Take requests that other hosts of the cluster pass on."""
@@ -237,8 +263,11 @@ class HttpGateway(GatewayActor):
     def _context(
         self, registry: SocketRegistryClient, token_key: bytes, memory_budget: MemoryBudget
     ) -> ManagementContext:
+        from fieldbrook.gateway.management.framework.context import ManagementContext
+        from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
+
         settings = self.settings
-        pending = self._pending = PendingRows(self.run_dir)
+        pending = self._pending
         return ManagementContext(
             reader=self._reader,
             registry=registry,
@@ -294,19 +323,20 @@ class HttpGateway(GatewayActor):
         )
 
     def _application(
-        self, events: EventService, context: ManagementContext, *, management: bool = True
+        self, events: EventService, memory_budget: MemoryBudget, others: LaterApplication
     ) -> web.Application:
+        """The application of a port: events, MQTT over WebSocket, and `others` for all else."""
         limit = self.settings.body_limit_bytes
         arguments = {
             "events": events,
             "body_limit_bytes": limit,
-            "memory_budget": context.memory_budget,
+            "memory_budget": memory_budget,
         }
         return TargetApplication(
             [
                 (EVENT_PATH, EventHandler, arguments),
                 *self._mqtt_routes(),
-                *make_application_routes(context, management=management),
+                Rule(AnyMatches(), others),
             ],
             log_function=log_request,
         )
@@ -433,6 +463,8 @@ def with_pages(
 
 def wallet_policy(settings: Settings) -> WalletPolicy:
     """Build the wallet policy from the settings."""
+    from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
+
     return WalletPolicy(
         domains=frozenset(listed(settings.wallet_domains)),
         whitelist=frozenset(listed(settings.wallet_whitelist)),

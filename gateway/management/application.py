@@ -5,12 +5,9 @@ Source: interface document, section 1.
 
 from __future__ import annotations
 
-import logging
 import re
-from http import HTTPStatus
 from typing import Any
 
-from tornado import web
 from tornado.routing import PathMatches
 
 from fieldbrook.gateway.management.base_handler import Services
@@ -27,10 +24,7 @@ from fieldbrook.gateway.management.node_pages import (
     UnknownPathHandler,
     VersionHandler,
 )
-from fieldbrook.gateway.management.route_table import PREFIXES
-from fieldbrook.observability import metrics
-
-log = logging.getLogger(__name__)
+from fieldbrook.gateway.management.prefixes import PREFIXES
 
 
 def make_application_routes(context: ManagementContext, *, management: bool = True) -> list[Any]:
@@ -59,24 +53,3 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
     paths = tuple(PathMatches(pattern).regex for pattern, *_ in served)
     streams = [stream] if management else []
     return [*streams, *served, (r".*", UnknownPathHandler, {**services, "paths": paths})]
-
-
-def log_request(handler: web.RequestHandler) -> None:
-    """Log and count one answer, for Tornado's setting `log_function`.
-
-    Every status is logged at INFO: an answer of 4xx is the client's error, not a warning. Only
-    answers with files of the dashboard, and with the log itself, are logged at DEBUG: a page that
-    follows the log would show little else.
-    """
-    request = handler.request
-    metrics.add(metrics.HTTP_RESPONSES[f"{handler.get_status() // 100}xx"])
-    is_minor = request.path.startswith("/ui/") or request.path.endswith("/node_log")
-    is_minor &= handler.get_status() in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED)
-    log.log(
-        logging.DEBUG if is_minor else logging.INFO,
-        "%s %s %s %.1f ms",
-        request.method,
-        request.path,
-        handler.get_status(),
-        1_000 * request.request_time(),
-    )

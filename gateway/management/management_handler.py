@@ -44,9 +44,10 @@ from fieldbrook.gateway.management.framework.route import (
     find_route,
 )
 from fieldbrook.gateway.management.multipart import parse_form
+from fieldbrook.gateway.management.prefixes import PREFIXES
 from fieldbrook.gateway.management.relay import relay
 from fieldbrook.gateway.management.responses import respond
-from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
+from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED
 from fieldbrook.storage.data_lock import RUN
 

@@ -12,7 +12,8 @@ from fieldbrook.gateway.management.base_handler import BodilessHandler, Services
 from fieldbrook.gateway.management.framework.route import GROUPS
 from fieldbrook.gateway.management.openapi import document as openapi
 from fieldbrook.gateway.management.openapi import page as openapi_page
-from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
+from fieldbrook.gateway.management.prefixes import PREFIXES
+from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.gateway.metrics import prometheus
 from fieldbrook.gateway.request_target import clean_path
 from fieldbrook.observability import health, metrics_table

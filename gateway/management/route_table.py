@@ -1,4 +1,4 @@
-"""All routes of the management interface and the prefixes of their paths."""
+"""All routes of the management interface."""
 
 from __future__ import annotations
 
@@ -55,8 +55,6 @@ from fieldbrook.gateway.management.routes.projects.configurations import (
     environment,
     flow,
 )
-
-PREFIXES = ("/srv-applet-mgr/v0", "/api/w3bapp")
 
 ROUTES: tuple[Route, ...] = (
     *accounts.ROUTES,

@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 
 import jwt
 
-from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
+from fieldbrook.gateway.management.prefixes import PREFIXES
+from fieldbrook.gateway.management.route_table import ROUTES
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
 from tests.support.nodes import RunningNode, alive, message, part_of, strategies, until

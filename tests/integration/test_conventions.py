@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.gateway.management.route_table import PREFIXES
+from fieldbrook.gateway.management.prefixes import PREFIXES
 from fieldbrook.storage.project.rows import NumberedRow
 from tests.support.management import (
     V0,

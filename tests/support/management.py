@@ -21,10 +21,11 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import NodeError, UnavailableError, from_wire, to_wire
 from fieldbrook.core.model import ADMIN, DEVELOPER, Account
 from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.http.request_log import log_request
 from fieldbrook.gateway.links.pending_event import Outcome
-from fieldbrook.gateway.management.application import log_request, make_application_routes
+from fieldbrook.gateway.management.application import make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext
-from fieldbrook.gateway.management.route_table import PREFIXES
+from fieldbrook.gateway.management.prefixes import PREFIXES
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security import tokens
 from fieldbrook.security.operator_keys import Vault

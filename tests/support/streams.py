@@ -13,7 +13,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from fieldbrook.gateway.management.route_table import PREFIXES
+from fieldbrook.gateway.management.prefixes import PREFIXES
 from tests.support.tools import LIMIT_S
 
 _NARROW_BYTES = 4_096

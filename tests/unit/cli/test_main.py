@@ -26,7 +26,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The paths of all commands and groups."""
     found = [path]
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
         if isinstance(command, click.Group):
             found += commands(command, (*path, name))
         else:
@@ -54,7 +57,18 @@ def test_the_first_commands_of_a_tour_stand_each_on_its_line(
 def test_a_command_that_does_not_exist_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "projct", "list")
     assert (code, out) == (2, "")
-    assert "projct" in err
+    assert "No such command 'projct'. Did you mean 'project'?" in err
+
+
+def test_a_command_is_imported_when_it_is_asked_for() -> None:
+    script = (
+        "import sys; from fieldbrook.cli import main; main.run(['version']);"
+        "print(sorted(name for name in sys.modules if name.startswith('fieldbrook.cli.remote')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"fieldbrook {__version__}\n[]\n"
 
 
 def test_a_command_that_needs_a_login_says_how_to_log_in(

@@ -13,7 +13,8 @@ from fieldbrook.core.errors import ProjectNameConflictError
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route, Stream
 from fieldbrook.gateway.management.openapi import document as openapi
 from fieldbrook.gateway.management.openapi import page as openapi_page
-from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
+from fieldbrook.gateway.management.prefixes import PREFIXES
+from fieldbrook.gateway.management.route_table import ROUTES
 
 DOCUMENT = openapi.describe(ROUTES, PREFIXES, "1.2.3")
 

@@ -35,7 +35,7 @@ from fieldbrook.storage.registry.service import (
     execute,
 )
 from fieldbrook.storage.registry.usage import stored_bytes_in
-from fieldbrook.system.process import name_process
+from fieldbrook.system.kernel import name_process
 
 log = logging.getLogger(__name__)
 

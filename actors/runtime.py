@@ -53,7 +53,8 @@ from thespian.actors import (
 )
 
 from fieldbrook.observability import node_log
-from fieldbrook.system.process import FATAL_SIGNALS, adopt_orphans, die_with_parent, name_process
+from fieldbrook.system.kernel import adopt_orphans, die_with, name_process
+from fieldbrook.system.process import FATAL_SIGNALS
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     os.environ["THESPIAN_BASE_IPADDR"] = LOOPBACK
     os.environ.setdefault("THESPLOG_THRESHOLD", "WARNING")
     _raise_file_limit()
-    adopt_orphans()
+    adopts = adopt_orphans()
 
     import thespian.system.multiprocCommon as multiproc
     import thespian.system.systemBase as system_base
@@ -134,12 +135,32 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     transport.ReceiveEnvelope.identify = lambda self: "envelope"
     # 4.0.1 restarts a dead logging process from `logDefs`, but it sets only `logdefs`.
     multiproc.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
-    multiproc.uncatchable_signals += FATAL_SIGNALS
+    multiproc.uncatchable_signals += [*FATAL_SIGNALS, signal.SIGALRM]  # the latter of `die_with`
+    if not adopts:
+        _start_admin_as_child(multiproc)
     _remember_children(multiproc)
     _refuse_absurd_lengths(TCPTransport)
     _bound_unfinished_frames(TCPTransport)
     _die_with_parent_in_every_actor(TCPTransport, node_pid)
     _keep_logging_local()
+
+
+def _start_admin_as_child(multiproc: Any) -> None:
+    # Thespian detaches the admin process by another fork. Where nobody adopts orphans it would be
+    # lost to the node.
+    start = multiproc.startAdmin
+
+    def start_admin(*arguments: Any) -> None:
+        fork, new_session = os.fork, os.setsid
+
+        def stay() -> int:
+            os.fork, os.setsid = fork, new_session
+            return 0
+
+        os.fork, os.setsid = stay, lambda: None
+        start(*arguments)
+
+    multiproc.startAdmin = start_admin
 
 
 def _raise_file_limit() -> None:
@@ -245,9 +266,9 @@ def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
             else:
                 name_process("fb-actor")  # until the actor sets its own name
                 node_log.name("actor")
-            die_with_parent()
+            die_with(os.getppid())
             if assigned is None and os.getppid() in (1, node_pid):
-                os._exit(75)  # the parent died before `die_with_parent` took effect
+                os._exit(75)  # the parent died before `die_with` took effect
         original(self, init_type, *args)
 
     tcp.TCPTransport.__init__ = init

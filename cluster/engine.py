@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from fieldbrook.core.errors import EngineUnreachableError, SettingsError
 from fieldbrook.storage.replication.connection import MESSAGE_BYTES, Endpoint
-from fieldbrook.system.process import die_with_parent
+from fieldbrook.system.kernel import die_with_parent
 
 log = logging.getLogger(__name__)
 

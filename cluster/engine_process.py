@@ -16,7 +16,7 @@ from fieldbrook.cluster.identity import AUTHORITY, CERTIFICATE, KEY
 from fieldbrook.core.errors import NodeError, SettingsError
 from fieldbrook.observability import metrics_table, node_log
 from fieldbrook.storage.replication.endpoint import ADMIN, write_endpoint
-from fieldbrook.system.process import name_process
+from fieldbrook.system.kernel import name_process
 
 log = logging.getLogger(__name__)
 

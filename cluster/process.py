@@ -28,7 +28,7 @@ from fieldbrook.core.cluster.placement import home, project_name
 from fieldbrook.core.cluster.running import RunningProjects
 from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import metrics_table, node_log
-from fieldbrook.system.process import name_process
+from fieldbrook.system.kernel import name_process
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.observability import metrics, metrics_table, node_log, publisher_counts, spans
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
-from fieldbrook.system.process import name_process
+from fieldbrook.system.kernel import name_process
 
 log = logging.getLogger(__name__)
 

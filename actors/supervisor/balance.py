@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fieldbrook.actors.supervisor.child import UP, Child
 from fieldbrook.observability import health, metrics
 from fieldbrook.observability.metrics_table import NO_ROW
-from fieldbrook.system.process_usage import private_bytes, read_stat
+from fieldbrook.system.kernel import private_bytes, read_stat
 
 if TYPE_CHECKING:
     from fieldbrook.actors.supervisor.supervisor import Supervisor

@@ -28,7 +28,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import health, node_log
 from fieldbrook.storage.project.outbox import is_parked
-from fieldbrook.system.process import name_process
+from fieldbrook.system.kernel import name_process
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from fieldbrook.observability import metrics_table, node_log, spans
 from fieldbrook.observability.health import UNREADABLE, ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.storage.replication.endpoint import endpoint_in
-from fieldbrook.system.process import map_large_blocks, name_process
+from fieldbrook.system.kernel import map_large_blocks, name_process
 from fieldbrook.wasm.engine.engine import make_engine, start_ticker
 from fieldbrook.wasm.limits import Limits
 

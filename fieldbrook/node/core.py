@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from fieldbrook import __version__
 from fieldbrook.actors import messages as m
@@ -16,8 +16,8 @@ from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.listening import sockets
 from fieldbrook.node.first_page import announce
-from fieldbrook.system import process_tree
-from fieldbrook.system.process import name_process
+from fieldbrook.system import kernel, process_tree
+from fieldbrook.system.kernel import name_process
 from fieldbrook.system.service_manager import Reports
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,5 @@ def _removal(data: Path) -> str:
 def _vital(supervisor_pid: int) -> dict[int, str]:
     """Return the names, by pid, of the processes without which the node ends: the supervisor and
     its parent, the admin of the actor system."""
-    status = Path(f"/proc/{supervisor_pid}/stat").read_text()
-    admin_pid = int(status.rpartition(")")[2].split()[1])
+    admin_pid = kernel.parents(os.getpid())[supervisor_pid]
     return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

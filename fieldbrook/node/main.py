@@ -35,13 +35,8 @@ from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage import data_lock
 from fieldbrook.system import process_tree
 from fieldbrook.system.fsync import make_folder, start_unsynced
-from fieldbrook.system.process import (
-    adopt_orphans,
-    die_with_parent,
-    keep_memory_private,
-    name_process,
-    report_fatal_signals,
-)
+from fieldbrook.system.kernel import adopt_orphans, die_with, name_process
+from fieldbrook.system.process import keep_memory_private, report_fatal_signals
 from fieldbrook.system.service_manager import Reports, ServiceManager
 
 log = logging.getLogger(__name__)
@@ -119,7 +114,7 @@ def _keep_running(
         started = time.monotonic()
         code = _run_core(settings, stop, manager, cluster, is_first=is_first)
         # Two processes must never write the same journal, and one in a sync ends after it.
-        while process_tree.descendants(os.getpid()):
+        while process_tree.own_descendants():
             process_tree.kill_descendants()
         if stop.is_set() or code in (0, REMOVED) or (code == CANNOT_START and is_first):
             return 0 if code == FORMED else code
@@ -159,9 +154,9 @@ def _run_core(
     if not pid:
         code = PART_LOST
         try:
-            die_with_parent()
+            die_with(parent)
             if os.getppid() != parent:
-                os._exit(code)  # it died before `die_with_parent` took effect
+                os._exit(code)  # it died before `die_with` took effect
             code = core.run(
                 *(settings, stop.is_set, cluster),
                 is_first=is_first,

@@ -16,7 +16,8 @@ from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.observability import logs, node_log
 from fieldbrook.security import tls
 from fieldbrook.storage import data_lock
-from fieldbrook.system.process import die_with_parent, keep_memory_private
+from fieldbrook.system.kernel import die_with
+from fieldbrook.system.process import keep_memory_private
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ class Node:
             return
         code = CANNOT_START
         try:
-            die_with_parent()
+            die_with(parent)
             if os.getppid() != parent:
-                os._exit(code)  # it died before `die_with_parent` took effect
+                os._exit(code)  # it died before `die_with` took effect
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

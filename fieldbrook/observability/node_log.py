@@ -20,7 +20,7 @@ import msgspec
 
 from fieldbrook.core.clock import now_ms
 from fieldbrook.observability.logs import one_line
-from fieldbrook.system.memory_file import create_memory_file, free_before, is_memory_file
+from fieldbrook.system.kernel import create_memory_file, free_before, is_memory_file
 
 log = logging.getLogger(__name__)
 

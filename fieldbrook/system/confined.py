@@ -20,7 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldbrook.system.process import describe_exit, die_with_parent, module_command
+from fieldbrook.system.kernel import die_with_parent
+from fieldbrook.system.process import describe_exit, module_command
 
 _STDERR_READ = 64 << 10
 

@@ -11,6 +11,8 @@ import os
 import shutil
 from pathlib import Path
 
+from fieldbrook.system.kernel import boot_id
+
 # EINVAL, ENOTSUP: the file system has no fsync of folders. EACCES, EPERM: a folder above ours
 # that this user may not open; somebody else created it.
 _IGNORED_ERRORS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM})
@@ -64,7 +66,6 @@ def sync_folders_below(path: Path) -> None:
 # ---------------------------------------------------------------- unsynced folders
 
 _MARK = ".boot"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def start_unsynced(folder: Path) -> None:
@@ -85,7 +86,7 @@ def start_unsynced(folder: Path) -> None:
 def is_of_this_boot(folder: Path) -> bool:
     """Whether the folder was marked in the current boot, so that its files are intact."""
     try:
-        return (folder / _MARK).read_text("ascii") == _boot_id()
+        return (folder / _MARK).read_text("ascii") == boot_id()
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -96,11 +97,4 @@ def mark_of_this_boot(folder: Path) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    (folder / _MARK).write_text(_boot_id(), "ascii")
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text("ascii")
-    except OSError:  # not Linux: a reboot cannot be detected, so the files are kept
-        return "unknown"
+    (folder / _MARK).write_text(boot_id(), "ascii")

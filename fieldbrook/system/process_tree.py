@@ -4,45 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
-from pathlib import Path
+
+from fieldbrook.system import kernel
 
 
 def descendants(pid: int) -> list[int]:
-    """The process ids of all descendants of `pid` (Linux). Any of them may end meanwhile."""
-    found: list[int] = []
-    todo = [pid]
-    while todo:
-        children = _children(todo.pop())
-        found += children
-        todo += children
-    return found
+    """The process ids of all descendants of `pid`. Any of them may end meanwhile."""
+    return list(kernel.parents(pid))
 
 
-def _children(pid: int) -> list[int]:
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return []
-    found: list[int] = []
-    for thread in threads:
-        with contextlib.suppress(OSError):
-            found += map(int, (thread / "children").read_text().split())
-    return found
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process has ended; on Linux a zombie counts as ended."""
-    try:
-        os.kill(pid, 0)
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+def own_descendants() -> list[int]:
+    """The process ids of all descendants of this process, also of those whose parent has died."""
+    found = kernel.parents(os.getpid())
+    return [*found, *(pid for pid in kernel.lost_descendants() if pid not in found)]
 
 
 def reap() -> None:
@@ -57,43 +33,38 @@ def await_descendants(limit_s: float) -> None:
     limit = time.monotonic() + limit_s
     while time.monotonic() < limit:
         reap()
-        if not descendants(os.getpid()):
+        if not own_descendants():
             return
         time.sleep(0.005)
 
 
 def kill_descendants(limit_s: float = 2.5) -> int:
     """Kill all descendants with SIGKILL and reap them; returns how many there were at first."""
-    killed = descendants(os.getpid())
+    killed = own_descendants()
     limit = time.monotonic() + limit_s
     while time.monotonic() < limit:
-        for pid in descendants(os.getpid()):
+        for pid in own_descendants():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         reap()
-        if not descendants(os.getpid()):
+        if not own_descendants():
             break
         time.sleep(0.005)
     return len(killed)
 
 
 class DeathWatch:
-    """Watches processes and reports their deaths within one poll (Linux pidfd)."""
+    """Watches processes and reports their deaths within one poll."""
 
     def __init__(self, names: dict[int, str]) -> None:
         """`names` maps process ids to their names in the log."""
-        self._poll = select.poll()
-        self._names: dict[int, str] = {}
-        for pid, name in names.items():
-            fd = os.pidfd_open(pid)
-            self._names[fd] = name
-            self._poll.register(fd, select.POLLIN)
+        self._names = names
+        self._deaths = kernel.watch_deaths(names)
 
     def wait(self, timeout_s: float) -> list[str]:
         """Names of the dead, waiting up to `timeout_s` for the first."""
-        return [self._names[fd] for fd, _ in self._poll.poll(int(timeout_s * 1000))]
+        return [self._names[pid] for pid in self._deaths.wait(timeout_s)]
 
     def close(self) -> None:
         """Watch no longer."""
-        for fd in self._names:
-            os.close(fd)
+        self._deaths.close()

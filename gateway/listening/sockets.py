@@ -10,6 +10,7 @@ import socket
 from contextlib import suppress
 
 from fieldbrook.core.errors import SettingsError
+from fieldbrook.system import kernel
 
 _BACKLOG = 1_024
 _UNREAD_LIMIT_MS = 60_000
@@ -24,6 +25,10 @@ def hold(address: str, port: int, processes: int = 1) -> None:
     Raises:
         SettingsError: see `bind`.
     """
+    if not kernel.BALANCES_PORTS:
+        listening = _bind(address, port, shared=False)
+        _held.update({(address, port, slot): listening for slot in range(processes)})
+        return
     for slot in range(processes):
         _held[address, port, slot] = _bind(address, port, shared=processes > 1)
 
@@ -60,10 +65,9 @@ def _bind(address: str, port: int, *, shared: bool) -> socket.socket:
     if shared:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.setblocking(False)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Each connection inherits this: the kernel closes a connection whose client does not
-        # read its answer for this long, whatever the request was.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_LIMIT_MS)
+    # Each connection inherits this: the kernel closes a connection whose client does not
+    # read its answer for this long, whatever the request was.
+    kernel.limit_unread(listening, _UNREAD_LIMIT_MS)
     try:
         listening.bind((address, port))
         listening.listen(_BACKLOG)

@@ -1,11 +1,12 @@
-"""Memory and CPU time of the node's processes, read from /proc a few at a time."""
+"""Memory and CPU time of the node's processes, read a few at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fieldbrook.system.process_usage import Stat, read_stat
+from fieldbrook.system.kernel import read_stat
+from fieldbrook.system.kernel.values import Stat
 
 GATEWAYS, PROJECTS, REST = "gateways", "projects", "rest"
 _GATEWAY_PARTS = frozenset({"http", "mqtt"})

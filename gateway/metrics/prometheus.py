@@ -26,7 +26,7 @@ from fieldbrook.observability.metrics import (
     Family,
 )
 from fieldbrook.observability.metrics_table import Row
-from fieldbrook.system.process_usage import read_stat
+from fieldbrook.system.kernel import read_stat
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

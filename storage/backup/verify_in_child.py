@@ -23,7 +23,8 @@ from pathlib import Path
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup.verify import Verified, verify
-from fieldbrook.system.process import FATAL_SIGNALS, die_with_parent, module_command
+from fieldbrook.system.kernel import die_with_parent
+from fieldbrook.system.process import FATAL_SIGNALS, module_command
 
 _FATAL_LIMIT = 20  # number of fatal stores; each of them restarts the verification
 _SHOWN = 300

@@ -29,6 +29,7 @@ from fieldbrook.storage.journal.segments import (
 )
 from fieldbrook.storage.lmdb.environment import store_error, store_errors
 from fieldbrook.system.fsync import sync_folder
+from fieldbrook.system.kernel import sync_data
 
 SEGMENT_BYTES = 4 << 20
 SEGMENTS = 32
@@ -59,7 +60,7 @@ class FileJournal:
         folder: Path,
         segment_bytes: int = SEGMENT_BYTES,
         segments: int = SEGMENTS,
-        sync: Sync = os.fdatasync,
+        sync: Sync = sync_data,
         *,
         wait: bool = True,
     ) -> None:

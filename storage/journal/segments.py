@@ -22,6 +22,7 @@ from fieldbrook.storage.journal.protocol import Damaged, Record
 from fieldbrook.storage.journal.records import BLOCK, HEAD_BYTES, head_at, read_records
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.system.fsync import sync_folder
+from fieldbrook.system.kernel import allocate
 
 FORMAT = 1
 BEGIN = 2 * BLOCK  # offset of the first round
@@ -37,7 +38,7 @@ _CHUNK = 1 << 20
 _COUNT_SHIFT = 32
 
 Sync = Callable[[int], None]
-"""Makes what was written to a descriptor durable: `os.fdatasync`, or a test's own."""
+"""Makes what was written to a descriptor durable: `kernel.sync_data`, or a test's own."""
 
 
 class SegmentHead(NamedTuple):
@@ -119,7 +120,7 @@ def create(path: Path, size: int) -> Found:
     new = path.with_suffix(NEW_SUFFIX)
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, size)  # a full disk is noticed before it is written to
+        allocate(descriptor, 0, size)  # a full disk is noticed before it is written to
         for at in range(0, size, _CHUNK):
             _write_all(descriptor, bytes(min(_CHUNK, size - at)), at)
         os.fsync(descriptor)

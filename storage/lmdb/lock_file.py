@@ -13,6 +13,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from fieldbrook.system import kernel
+
 NAME = "lock.mdb"
 _HEADER_BYTES = 4096  # more than LMDB's own header has
 _READER_BYTES = 64
@@ -65,7 +67,7 @@ def _allocate(path: Path, wanted: int, *, resize: bool) -> int:
                 os.ftruncate(descriptor, wanted)
             size = wanted
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            kernel.allocate(descriptor, 0, size)
         except OSError as error:
             if error.errno not in _CANNOT_ALLOCATE:
                 raise

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from fieldbrook.storage.lmdb.environment import DATA
+from fieldbrook.system.kernel import allocate
 
 RESERVE_BYTES = 1 << 20
 _STEP_BYTES = 4 << 20
@@ -56,5 +57,5 @@ class DiskReserve:
         os.close(self._file)
 
     def _allocate(self, begin: int, end: int) -> None:
-        os.posix_fallocate(self._file, begin, end - begin)
+        allocate(self._file, begin, end - begin)
         self._allocated = end

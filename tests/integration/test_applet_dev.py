@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.system.process_tree import has_ended
+from fieldbrook.system.kernel import has_ended
 from fieldbrook.wasm.module.inspection import to_binary
 from fieldbrook.workbench import scaffold
 from tests.support.dev import Dev, environment, on_terminal

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.cli import main
-from fieldbrook.system.process_tree import has_ended
+from fieldbrook.system.kernel import has_ended
 from fieldbrook.wasm.module import abi
 from fieldbrook.workbench import scaffold
 from fieldbrook.workbench.scaffold import ScaffoldError

@@ -19,7 +19,7 @@ from fieldbrook.actors.supervisor.child import UP, Child
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import health, metrics, metrics_table, node_log
 from fieldbrook.security.node_secrets import load_or_create_key
-from fieldbrook.system.process_usage import Stat
+from fieldbrook.system.kernel.values import Stat
 
 M = TypeVar("M")
 BOOTER = cast(Address, "the node's process")

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import IO
 
 from fieldbrook.core.errors import ModuleRefusedError
-from fieldbrook.system.process import describe_exit, die_with_parent, module_command
+from fieldbrook.system.kernel import die_with_parent
+from fieldbrook.system.process import describe_exit, module_command
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.engine import engine_tag, make_compiler, make_engine, raw_available
 from fieldbrook.wasm.engine.files import remove_temporary, write_atomically

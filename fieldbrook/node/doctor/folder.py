@@ -13,6 +13,7 @@ from fieldbrook.core.errors import StoreError
 from fieldbrook.core.findings import Finding
 from fieldbrook.security import node_secrets
 from fieldbrook.storage import data_lock, upgrade
+from fieldbrook.system.kernel import sync_data
 
 _MIB = 1 << 20
 _ROOM = 256 * _MIB  # for journals, which are made at the start of each worker
@@ -81,7 +82,7 @@ def syncs(data: Path) -> Finding:
             for _ in range(_SYNCS):
                 began = time.perf_counter()
                 os.pwrite(descriptor, _BLOCK, 0)
-                os.fdatasync(descriptor)
+                sync_data(descriptor)
                 took.append((time.perf_counter() - began) * 1000)
         finally:
             os.close(descriptor)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fieldbrook import __version__
 from fieldbrook.core.findings import Finding
+from fieldbrook.system.kernel import cores
 from fieldbrook.system.process import descriptor_limit
 
 _MIB = 1 << 20
@@ -45,7 +46,7 @@ def fast_path() -> Finding:
 
 def processors() -> Finding:
     """How many processors the node may use."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = cores()
     quota = _first_line(_CGROUPS / "cpu.max").split()
     facts: dict[str, object] = {"processors": count}
     if len(quota) == 2 and quota[0].isdecimal():

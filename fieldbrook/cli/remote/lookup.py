@@ -66,7 +66,11 @@ def publishers(client: Client, project: str) -> list[Object]:
 
 def find_publisher(client: Client, project: str, given: str) -> Object:
     """The publisher of a project by key or id."""
-    return find(publishers(client, project), given, "publisher", "key", "publisherID")
+    rows = publishers(client, project)
+    if not rows:
+        hint = f"add it with `fieldbrook publisher add {project} {given}`"
+        raise ClientError(f"there is no publisher {given}", hint)
+    return find(rows, given, "publisher", "key", "publisherID")
 
 
 def find(rows: list[Object], given: str, noun: str, name_key: str, id_key: str) -> Object:

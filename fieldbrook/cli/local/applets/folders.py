@@ -107,7 +107,7 @@ def applet_build(folder: Path) -> None:
     from fieldbrook.workbench import scaffold
 
     with expected_errors(scaffold.ScaffoldError):
-        module = scaffold.build(folder)
+        module = scaffold.build(folder, tell=note_unless_json)
         report = check(read_regular_file(module), Limits())
         size = module.stat().st_size
     note_unless_json(f"{size} bytes, handlers: {', '.join(report.handlers)}")

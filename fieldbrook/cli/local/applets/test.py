@@ -20,7 +20,7 @@ from fieldbrook.cli.local.applets.workbench import (
     route_rules,
     workbench_options,
 )
-from fieldbrook.cli.output import note, show_json
+from fieldbrook.cli.output import note, note_unless_json, show_json
 from fieldbrook.cli.remote.projects.applets import applet
 from fieldbrook.cli.text import counted, printable
 
@@ -99,6 +99,8 @@ def applet_test(
         _show_replay(outcomes, problems)
         if record:
             note(f"results recorded in {expected_file}")
+        elif problems and expected is not None:
+            note("with --record these results are the expected ones from now on")
     if problems:
         context.exit(EXIT_REFUSED)
 
@@ -115,7 +117,7 @@ def _built(module: Path, events: Path | None) -> tuple[Path, Path]:
     if not events.is_file():
         raise WrongUsageError(f"{events} does not exist", "name another file of events")
     with expected_errors(scaffold.ScaffoldError):
-        return scaffold.build(module), events
+        return scaffold.build(module, tell=note_unless_json), events
 
 
 def problems_of(

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from tornado import httputil, routing, web
+from tornado import httputil, routing
 
 
 class LaterApplication(routing.Router):
     """Passes requests on to an application as soon as it is there."""
 
     def __init__(self) -> None:
-        self._application: asyncio.Future[web.Application] = asyncio.Future()
+        self._application: asyncio.Future[routing.Router] = asyncio.Future()
 
-    def set(self, application: web.Application) -> None:
+    def set(self, application: routing.Router) -> None:
         """Let the requests that wait, and all later ones, go to this application."""
         self._application.set_result(application)
 
@@ -32,7 +32,7 @@ class _Waiting(httputil.HTTPMessageDelegate):
     """A request whose body is not read before its application is there."""
 
     def __init__(
-        self, request: httputil.HTTPServerRequest, application: asyncio.Future[web.Application]
+        self, request: httputil.HTTPServerRequest, application: asyncio.Future[routing.Router]
     ) -> None:
         self._request = request
         self._application = application
@@ -46,6 +46,7 @@ class _Waiting(httputil.HTTPMessageDelegate):
         """Wait for the application, and choose its handler."""
         application = await asyncio.shield(self._application)
         self._inner = application.find_handler(self._request)
+        assert self._inner is not None, "an application answers every request"
         awaitable = self._inner.headers_received(start_line, headers)
         if awaitable is not None:
             await awaitable

@@ -22,7 +22,7 @@ from pathlib import Path
 from fieldbrook import __version__
 from fieldbrook.actors.runtime import describe_exit
 from fieldbrook.actors.supervisor.restarts import Restarts
-from fieldbrook.cluster import hosts_file, startup
+from fieldbrook.cluster import hosts_file
 from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, clean_environment
@@ -89,7 +89,7 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
         log.critical("the node cannot start: %s", reason)
         return CANNOT_START
     try:
-        cluster = startup.prepare(settings, stop.is_set)
+        cluster = _join_cluster(settings, stop)
     except SettingsError as error:
         log.critical("%s", error)
     else:
@@ -262,6 +262,20 @@ def _begin_upgrade(data: Path) -> Callable[[], int]:
         return 0
 
     return in_child(work)
+
+
+def _join_cluster(settings: Settings, stop: _StopFlag) -> Membership | None:
+    """See `cluster.startup.prepare`, which a node that is alone need not import.
+
+    Raises:
+        SettingsError: the settings do not fit, or the cluster refuses this host.
+    """
+    alone = settings.cluster_bind is None and settings.join is None
+    if alone and hosts_file.load(settings.data) is None:
+        return None
+    from fieldbrook.cluster import startup
+
+    return startup.prepare(settings, stop.is_set)
 
 
 def _hold_ports(settings: Settings) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -23,7 +23,6 @@ from fieldbrook.core.model import (
     Record,
 )
 from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
-from fieldbrook.storage.backup.transfer import Exported, ExportedToken
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.table import OpenTable, text_key
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
@@ -35,6 +34,9 @@ from fieldbrook.storage.registry.commands.projects.publishers import (
 from fieldbrook.storage.registry.commands.projects.resources import Module, add_resource
 from fieldbrook.storage.registry.commands.projects.strategies import add_strategy
 from fieldbrook.storage.registry.usage import has_tables
+
+if TYPE_CHECKING:
+    from fieldbrook.storage.backup.transfer import Exported, ExportedToken
 
 _R = TypeVar("_R", bound=Record)
 
@@ -80,6 +82,8 @@ class TransferCommands(Commands):
             QuotaExceededError: the account would exceed one of its quotas.
             StoreError: the records are inconsistent, or the ids were not reserved for them.
         """
+        from fieldbrook.storage.backup.transfer import Exported  # archives: 5 % of a start
+
         given = decode_record(exported, Exported)
         with self.change() as change:
             change.account(account_id)

@@ -75,7 +75,7 @@ class Connection:
         except BlockingIOError:
             return []
         except (OSError, ValueError) as error:
-            log.warning("data plane: connection dropped: %s", error)
+            log.warning("data plane: a connection was closed: %s", error)
             return None
 
     def answer(self, value: Any) -> None:
@@ -124,7 +124,7 @@ class Connection:
 
     def _drop(self, reason: str) -> None:
         if not self.closed:
-            log.warning("data plane: connection dropped: %s", reason)
+            log.warning("data plane: a connection was closed: %s", reason)
         self.closed = True
         self._output.clear()
         with contextlib.suppress(OSError):

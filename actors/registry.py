@@ -131,7 +131,7 @@ class RegistryActor(NodeActor):
             self._server.serve()
             self._writer.close()
         except BaseException:
-            log.exception("registry: data thread failed")
+            log.exception("the registry's data thread failed")
             os._exit(70)
 
     def _on_requests(self, requests: list[Request]) -> None:
@@ -155,7 +155,7 @@ class RegistryActor(NodeActor):
                 error = client_error(error)
             return (False, *to_wire(error))
         except Exception:
-            log.exception("registry: %s failed", operation)
+            log.exception("the registry's command %s failed", operation)
             return (False, *to_wire(InternalError()))
         metrics.add(metrics.COMMANDS)
         if operation == "remove_project":

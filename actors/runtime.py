@@ -178,9 +178,9 @@ def _refuse_absurd_lengths(tcp: Any) -> None:
         def addMore(self, data: bytes) -> None:  # noqa: N802 - Thespian's
             super().addMore(data)
             if self._size is None and len(self._buf) > _LENGTH_DIGITS:
-                raise ValueError("a frame without a length")
+                raise ValueError("a frame does not begin with its length")
             if self._size is not None and not 0 <= self._size <= _FRAME_LIMIT:
-                raise ValueError(f"frame of {self._size} bytes")
+                raise ValueError(f"a frame of {self._size} bytes exceeds the limit")
 
     tcp.ReceiveBuffer = Buffer
 
@@ -410,7 +410,9 @@ class NodeActor(Actor):
             case ActorExitRequest():
                 self.stopping()
             case PoisonMessage():
-                log.error("undeliverable: %r: %s", message.poisonMessage, message.details)
+                log.error(
+                    "the message %r was not delivered: %s", message.poisonMessage, message.details
+                )
             case _:
                 self.receive(message, sender)
 

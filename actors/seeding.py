@@ -60,7 +60,7 @@ def seed(settings: Settings, writer: RegistryWriter, connection: Connection, hos
     _seed_modules(connection, reader, settings.data / "modules")
     assert writer.replica is not None
     writer.replica.seed()
-    log.warning("the stores of %d projects are on all hosts now", count)
+    log.warning("the stores of %d projects were copied to all hosts", count)
 
 
 def _seed_project(

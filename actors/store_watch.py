@@ -46,7 +46,7 @@ class StoreWatch:
         self._bytes = min(max(self._bytes, size), _MOST_BYTES)
         self._next = time.monotonic() + _PROBE_INTERVAL_S
         self._health.raise_(store_condition(error), str(error))
-        log.debug("store: %s", error)
+        log.debug("the store failed: %s", error)
 
     @property
     def is_failing(self) -> bool:
@@ -62,7 +62,7 @@ class StoreWatch:
         try:
             self._store.probe(self._bytes)
         except StoreError as error:
-            log.debug("store: still %s", error)
+            log.debug("the store still fails: %s", error)
             # Probe with less next time: smaller batches may fit although one huge batch did not.
             self._bytes = max(self._bytes // 2, _LEAST_BYTES)
             return

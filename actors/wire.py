@@ -228,7 +228,7 @@ class FrameReader:
         while len(buffer) >= 4:
             length = _LENGTH.unpack_from(buffer)[0]
             if length > _FRAME_LIMIT:
-                raise ValueError(f"frame of {length} bytes")
+                raise ValueError(f"a frame of {length} bytes exceeds the limit")
             if len(buffer) < 4 + length:
                 break
             frames.append(bytes(memoryview(buffer)[4 : 4 + length]))

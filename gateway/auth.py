@@ -73,10 +73,10 @@ def caller_from_token(
     account = _enabled(reader, read.account_id)
     # The registry forgets an ended login at `last_expiry_s`, so no token is accepted after it.
     if read.login is not None and now_s >= last_expiry_s(read.login, lifetime_s):
-        raise InvalidTokenError(reason="the time of this login is over: log in again")
+        raise InvalidTokenError(reason="this login has expired: log in again")
     ended = read.login is not None and reader.has_ended(read.login)
     if ended or read.generation != account.token_generation:
-        raise InvalidTokenError(reason="this login has been ended: log in again")
+        raise InvalidTokenError(reason="this login was ended: log in again")
     return Caller(account, login=read.login, expires_at_s=read.expires_at_s)
 
 

@@ -47,7 +47,7 @@ def essential(task: asyncio.Task[None]) -> asyncio.Task[None]:
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("%s failed", task.get_coro(), exc_info=error)
+            log.critical("the task %s failed", task.get_coro(), exc_info=error)
             os._exit(70)
 
     task.add_done_callback(ended)

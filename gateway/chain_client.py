@@ -64,5 +64,5 @@ async def read_frame(reader: asyncio.StreamReader) -> Any:
     """
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     if length > _FRAME_LIMIT:
-        raise ValueError(f"frame of {length} bytes")
+        raise ValueError(f"a frame of {length} bytes exceeds the limit")
     return unpack(await reader.readexactly(length))

@@ -198,7 +198,7 @@ def _from_der(data: bytes) -> tuple[int, int]:
     r, at = _integer(data, 2)
     s, end = _integer(data, at)
     if end != len(data):
-        raise ValueError("bytes behind the signature")
+        raise ValueError("bytes follow the signature")
     return r, s
 
 
@@ -209,7 +209,7 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
     if data[at] != _INTEGER or not size or len(digits) != size or digits[0] > 0x7F:
         raise ValueError("not a number")
     if size > 1 and digits[0] == 0 and digits[1] <= 0x7F:
-        raise ValueError("a number with a needless zero")
+        raise ValueError("a number has a leading zero")
     return int.from_bytes(digits, "big"), at + 2 + size
 
 

@@ -392,7 +392,7 @@ class ProjectActor:
                 self.records.snapshot(store.number, Path(folder) / "data.mdb")
         except (NodeError, OSError) as error:
             # The records stay, and the next turn after the pause tries again.
-            log.warning("%s: no snapshot: %s", self.part, error)
+            log.warning("%s: cannot write a snapshot of its store: %s", self.part, error)
             self._next_snapshot = time.monotonic() + _SNAPSHOT_RETRY_S
         self._activity.enter("")
 

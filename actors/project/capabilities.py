@@ -136,7 +136,7 @@ class ProjectCapabilities(Capabilities):
 
     def _check_outbox(self) -> None:
         if self._outbox.is_full:
-            raise EffectRefusedError("the outbox is full: entries wait for their delivery")
+            raise EffectRefusedError("the outbox is full: too many entries are not delivered yet")
 
 
 def is_system(url: str) -> bool:

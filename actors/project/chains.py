@@ -270,7 +270,8 @@ class ProjectChains:
             raise self._unavailable(chain, reason) from None
         except ValueError:
             connection.close()
-            raise EffectRefusedError(f"chain {chain.name} cannot be understood") from None
+            reason = f"chain {chain.name}: its process sent a malformed answer"
+            raise EffectRefusedError(reason) from None
         except NodeError as error:
             connection.close()
             raise EffectRefusedError(f"chain {chain.name}: {error}") from error

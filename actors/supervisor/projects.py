@@ -353,7 +353,7 @@ class Projects:
         self.parked = is_parked(self._supervisor.settings.data)
         if self.parked:
             return
-        log.info("the parked outbox entries are released: delivery begins")
+        log.info("the outboxes were released: their entries are delivered from now on")
         for child in self._supervisor.children.values():
             if child.kind == "project":
                 for consumer in child.consumers:

@@ -158,7 +158,7 @@ class Supervisor(NodeActor):
         self.projects.parked = is_parked(boot.settings.data)
         if self.projects.parked:
             log.warning(
-                "this data was restored from a backup: outbox entries are parked until "
+                "this data was restored from a backup: no outbox entry is delivered until you run "
                 "`fieldbrook outbox release`"
             )
         http = [f"http:{n}" for n in range(boot.settings.http_processes)]
@@ -422,7 +422,7 @@ class Supervisor(NodeActor):
                 self._raise_condition(child, health.CANNOT_START, reason)
                 self._watchdog.kill(child)
             case "retired?" if child.state == RETIRING:
-                log.error("%s did not retire within %.0f s", child.part, RETIRE_LIMIT_S)
+                log.error("%s did not stop within %.0f s", child.part, RETIRE_LIMIT_S)
                 if child.is_project:
                     self.projects.retire(child)  # its worker is busy: ask again
                 else:

@@ -41,7 +41,7 @@ class Watchdog:
             if child.address is None:
                 continue
             if self._supervisor.has_exited(child.address):  # see `runtime._remember_children`
-                log.info("%s has died without a notice", child.part)
+                log.info("%s has died, and Thespian did not report it", child.part)
                 self._supervisor.on_exit(child)
             elif child.state == UP:
                 if paused:

@@ -176,7 +176,7 @@ class WorkerCore:
         records.outcome = None
         if error is not None:
             # Whether it is stored only the next owner can tell, so this actor forgets it.
-            log.warning("%s ends: %s", actor.part, error)
+            log.warning("%s stops, because its batch was not committed: %s", actor.part, error)
             actor.fail(blamed=False)
         self._finish([actor], ())
 
@@ -234,7 +234,7 @@ class WorkerCore:
             self._post(actor.ended)  # from now on the supervisor may start the project again
 
     def _fail(self, actor: ProjectActor, error: Exception) -> None:
-        log.error("%s failed and starts again", actor.part, exc_info=error)
+        log.error("%s failed and will be restarted", actor.part, exc_info=error)
         actor.fail()
 
     def close(self, in_turn: Collection[ProjectActor] = ()) -> bool:

@@ -154,7 +154,8 @@ class Runners:
                     try:
                         self._hand_over()
                     except RuntimeError as error:
-                        log.warning("no further runner: %s", error)  # try again with the next look
+                        # The next check tries again.
+                        log.warning("cannot start another thread for projects: %s", error)
 
     def _run(self, runner: _Runner) -> None:
         runner.clock = time.pthread_getcpuclockid(threading.get_ident())
@@ -170,7 +171,7 @@ class Runners:
                 self._close()
         except BaseException:
             # Without the data the process is useless: exit, and be started again.
-            log.exception("a runner failed")
+            log.exception("a thread that runs projects failed; the worker ends")
             os._exit(70)
 
     def _serve(self, runner: _Runner) -> None:

@@ -69,7 +69,7 @@ class Deliveries:
             self._progress.pause(watch, str(error))
         except Exception:
             log.exception("monitor %d failed", watch.monitor.monitor_id)
-            self._progress.pause(watch, "the node failed; its log has the cause")
+            self._progress.pause(watch, "an internal error; the node's log has the cause")
         finally:
             watch.task = None
             self._wake()

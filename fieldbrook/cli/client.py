@@ -201,7 +201,7 @@ class Client:
                 raise _refusal(request, answer.status, kind, answer.read(_CHUNK_BYTES))
             self.last_answered = request.name
             if not kind.startswith("text/event-stream"):
-                raise InvalidAnswerError(f"{self.server} cannot follow {request.name}")
+                raise InvalidAnswerError(f"{self.server} answered {request.name} with no stream")
             while line := answer.readline(_LINE_LIMIT_BYTES):
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
         except (OSError, HTTPException) as error:

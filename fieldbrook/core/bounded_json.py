@@ -42,7 +42,7 @@ def _finite(digits: str) -> float:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def from_json(text: bytes | str, decode: Callable[[Any], Any] = strict_json) -> Any:

@@ -82,7 +82,7 @@ class Device:
         paths = [None if path is None else str(path) for path in (ca, certificate, key)]
         _require_positive(limit_events, limit_bytes, batch_events, batch_bytes, timeout_s)
         if when_full not in ("refuse", "drop-oldest"):
-            raise DeviceError(f"when_full is 'refuse' or 'drop-oldest', not {when_full!r}")
+            raise DeviceError(f"when_full must be 'refuse' or 'drop-oldest', not {when_full!r}")
         sender = Sender(project=project, publisher=publisher, token=token)
         transport = open_transport(read_address(url, *paths), sender, timeout_s)
         self._queue = DiskQueue(Path(queue), limit_events, limit_bytes, sync=sync)
@@ -166,4 +166,6 @@ class Device:
 
 def _require_positive(*limits: float) -> None:
     if min(limits) <= 0:
-        raise DeviceError("limits, batches and the timeout are above 0")
+        raise DeviceError(
+            "limit_events, limit_bytes, batch_events, batch_bytes and timeout_s must be above 0"
+        )

@@ -86,7 +86,9 @@ class DiskQueue:
         run(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
         (version,) = run("PRAGMA user_version").fetchone()
         if version > _VERSION:
-            raise QueueError(f"the queue {self.path} is of a later version of fieldbrook")
+            raise QueueError(
+                f"the queue {self.path} was written by a later version of fieldbrook: install that"
+            )
         with self._transaction():
             for statement in (_TABLE, _WAITING, _REFUSED, f"PRAGMA user_version={_VERSION}"):
                 run(statement)
@@ -125,7 +127,7 @@ class DiskQueue:
     def _make_room(self, size_bytes: int, drop_oldest: bool) -> int:
         if size_bytes > self._limit_bytes:
             raise QueueFullError(
-                f"the event counts {size_bytes} bytes, the whole queue may have {self._limit_bytes}"
+                f"the event takes {size_bytes} bytes, and the queue has {self._limit_bytes} in all"
             )
         dropped = 0
         while self._events >= self._limit_events or self._bytes + size_bytes > self._limit_bytes:

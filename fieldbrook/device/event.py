@@ -116,12 +116,14 @@ def make_event(
         InvalidEventError: one of them is not valid.
     """
     if not (0 < len(event_type) <= TYPE_LIMIT and event_type.isprintable()):
-        raise InvalidEventError(f"an event type has 1 to {TYPE_LIMIT} printable characters")
+        raise InvalidEventError(
+            f"an event type must have 1 to {TYPE_LIMIT} printable characters: {event_type!r}"
+        )
     if event_id is None:
         event_id, at = str(uuid.uuid4()), time.time() if at is None else at
     elif not (ID_SHORTEST <= len(event_id) <= ID_LIMIT and event_id.isprintable()):
         raise InvalidEventError(
-            f"an event id has {ID_SHORTEST} to {ID_LIMIT} printable characters: {event_id!r}"
+            f"an event id must have {ID_SHORTEST} to {ID_LIMIT} printable characters: {event_id!r}"
         )
     try:
         at_ms = None if at is None else int(at * 1000)

@@ -27,6 +27,7 @@ _ANSWER_LIMIT_BYTES = 16 << 20
 _RETRY_AFTER_LIMIT_S = 3600.0
 _NO_ANSWER = (OSError, http.client.HTTPException)
 _TOO_LARGE, _MALFORMED = 413, 400
+_MALFORMED_ANSWER = "the node's answer to this event is malformed"
 
 
 class HttpTransport:
@@ -132,19 +133,19 @@ def _whole_failure(status: int, value: object, retry_after_s: float) -> Refused 
         text = ": ".join(word for word in words if word)
         return failure(status, value["key"], text, retry_after_s)
     # A proxy or the login page of a network has answered. It does not speak for the node.
-    return Later(f"{status}, and it is not an answer of a node", retry_after_s)
+    return Later(f"an answer with status {status} that is not from a node", retry_after_s)
 
 
 def _outcome(item: object) -> Outcome:
     """What one item of the answer to a batch means (docs/reference/http.md#events)."""
     if not isinstance(item, dict):
-        return Later("an answer that no node gives")
+        return Later(_MALFORMED_ANSWER)
     if item.get("errMsg"):
         text = str(item["errMsg"])
         return failure_in_text(text) or Later(text)
     results = item.get("wasmResults")
     if not isinstance(results, list):
-        return Later("an answer that no node gives")
+        return Later(_MALFORMED_ANSWER)
     return Accepted(tuple(map(_result, results)), bool(item.get("replayed")))
 
 

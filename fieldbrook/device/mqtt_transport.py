@@ -42,7 +42,7 @@ class MqttTransport:
         try:
             import paho.mqtt.client  # noqa: F401 - whether it is there
         except ImportError:
-            raise DeviceError("an address of MQTT needs the package paho-mqtt") from None
+            raise DeviceError("MQTT needs the package paho-mqtt: pip install paho-mqtt") from None
         self._address = address
         self._sender = sender
         self._timeout_s = timeout_s

@@ -120,13 +120,13 @@ def _keep_running(
             return 0 if code == FORMED else code
         is_first = False
         if code == FORMED:
-            log.warning("enough hosts have joined: the projects go into the cluster")
+            log.warning("enough hosts have joined: all parts of the node restart as a cluster")
             cluster = hosts_file.load(settings.data)
             _prepare_data(settings.data)
             continue
         restarts = restarts.after_exit(time.monotonic() - started)
         if restarts.failures > _FAILURES_IN_A_ROW:
-            log.critical("the node ends, to be restarted as a whole")
+            log.critical("its parts died %d times in a row: the node ends", restarts.failures)
             return PART_LOST
         log.error("all parts of the node start again in %.1f s", restarts.delay_s)
         time.sleep(restarts.delay_s)

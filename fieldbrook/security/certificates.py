@@ -65,7 +65,7 @@ class Authority:
         authority._now = datetime.now(UTC)
         loaded = serialization.load_pem_private_key(key, None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key of the authority is of another kind")  # noqa: TRY004
+            raise ValueError("the authority's key is not an elliptic-curve key")  # noqa: TRY004
         authority._key = loaded
         authority._certificate = x509.load_pem_x509_certificate(certificate)
         authority._name = authority._certificate.subject

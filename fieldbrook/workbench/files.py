@@ -103,7 +103,7 @@ def store_to_json(store: Mapping[bytes, bytes]) -> dict[str, str]:
 def store_from_json(value: object) -> dict[bytes, bytes]:
     """The inverse of `store_to_json`. Raises ValueError for anything else."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ValueError("not a JSON object with texts as values")
+        raise ValueError("not a JSON object with strings as values")
     return {_to_bytes(key): _to_bytes(text) for key, text in value.items()}
 
 
@@ -151,7 +151,7 @@ def _event(line: bytes) -> tuple[str, bytes]:
         return message.event_type, message.payload
     event_type = value.get("event_type") or DEFAULT_EVENT_TYPE
     if not isinstance(event_type, str):
-        raise TypeError("event_type is not a text")
+        raise TypeError("event_type is not a string")
     if isinstance(value.get("payload_base64"), str):
         return event_type, base64.b64decode(value["payload_base64"], validate=True)
     if "payload" not in value:

@@ -145,7 +145,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 def _string(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 
@@ -229,7 +229,7 @@ def build(
             text = f"{' '.join(command)} ended with status {status}"
             raise ScaffoldError(text, recipe.hint)
     if not module.is_file():
-        raise ScaffoldError(f"the steps have ended, but did not make {module}")
+        raise ScaffoldError(f"the build steps succeeded, but did not create {module}")
     return module
 
 

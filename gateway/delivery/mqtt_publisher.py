@@ -173,7 +173,7 @@ class Publisher:
             del self._strikes[mid]
         size = len(message.payload)
         log.error(
-            "a message of %d bytes to %r is dropped: the broker closes the connection at it",
+            "dropped a message of %d bytes to %r, at which the broker closes the connection",
             size,
             message.topic[:128],
         )

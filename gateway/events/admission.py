@@ -183,7 +183,7 @@ class Admission:
         key = self._read_access_key(token)
         if key.identity_type != IDENTITY_PUBLISHER:
             raise InvalidAuthPublisherIDError(
-                reason=f"access key {key.name} is an account's: it sends the type {DATA_PUSH} alone"
+                reason=f"access key {key.name} belongs to an account and sends only {DATA_PUSH}"
             )
         publisher = self._reader.publisher_anywhere(key.identity_id)
         if publisher is None:

@@ -323,7 +323,7 @@ class ProjectClient:
             (self._failed.add_returned if answer == NOT_HERE else self._failed.add_lost)(body)
             credit = body.credit
         else:
-            raise ValueError(f"project {self.project_id} has no answer of this kind")
+            raise ValueError(f"the answer for project {self.project_id} is of an unknown kind")
         if self._failed and not self._sent and self._failed.take_back(self._alone, settled):
             self._route.missed()
         if self._queue.events or self._suspects.groups or self._paused or self._is_stale:

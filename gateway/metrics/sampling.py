@@ -58,4 +58,4 @@ async def _sample(series: Series) -> None:
 
 def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("the series of the dashboard have ended", exc_info=error)
+        log.error("the sampling of metrics for the dashboard has failed", exc_info=error)

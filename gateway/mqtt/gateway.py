@@ -190,7 +190,7 @@ class MqttGateway(GatewayActor):
             else:
                 reply = await answered
                 if reply.error is not None:
-                    log.warning("an old message on %s: %s", masked(topic), reply.error)
+                    log.warning("the old message on %s failed: %s", masked(topic), reply.error)
                 return not isinstance(reply.error, TEMPORARY)
         channel = topic.partition("/")[0]
         self._events.refuser.refuse(error, name, channel, body=payload)

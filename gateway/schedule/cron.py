@@ -95,7 +95,9 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
         return _every(text, origin_ms - origin_ms % 1_000)
     if text.startswith("@") and text not in _DESCRIPTORS:
         known = ", ".join([*sorted(_DESCRIPTORS), "@every DURATION"])
-        raise InvalidCronExpressionsError(expression=text, reason=f"descriptors are {known}")
+        raise InvalidCronExpressionsError(
+            expression=text, reason=f"the known descriptors are {known}"
+        )
     # A question mark is another way to write a star.
     fields = _DESCRIPTORS.get(text, text).replace("?", "*")
     count = len(fields.split())

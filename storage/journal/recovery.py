@@ -171,7 +171,9 @@ def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
                 if project_id in done.aside:
                     raise done.aside[project_id]
                 if project_id == deadly:
-                    raise StoreError(reason="its store ended the process that recovered it")
+                    raise StoreError(
+                        reason="reading its store ended the process of the last recovery"
+                    )
                 with store_errors(mark):
                     mark.write_text(str(project_id), "ascii")
                 batches = done.batches + _bring_up_to_date(stores, project_id, records)
@@ -217,5 +219,5 @@ def _marked(mark: Path) -> int:
     except FileNotFoundError:
         return 0
     except (OSError, ValueError):
-        log.warning("%s cannot be read", mark)
+        log.warning("cannot read %s, the mark of an interrupted recovery", mark)
         return 0

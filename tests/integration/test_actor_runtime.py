@@ -257,7 +257,7 @@ def test_the_node_ends_when_its_core_dies_again_and_again(mortal: RunningNode) -
             killed.add(core)
     assert mortal.process.wait(LIMIT_S) == 1
     assert len(killed) == 4
-    assert "to be restarted as a whole" in mortal.log
+    assert "times in a row: the node ends" in mortal.log
 
 
 def test_the_node_survives_the_death_of_the_runtimes_logging_process(mortal: RunningNode) -> None:

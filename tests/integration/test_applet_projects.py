@@ -231,7 +231,7 @@ def test_what_is_there_already_is_left_alone(
         ("[build]", "has no module"),
         ("[build", "applet.toml"),
         ("build = 7", "applet.toml"),
-        ('[build]\nmodule = "a.wasm"\nsteps = [[1]]', "1 is not a text"),
+        ('[build]\nmodule = "a.wasm"\nsteps = [[1]]', "1 is not a string"),
         ('[build]\nmodule = "a.wasm"\nsteps = [[]]', "a step is empty"),
         ('[build]\nmodule = "a.wasm"\nneeds = []', "applet.toml"),
         ('[build]\nmodule = "a.wasm"', "did not make"),

@@ -46,7 +46,7 @@ def examine(
 def test_a_new_folder_on_a_good_machine_fails_no_check(tmp_path: Path) -> None:
     report = examine(tmp_path / "data")
     assert not [check for check, (state, _) in report.items() if state == "failed"]
-    assert report["data folder"] == ("ok", f"{tmp_path / 'data'} will be made")
+    assert report["data folder"] == ("ok", f"{tmp_path / 'data'} will be created")
     assert report["stores"] == ("ok", "none yet")
     assert report["http_port"][1].endswith("free")
     assert not (tmp_path / "data").exists()
@@ -59,7 +59,7 @@ def test_a_running_node_is_told_and_its_ports_are_looked_at(start_node: StartNod
     flags = [f"--{name}-port={port}" for name, port in names.items()]
     report = examine(node.data, *flags)
     assert report["data folder"] == ("ok", f"{node.data}, a node runs on it")
-    assert report["mqtt_port"] == ("ok", f"{node.mqtt_port}, served")
+    assert report["mqtt_port"] == ("ok", f"{node.mqtt_port}, the node listens")
     assert report["secrets"][0] == "ok"
     assert report["stores"][1].startswith("2, of this version")
     state, text = examine(node.data, *flags, f"--event-port={free_port()}", code=1)["event_port"]

@@ -17,7 +17,7 @@ def functions(guest: Guest) -> Functions:
 
     def request_at(pointer: int, size: int) -> bytes:
         if size > _REQUEST_BYTES:
-            raise GuestError(f"a request of more than {_REQUEST_BYTES} bytes")
+            raise GuestError(f"the request has more than {_REQUEST_BYTES} bytes")
         return guest.read(pointer, size)
 
     def send(chain: int | None, operator: str | None, request: bytes) -> bytes:

@@ -25,19 +25,19 @@ def functions(guest: Guest) -> Functions:
 
     def keep_number(kind: str, pointer: int, size: int, number: float) -> int:
         if not math.isfinite(number):
-            raise GuestError(f"{number} is no measurement")
+            raise GuestError(f"a metric cannot be {number}")
         return keep(json.dumps({kind: name_at(pointer, size), "value": number}))
 
     def ws_submit_metrics(pointer: int, size: int) -> int:
         if size > _SIZE_LIMIT:
-            raise GuestError(f"metrics of more than {_SIZE_LIMIT} bytes")
+            raise GuestError(f"the metrics have more than {_SIZE_LIMIT} bytes")
         text = guest.read(pointer, size).decode("utf-8", "replace")
         try:
             value = from_json(text)
         except ValueError as error:
-            raise GuestError(f"metrics are not JSON: {error}") from None
+            raise GuestError(f"the metrics are not JSON: {error}") from None
         if isinstance(value, list):
-            raise GuestError("metrics are a JSON array")
+            raise GuestError("the metrics must not be a JSON array")
         return keep(text)
 
     def ws_counter_inc(pointer: int, size: int) -> int:

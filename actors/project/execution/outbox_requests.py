@@ -102,7 +102,7 @@ class OutboxRequests:
         try:
             connection.answer(self._chains.hello(part) if self._chains else None)
         except StoreError as error:
-            log.error("project %d: outbox: %s", self._project_id, error)
+            log.error("project %d: its outbox cannot be read: %s", self._project_id, error)
             connection.answer(None)
 
 

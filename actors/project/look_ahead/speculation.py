@@ -201,7 +201,7 @@ class Speculation:
             try:
                 self._run(task)
             except Exception:
-                log.exception("the handlers of an event could not be run ahead")
+                log.exception("the speculative run of an event's handlers failed")
             self._end(task)
             if self._threads.awaited:
                 self._threads.put(self)
@@ -273,7 +273,7 @@ class Speculation:
             finally:
                 step.hosts.give_back(host)
         except NodeError as reason:
-            log.debug("applet %d: %s waits for its turn: %s", step.applet_id, step.handler, reason)
+            log.debug("applet %d: %s is not run ahead: %s", step.applet_id, step.handler, reason)
             return None
 
     def _reader(self, index: int, scope: bytes) -> Callable[[bytes], bytes | None]:

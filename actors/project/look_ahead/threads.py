@@ -65,7 +65,7 @@ class LookAheadThreads:
                 try:
                     thread.start()
                 except RuntimeError:
-                    log.warning("only %d of %d look-ahead threads start", number, self.count)
+                    log.warning("started only %d of %d look-ahead threads", number, self.count)
                     self.count = number
                     return
                 self._threads.append(thread)

@@ -64,7 +64,7 @@ class Chain(BaseModel):
             given["endpoints"] = [given.pop("endpoint")]
         try:
             if given.get("name") in networks.NOT_EVM:
-                raise ValueError(f"{given['name']} is no EVM chain: the node cannot talk to it")
+                raise ValueError(f"{given['name']} is not an EVM chain; the node supports no other")
             network = networks.BY_NAME.get(given.get("name", "")) or networks.BY_ID.get(
                 given.get("id", 0)
             )

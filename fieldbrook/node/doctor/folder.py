@@ -30,9 +30,9 @@ def data_folder(data: Path, *, running: bool) -> Finding:
     if not data.exists():
         above = _existing(data)
         if not os.access(above, os.W_OK | os.X_OK):
-            text = f"{at} cannot be made: {above} is not writable for this user"
+            text = f"{at} cannot be created: {above} is not writable for this user"
             return Finding("data folder", "failed", text)
-        return Finding("data folder", "ok", f"{at} will be made")
+        return Finding("data folder", "ok", f"{at} will be created")
     if not data.is_dir():
         return Finding("data folder", "failed", f"{at} is not a folder")
     if not os.access(data, os.R_OK | os.W_OK | os.X_OK):
@@ -47,7 +47,7 @@ def file_system(data: Path) -> Finding:
     kind = _file_system_of(_existing(data).resolve())
     facts = {"kind": kind}
     if not kind:
-        return Finding("file system", "skipped", "this system does not tell")
+        return Finding("file system", "skipped", "the system does not say which")
     if kind in _VOLATILE:
         text = f"{kind} forgets its files: put the data folder on a disk or a volume"
         return Finding("file system", "warning", text, facts)

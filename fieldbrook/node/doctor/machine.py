@@ -111,7 +111,7 @@ def backlog() -> Finding:
     """How many new connections the kernel keeps until the node accepts them."""
     text = _first_line(Path("/proc/sys/net/core/somaxconn"))
     if not text.isdecimal():
-        return Finding("new connections", "skipped", "this system does not tell")
+        return Finding("new connections", "skipped", "the system does not say how many")
     facts = {"somaxconn": int(text)}
     if int(text) < _ENOUGH_BACKLOG:
         advice = f"sysctl -w net.core.somaxconn={_ENOUGH_BACKLOG}"
@@ -130,11 +130,11 @@ def time_source() -> Finding:
     except (AttributeError, OSError):
         state = -1
     if state < 0:
-        return Finding("clock", "skipped", "this system does not tell whether it is kept right")
+        return Finding("clock", "skipped", "the system does not say whether it is synchronised")
     if state == _TIME_ERROR:
-        text = "no time server keeps it right: install chrony or systemd-timesyncd on the machine"
+        text = "not synchronised with a time server: install chrony or systemd-timesyncd"
         return Finding("clock", "warning", text)
-    return Finding("clock", "ok", "a time server keeps it right")
+    return Finding("clock", "ok", "synchronised with a time server")
 
 
 def _first_line(path: Path) -> str:

@@ -30,7 +30,7 @@ def _port(name: str, address: str, port: int, *, running: bool) -> Finding:
     facts = {"address": address, "port": port}
     if running:
         if _answers(address, port):
-            return Finding(name, "ok", f"{port}, served", facts)
+            return Finding(name, "ok", f"{port}, the node listens", facts)
         text = f"nothing listens on {port}, though a node runs: look at `fieldbrook status`"
         return Finding(name, "failed", f"{text}, and whether it has other settings", facts)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

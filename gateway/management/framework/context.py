@@ -173,7 +173,7 @@ async def no_chain(chain_id: int, command: str, target: int) -> None:
 
 
 def _no_database(project_id: int, _config: Mapping[str, Any]) -> DatabaseReader:
-    raise UnavailableError(what=f"the SQL database of project {project_id}")
+    raise UnavailableError(what=f"the SQL database of project {project_id} cannot be read here")
 
 
 async def _flush_nothing(_project_id: int) -> None:

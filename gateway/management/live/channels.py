@@ -101,8 +101,8 @@ class Channel:
         except NodeError as error:
             self._fail(error)
         except Exception:
-            log.exception("a stream has failed")
-            self._fail(UnavailableError(what="the node could not read what is followed"))
+            log.exception("the channel of a live stream failed")
+            self._fail(UnavailableError(what="the node could not read the data of this stream"))
 
     async def _welcome(self) -> None:
         """Give new followers the rows that they have missed; the reader pauses meanwhile."""

@@ -86,9 +86,9 @@ class Page:
         """
         known: Caller | None = getattr(self, "_caller", None)
         if known is not None and known.account.account_id != caller.account.account_id:
-            raise InvalidTokenError(reason="the token is of another account than the stream")
+            raise InvalidTokenError(reason="the new token belongs to another account")
         if known is not None and _rights(known) != _rights(caller):
-            raise InvalidTokenError(reason="the token has other rights than that of the stream")
+            raise InvalidTokenError(reason="the new token has other rights than the first one")
         self._caller = caller
         self._version = self._context.reader.version()
         self._until = self._monotonic() + time_left_s(self._context, caller)

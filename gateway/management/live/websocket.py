@@ -137,7 +137,9 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         self._received += 1
         if self._received > _MESSAGES_PER_S:
             self.close(_REFUSED, "too many messages")
-            raise TooManyRequestsError(what="messages of this stream")
+            raise TooManyRequestsError(
+                what=f"a stream may send {_MESSAGES_PER_S} messages per second"
+            )
 
     async def _send(self, page: Page) -> None:
         try:
@@ -150,7 +152,9 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
             return  # the client has gone
 
     def _refuse_late(self) -> None:
-        self._end(InvalidTokenError(reason=f"no token came within {TOKEN_LIMIT_S:.0f} s"))
+        self._end(
+            InvalidTokenError(reason=f"the client sent no token within {TOKEN_LIMIT_S:.0f} s")
+        )
 
     def _evict(self) -> None:
         """Close the connection at once, without an answer and without waiting for the client."""

@@ -118,7 +118,7 @@ class Connecting:
         if len(packet.client_id.encode()) > CLIENT_ID_BYTES:
             raise RefusedConnectError(
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-                f"a client id may have {CLIENT_ID_BYTES} bytes",
+                f"a client id may have at most {CLIENT_ID_BYTES} bytes",
             )
         if packet.properties.authentication_method is not None:
             raise RefusedConnectError(
@@ -129,7 +129,7 @@ class Connecting:
             size = len(will.payload) + len(pack_properties(forwarded(will.properties)))
             if size > WILL_BYTES:
                 raise RefusedConnectError(
-                    ReasonCode.PACKET_TOO_LARGE, f"a will may have {WILL_BYTES} bytes"
+                    ReasonCode.PACKET_TOO_LARGE, f"a will may have at most {WILL_BYTES} bytes"
                 )
             try:
                 check_topic(will.topic)

@@ -71,7 +71,7 @@ class Requests:
     def _disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
         expiry_s = packet.properties.session_expiry_interval
         if expiry_s and (not session.is_kept or session.expires_now):
-            raise ProtocolViolationError("a session that ends cannot be kept after all")
+            raise ProtocolViolationError("DISCONNECT sets a session expiry, and CONNECT set none")
         if expiry_s is not None:
             self._server.sessions.set_expiry(session, expiry_s)
         if packet.code is ReasonCode.NORMAL_DISCONNECTION:

@@ -254,7 +254,7 @@ class MqttServer:
         except NodeError as error:  # the store does not keep up, or is closed
             if done is None:
                 # A removal; the row stays, and its message is sent again as a duplicate.
-                log.error("a removal from the MQTT store is lost: %s", error)
+                log.error("cannot remove a row from the MQTT store: %s", error)
                 return
             # Its traceback would keep the operations in memory.
             self.loop.call_soon(done, error.with_traceback(None))

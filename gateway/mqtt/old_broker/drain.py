@@ -226,7 +226,7 @@ class _Drain:
         dropped = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         log.info("delivered %d messages of the old broker", self._delivered)
         if self._others:
-            log.info("%d messages of the old broker were on topics of no project", self._others)
+            log.info("dropped %d messages whose topic belongs to no project", self._others)
         if dropped:
             log.warning("the old broker is removed, and with it %s", dropped)
 

@@ -248,7 +248,7 @@ def read_properties(data: bytes, at: int, place: Place) -> tuple[Properties, int
 
     Raises:
         MalformedPacketError: a property is unknown, not allowed here, or cannot be read.
-        ProtocolViolationError: a property is there twice, or has a forbidden value.
+        ProtocolViolationError: a property occurs twice, or has a forbidden value.
         TooManyItemsError: there are more than `ITEMS_LIMIT` properties that may be repeated.
         IndexError: the packet ends within a property.
     """
@@ -275,13 +275,13 @@ def read_properties(data: bytes, at: int, place: Place) -> tuple[Properties, int
         elif identifier == _SUBSCRIPTION_IDENTIFIER and place is Place.PUBLISH:
             subscriptions.append(read)
         elif rule.name in values:
-            raise ProtocolViolationError("a property is there twice")
+            raise ProtocolViolationError("a property occurs twice")
         elif identifier == _SUBSCRIPTION_IDENTIFIER:
             values[rule.name] = (read,)
         else:
             values[rule.name] = read
         if len(pairs) + len(subscriptions) > ITEMS_LIMIT:
-            raise TooManyItemsError(f"a packet may have {ITEMS_LIMIT} user properties")
+            raise TooManyItemsError(f"a packet may have at most {ITEMS_LIMIT} user properties")
     if at != end:
         raise MalformedPacketError("a property is longer than the length of all properties")
     if pairs:

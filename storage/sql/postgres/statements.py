@@ -171,7 +171,7 @@ def translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> 
 
 def _translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) -> Statement:
     if "\0" in statement:
-        raise StatementError("the statement has a zero character")
+        raise StatementError("the statement contains a NUL character")
     tokens = [(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(statement)]
     check_command(tokens)
     _check_certain(tokens)

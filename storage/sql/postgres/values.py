@@ -17,7 +17,7 @@ def encode_parameter(value: Value, number: int) -> bytes | None:
     Bytes are sent in PostgreSQL's hexadecimal form.
 
     Raises:
-        StatementError: the text has a zero character, which PostgreSQL cannot store, or cannot
+        StatementError: the text contains a NUL character, which PostgreSQL cannot store, or cannot
             be encoded in UTF-8.
     """
     if value is None:
@@ -28,7 +28,7 @@ def encode_parameter(value: Value, number: int) -> bytes | None:
         return number_text(value).encode()
     text = str(value)
     if "\0" in text:
-        raise StatementError(f"parameter {number} has a zero character")
+        raise StatementError(f"parameter {number} contains a NUL character")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -70,7 +70,7 @@ def test_a_stream_that_is_not_ours_costs_only_its_own_connection(
     served.thread.join(LIMIT_S)
     bad.close()
     good.close()
-    assert "connection dropped: frame of" in caplog.text
+    assert "a connection was closed: a frame of" in caplog.text
 
 
 def test_the_socket_is_for_the_nodes_user_alone(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ async def _run(call: Call[Any, Any], trial: Trial) -> Report:
     """
     runner = call.context.dry_runner
     if runner is None:
-        raise UnavailableError(what="this gateway makes no dry runs")
+        raise UnavailableError(what="this gateway cannot run dry runs")
     scratch = new_path(call.context.uploads_dir, call.context.part, ".dry-run")
     work = partial(runner.run, trial, scratch)
     try:

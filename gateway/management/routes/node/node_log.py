@@ -65,7 +65,7 @@ async def read_node_log(call: Call[None, ReadNodeLog]) -> NodeLogPart:
     processes that have died are there, too."""
     node_log = here.node_log
     if node_log is None:
-        raise UnavailableError(what="the log in memory")
+        raise UnavailableError(what="this system keeps no log in memory")
     page = await call.search(lambda: _search(node_log, call.query))
     following = "" if call.query.before is not None and not page.following else str(page.following)
     return NodeLogPart(data=[_line(placed) for placed in page.lines], following=following)

@@ -81,7 +81,7 @@ def _subscription(topic_filter: str, options: int) -> Subscription:
 
 def _check_count(filters: Sized) -> None:
     if len(filters) > ITEMS_LIMIT:
-        raise TooManyItemsError(f"a packet may have {ITEMS_LIMIT} filters")
+        raise TooManyItemsError(f"a packet may have at most {ITEMS_LIMIT} filters")
 
 
 def _check_filter(topic_filter: str) -> None:

@@ -54,6 +54,6 @@ class WalletCommands(Commands):
             while more and from_key(cursor.key()[:8]) <= change.time_ms:
                 more = cursor.delete()
         if change.txn.stat(nonces)["entries"] >= _NONCES_LIMIT:
-            raise TooManyRequestsError(what="wallets sign in")
+            raise TooManyRequestsError(what="too many wallets have signed in recently")
         if not change.txn.put(key, b"", overwrite=False, db=nonces):
             raise InvalidEthLoginMessageError(reason="its nonce was used before")

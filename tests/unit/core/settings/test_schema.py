@@ -55,7 +55,7 @@ def test_a_known_chain_needs_no_more_than_its_name_and_an_endpoint() -> None:
     ("value", "reason"),
     [
         ({"id": 5, "name": "ethereum-mainnet", "endpoint": "https://e"}, "has the id 1"),
-        ({"name": "solana-devnet", "endpoint": "https://e"}, "no EVM chain"),
+        ({"name": "solana-devnet", "endpoint": "https://e"}, "not an EVM chain"),
         ({"name": "ethereum-mainnet"}, "endpoints"),
         ({"name": "ethereum-mainnet", "endpoints": []}, "endpoints"),
         ({"name": "ethereum-mainnet", "endpoints": ["ftp://e"]}, "endpoints"),

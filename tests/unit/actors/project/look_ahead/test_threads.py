@@ -72,4 +72,4 @@ def test_where_no_more_threads_can_start_those_that_did_do_the_work(
     work.help()
     threads.close()
     assert threads.count == 1
-    assert "only 1 of 3 look-ahead threads start" in caplog.text
+    assert "started only 1 of 3 look-ahead threads" in caplog.text

@@ -51,7 +51,7 @@ client that has seen an answer can also read what it stored. The answer, after t
 the state of the project's trace (`Tracing.state`), or None."""
 FOLLOWED = "followed"
 """The value of `WRITE_LOG` when only pages that follow the project want it. A project with many
-events then writes less often than it is asked to (`actors.project.followed`)."""
+events then writes less often than it is asked to (`actors.project.live_checkpoints`)."""
 
 NOT_HERE = "not_here"
 """The answer to a body for a project that the worker does not run: nothing of the body ran."""

@@ -51,7 +51,7 @@ _REST_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkerContext:
     """What the projects of a worker share.
 
     `post` hands a message to the supervisor, from any thread.
@@ -72,7 +72,7 @@ class ProjectActor:
         project_id: the project.
         generation: how often the project was started; its messages carry it.
         slot: its row in the table of metrics.
-        surroundings: what it shares with the other projects of the worker.
+        context: what it shares with the other projects of the worker.
         records: where it leaves the records of its batches.
     """
 
@@ -81,7 +81,7 @@ class ProjectActor:
         project_id: int,
         generation: int,
         slot: int,
-        surroundings: Surroundings,
+        context: WorkerContext,
         records: ProjectRecords,
     ) -> None:
         self.project_id = project_id
@@ -91,8 +91,8 @@ class ProjectActor:
         self.records = records
         self.checkpoint_wanted = False  # the journal needs the space of its records
         self.retiring = self.closed = self.gone = False
-        self._surroundings = surroundings
-        self._idle_s = float(surroundings.settings.project_idle_s)
+        self._context = context
+        self._idle_s = float(context.settings.project_idle_s)
         self._outside: list[tuple[ProjectLink, Any]] = []
         self.ended: m.ProjectEnded | m.Failed | None = None  # to be told when it is gone
         self.told: set[Connection] = set()  # those that were answered `LOST` or `NOT_HERE`
@@ -211,7 +211,7 @@ class ProjectActor:
             self._close()
         else:
             self._announce_idle(now)
-            executor.rest()
+            executor.release_idle()
             self._next_rest = self._rest_at(now)
 
     def finish(self, *, full: bool) -> None:
@@ -275,7 +275,7 @@ class ProjectActor:
     # ---------------------------------------------------------------- its life
 
     def _open(self) -> None:
-        surroundings, settings = self._surroundings, self._surroundings.settings
+        context, settings = self._context, self._context.settings
         folder = store_path(settings.data / "projects", self.project_id)
         database = database_access(settings, folder, self.project_id)
         missing = self.records.take_over(folder)
@@ -291,14 +291,12 @@ class ProjectActor:
             apply_records(store, missing)
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
-        pool = InstancePool(settings.data / "modules", limits, surroundings.engine)
-        topics = HandlerTopics(
-            surroundings.reader, self.project_id, settings.mqtt_device_topic_list
-        )
-        post, part, generation = surroundings.post, self.part, self.generation
+        pool = InstancePool(settings.data / "modules", limits, context.engine)
+        topics = HandlerTopics(context.reader, self.project_id, settings.mqtt_device_topic_list)
+        post, part, generation = context.post, self.part, self.generation
         executor = ProjectExecutor(
             self.project_id,
-            surroundings.reader,
+            context.reader,
             store,
             pool,
             settings.api_host_list,
@@ -307,7 +305,7 @@ class ProjectActor:
             ProjectChains(
                 self.project_id,
                 chains,
-                surroundings.run_dir,
+                context.run_dir,
                 store.leases,
                 settings.default_chain,
             )
@@ -331,7 +329,7 @@ class ProjectActor:
     def _look_ahead(
         self, pool: InstancePool, store: ProjectStore, topics: HandlerTopics
     ) -> LookAhead | None:
-        threads, settings = self._surroundings.look_ahead_threads, self._surroundings.settings
+        threads, settings = self._context.look_ahead_threads, self._context.settings
         if not threads.count:
             return None
         return LookAhead(threads, pool, store, topics, settings.api_host_list, row=self.row)
@@ -343,7 +341,7 @@ class ProjectActor:
         assert store is not None
         if not executor.checkpoint():
             self.retiring = False  # what is in memory only must not be lost: it stays
-            self._surroundings.post(m.Ready(self.part, self.generation, 0))
+            self._context.post(m.Ready(self.part, self.generation, 0))
             return
         with self._lock:
             if executor.has_work:
@@ -385,7 +383,7 @@ class ProjectActor:
         if not executor.checkpoint():
             return
         self._activity.enter("snapshot")
-        settings = self._surroundings.settings
+        settings = self._context.settings
         try:
             with tempfile.TemporaryDirectory(dir=settings.data / "uploads") as folder:
                 store.copy_to(Path(folder))
@@ -404,7 +402,7 @@ class ProjectActor:
         idle = now - executor.last_event >= self._idle_s
         if idle and executor.can_retire and executor.checkpoint():
             executor.last_event = now
-            self._surroundings.post(m.Idle(self.project_id, self.generation))
+            self._context.post(m.Idle(self.project_id, self.generation))
 
     def _rest_at(self, now: float) -> float:
         """When the next turn without bodies is due: an idle project must cost next to nothing."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import FrameServer
-from fieldbrook.actors.project.actor import ProjectActor, Surroundings
+from fieldbrook.actors.project.actor import ProjectActor, WorkerContext
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.replicated_journal import ReplicatedJournal
 from fieldbrook.actors.runtime import Address, NodeActor
@@ -84,7 +84,7 @@ class WorkerActor(NodeActor):
         if self._runners is not None:
             if self._runners.stop(STOP_LIMIT_S):
                 self._journal.close()  # it is empty then, if all stores could be written
-            self._surroundings.look_ahead_threads.close()
+            self._context.look_ahead_threads.close()
         spans.stop()
 
     def _start(self, start: m.Start, sender: Address) -> None:
@@ -126,7 +126,7 @@ class WorkerActor(NodeActor):
         threads = LookAheadThreads(settings.look_ahead_threads)
         engine = make_engine(limits, SLOTS)
         start_ticker(engine)
-        self._surroundings = Surroundings(settings, run_dir, reader, engine, threads, self.post)
+        self._context = WorkerContext(settings, run_dir, reader, engine, threads, self.post)
         self._core = WorkerCore(journal, self.post)
         self._journal = journal
         self._server = FrameServer(path)
@@ -155,7 +155,7 @@ class WorkerActor(NodeActor):
     def _read_journal(self, name: str, here: Collection[int]) -> None:
         reason = ""
         try:
-            recover_other(self._surroundings.settings, self._surroundings.reader, name, here)
+            recover_other(self._context.settings, self._context.reader, name, here)
         except NodeError as error:
             reason = str(error)
         except Exception as error:
@@ -169,7 +169,7 @@ class WorkerActor(NodeActor):
             order.project_id,
             order.generation,
             order.slot,
-            self._surroundings,
+            self._context,
             ProjectRecords(order.project_id, self._journal),
         )
         self._call(lambda: self._core.host(project))

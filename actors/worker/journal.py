@@ -12,9 +12,9 @@ from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
 from fieldbrook.storage.journal.recovery import (
     JOURNALS,
     Stores,
+    apply_all_unapplied,
     open_recovered,
     recover_abandoned,
-    take_batches_aside,
 )
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.project.history.tables import HistoryLimits
@@ -56,7 +56,7 @@ def open_journal(
             for abandoned in recover_abandoned(journals, used, stores).values():
                 damaged += abandoned.damaged
             if is_boot:
-                take_batches_aside(stores)
+                apply_all_unapplied(stores)
         except BaseException:
             journal.close()
             raise

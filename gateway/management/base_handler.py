@@ -22,13 +22,13 @@ from fieldbrook.gateway.auth import (
     caller_from_token,
     valid_access_key,
 )
+from fieldbrook.gateway.management.account_shares import AccountShares
 from fieldbrook.gateway.management.framework.audit_trail import AuditQueue, AuditTrail
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.live.channels import Channels
 from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
-from fieldbrook.gateway.management.strangers import Strangers
-from fieldbrook.gateway.management.turns import Turns
+from fieldbrook.gateway.management.unauthenticated import UnauthenticatedStreams
 from fieldbrook.security.access_keys import Permission, is_access_key
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ class Services:
     def __init__(self, context: ManagementContext) -> None:
         self.context = context
         self.workers = Workers()
-        self.turns = Turns()
+        self.account_shares = AccountShares()
         self.throttle = SignInThrottle()
         self.audit_queue = AuditQueue(context.registry)
         self.channels = Channels()
-        self.strangers = Strangers()
+        self.unauthenticated = UnauthenticatedStreams()
         self._access_key_usage = AccessKeyUsage(context.registry)
 
     def authenticate(
@@ -53,7 +53,7 @@ class Services:
         group: str,
         permission: Permission,
         operation: str,
-        trail: AuditTrail | None = None,
+        audit_trail: AuditTrail | None = None,
     ) -> Caller:
         """Find the account of a token, which may be an access key with rights on `group`.
 
@@ -71,12 +71,12 @@ class Services:
             )
         else:
             key = valid_access_key(reader, token, now_ms())
-            if trail is not None:
-                trail.set_key(key)
+            if audit_trail is not None:
+                audit_trail.set_key(key)
             caller = Caller(account_from_access_key(reader, key, group, permission, operation), key)
             self._access_key_usage.record(key, now_ms())
-        if trail is not None:
-            trail.set_account(caller.account)
+        if audit_trail is not None:
+            audit_trail.set_account(caller.account)
         return caller
 
 

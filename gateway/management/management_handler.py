@@ -73,7 +73,7 @@ class ManagementHandler(BaseHandler):
         self._received = 0
         self._limit = JSON_LIMIT_BYTES
         self._refusal: Callable[[], None] | None = None
-        self._trail: AuditTrail | None = None
+        self._audit_trail: AuditTrail | None = None
         self._caller: Caller | None = None
         self._registry_version = self._authenticated_ms = 0
         self._has_ended_itself = False
@@ -117,20 +117,20 @@ class ManagementHandler(BaseHandler):
         self._set_operation_header()
         query, peer = self.request.query, self.request.remote_ip or ""
         operation, clock = match.route.operation, self.context.clock
-        self._trail = AuditTrail(operation, method, path, query, peer, clock)
+        self._audit_trail = AuditTrail(operation, method, path, query, peer, clock)
         if match.route.upload:
             self._limit = self.context.upload_limit_bytes + _MULTIPART_SLACK
         self._registry_version = self.context.reader.version()
         self._authenticated_ms = clock()
         try:
-            self._caller = self._authenticate(match.route, self._trail)
+            self._caller = self._authenticate(match.route, self._audit_trail)
         except NodeError as error:
             return partial(self.refuse, error)
         if self._content_length() > self._limit:
             return partial(self.refuse, self._too_large(match, self._content_length()))
         return None
 
-    def _authenticate(self, route: Route, trail: AuditTrail) -> Caller | None:
+    def _authenticate(self, route: Route, audit_trail: AuditTrail) -> Caller | None:
         if route.auth is Auth.ANYBODY:
             return None
         if route.auth is Auth.SETUP and not self.context.reader.has_administrator():
@@ -139,7 +139,9 @@ class ManagementHandler(BaseHandler):
         query_token = self.get_query_argument("authorization", None)
         token = request_token(query_token, self.request.headers.get("Authorization"))
         group = route.group or "no group"
-        caller = self._services.authenticate(token, group, route.permission, route.operation, trail)
+        caller = self._services.authenticate(
+            token, group, route.permission, route.operation, audit_trail
+        )
         if route.auth is not Auth.ACCOUNT:
             require_admin(caller.account)
         return caller
@@ -175,9 +177,9 @@ class ManagementHandler(BaseHandler):
         if self._refusal is not None:
             self._refusal()
             return
-        match, form, trail = self._match, _NO_FORM, self._trail
+        match, form, audit_trail = self._match, _NO_FORM, self._audit_trail
         assert match is not None
-        assert trail is not None
+        assert audit_trail is not None
         if self._received > self._limit:
             raise self._too_large(match, self._received)
         body = bytes(self._body)
@@ -188,11 +190,11 @@ class ManagementHandler(BaseHandler):
         if late or self.context.reader.version() != self._registry_version:
             # The account, the login or the key may have ended while the body arrived.
             self._registry_version = self.context.reader.version()
-            self._caller = self._authenticate(match.route, trail)
+            self._caller = self._authenticate(match.route, audit_trail)
         account_id = self._caller.account.account_id if self._caller is not None else 0
         registry = AuditedRegistry(
             self.context.registry,
-            trail,
+            audit_trail,
             self._services.workers.commands_of(account_id),
             self.require_caller,
             self._note_own_change,
@@ -211,7 +213,7 @@ class ManagementHandler(BaseHandler):
             query=match.route.query and bind_query(query, match.route.query),
             form=form,
             throttle=self._services.throttle,
-            trail=trail,
+            audit_trail=audit_trail,
             caller=self._caller,
             peer=self.request.remote_ip or "",
             host=self.request.headers.get("Host", ""),
@@ -222,7 +224,7 @@ class ManagementHandler(BaseHandler):
             await self._respond(match.route, call)
         else:
             work = self._respond(match.route, call)
-            await self._services.turns.run(self._caller.account.account_id, work)
+            await self._services.account_shares.run(self._caller.account.account_id, work)
 
     async def _respond(self, route: Route, call: Call[Any, Any]) -> None:
         await respond(self, await route.handler(call), call.workers)
@@ -241,11 +243,11 @@ class ManagementHandler(BaseHandler):
         version = self.context.reader.version()
         if version == self._registry_version or self._has_ended_itself:
             return
-        match, trail, known = self._match, self._trail, self._caller
+        match, audit_trail, known = self._match, self._audit_trail, self._caller
         assert match is not None
-        assert trail is not None
+        assert audit_trail is not None
         if known is not None:
-            self._caller = self._authenticate(match.route, trail)
+            self._caller = self._authenticate(match.route, audit_trail)
             if self._caller is not None and self._caller.account.role != known.account.role:
                 raise NoAdminPermissionError(reason="the role of the account has changed meanwhile")
         self._registry_version = version
@@ -286,10 +288,10 @@ class ManagementHandler(BaseHandler):
     def on_finish(self) -> None:
         """Called by Tornado when the answer has been sent."""
         self._drop_body()
-        if self._trail is not None:
+        if self._audit_trail is not None:
             status = self.get_status()
             error = self._error_key or ("UnknownError" if status >= 500 else "")
-            self._services.audit_queue.add(self._trail, status, error)
+            self._services.audit_queue.add(self._audit_trail, status, error)
 
     def on_connection_close(self) -> None:
         """Called by Tornado when the client goes away before the answer ends."""

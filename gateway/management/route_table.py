@@ -50,7 +50,7 @@ from fieldbrook.gateway.management.routes.projects import (
     transfer,
 )
 from fieldbrook.gateway.management.routes.projects.configurations import (
-    chain_conduct,
+    chain_settings,
     database,
     environment,
     flow,
@@ -70,7 +70,7 @@ ROUTES: tuple[Route, ...] = (
     *environment.ROUTES,
     *database.ROUTES,
     *flow.ROUTES,
-    *chain_conduct.ROUTES,
+    *chain_settings.ROUTES,
     *applets.ROUTES,
     *instances.ROUTES,
     *publishers.ROUTES,

@@ -13,8 +13,8 @@ from pathlib import Path
 import lmdb
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.journal.unapplied import PREFIX as ASIDE
-from fieldbrook.storage.journal.unapplied import files_aside
+from fieldbrook.storage.journal.unapplied import PREFIX as UNAPPLIED
+from fieldbrook.storage.journal.unapplied import unapplied_files
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.project.outbox import MARKER, waiting_entries
 from fieldbrook.storage.sql.sqlite import files as sql
@@ -23,7 +23,7 @@ STORE = "data.mdb"
 """The file of an LMDB store in its folder."""
 
 _TEMPORARY = (".new-", ".", "outbox.waiting", "lock.mdb")
-_STORE_FILES = (STORE, sql.FILE, ASIDE, *_TEMPORARY)
+_STORE_FILES = (STORE, sql.FILE, UNAPPLIED, *_TEMPORARY)
 _ATTEMPTS = 1_000
 _LOCK_WAIT_S = 10.0
 
@@ -65,7 +65,7 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
     """
     database = source / sql.FILE
     target.mkdir(mode=0o700, parents=True)
-    for path in files_aside(source):
+    for path in unapplied_files(source):
         with suppress(FileNotFoundError):  # written into the store meanwhile
             shutil.copyfile(path, target / path.name)
     if not any(_copy_both(environment, database, target) for _ in range(_ATTEMPTS)):

@@ -17,7 +17,7 @@ from fieldbrook.storage.journal.protocol import Record
 from fieldbrook.storage.journal.records import HEAD_BYTES, head_at
 from fieldbrook.storage.journal.recovery import JOURNALS, in_parts
 from fieldbrook.storage.journal.segments import DAMAGED_SUFFIX, find, read_segments
-from fieldbrook.storage.journal.unapplied import files_aside, put_aside, read_aside
+from fieldbrook.storage.journal.unapplied import read_unapplied, unapplied_files, write_unapplied
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.project.commit.batch import Batch
@@ -84,7 +84,7 @@ def add_batches(
                 (target / "lock.mdb").unlink(missing_ok=True)
                 missing = [record for record in records if record.number > number]
                 if missing:
-                    put_aside(target, missing)
+                    write_unapplied(target, missing)
                     added.add(project_id)
     shutil.rmtree(copied, ignore_errors=True)
     return added, damaged
@@ -176,10 +176,10 @@ def _all_records(
             yield from _records(folder, place, defects)
     projects = data / "projects"
     for folder in sorted(projects.iterdir()) if projects.is_dir() else ():
-        for path in files_aside(folder) if folder.is_dir() else ():
+        for path in unapplied_files(folder) if folder.is_dir() else ():
             place = f"projects/{folder.name}/{path.name}"
             try:
-                yield from ((record, place) for record in read_aside(path))
+                yield from ((record, place) for record in read_unapplied(path))
             except StoreError as error:
                 defects.append(f"{place}: {error}")
 

@@ -16,7 +16,12 @@ from fieldbrook.core.errors import JournalBusyError, JournalDamagedError, NodeEr
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.journal.file import SEGMENT_BYTES, FileJournal
 from fieldbrook.storage.journal.protocol import Journal, Record
-from fieldbrook.storage.journal.unapplied import Applying, apply_records, files_aside, put_aside
+from fieldbrook.storage.journal.unapplied import (
+    Applying,
+    apply_records,
+    unapplied_files,
+    write_unapplied,
+)
 from fieldbrook.storage.lmdb.environment import store_errors
 
 log = logging.getLogger(__name__)
@@ -54,13 +59,13 @@ class Recovered(NamedTuple):
 
     Attributes:
         batches: how many batches were written into stores.
-        aside: why the batches of a project could not be written, by its id. They wait in its
+        unapplied: why the batches of a project could not be written, by its id. They wait in its
             folder, see `unapplied.py`.
         damaged: the damaged places of the journal. Its files are kept as `*.damaged`.
     """
 
     batches: int
-    aside: dict[int, NodeError]
+    unapplied: dict[int, NodeError]
     damaged: list[JournalDamagedError]
 
 
@@ -142,7 +147,7 @@ def recover_abandoned(
     return found
 
 
-def take_batches_aside(stores: Stores) -> None:
+def apply_all_unapplied(stores: Stores) -> None:
     """Open all stores with batches beside them, which they take. Call it before a project runs.
 
     A store that cannot be opened is logged; it takes them when its project starts.
@@ -153,7 +158,7 @@ def take_batches_aside(stores: Stores) -> None:
     with store_errors(stores.folder):
         folders = sorted(path for path in stores.folder.iterdir() if path.name.isdecimal())
     for folder in folders:
-        if files_aside(folder) and stores.exists(int(folder.name)):
+        if unapplied_files(folder) and stores.exists(int(folder.name)):
             try:
                 stores.open(int(folder.name)).close()
             except NodeError as error:
@@ -168,8 +173,8 @@ def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
             if not stores.exists(project_id):
                 continue
             try:
-                if project_id in done.aside:
-                    raise done.aside[project_id]
+                if project_id in done.unapplied:
+                    raise done.unapplied[project_id]
                 if project_id == deadly:
                     raise StoreError(
                         reason="reading its store ended the process of the last recovery"
@@ -179,9 +184,9 @@ def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
                 batches = done.batches + _bring_up_to_date(stores, project_id, records)
                 done = done._replace(batches=batches)
             except NodeError as error:
-                put_aside(stores.folder / str(project_id), records)
-                done.aside[project_id] = error
-    for project_id, reason in done.aside.items():
+                write_unapplied(stores.folder / str(project_id), records)
+                done.unapplied[project_id] = error
+    for project_id, reason in done.unapplied.items():
         log.error("project %d: batches of the journal wait in its folder: %s", project_id, reason)
     for damage in done.damaged:
         log.error("%s", damage)

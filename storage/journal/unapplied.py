@@ -43,7 +43,7 @@ class Applying(Protocol):
         """
 
 
-def put_aside(folder: Path, records: Sequence[Record]) -> None:
+def write_unapplied(folder: Path, records: Sequence[Record]) -> None:
     """Write records of one project into a file of its folder, synced.
 
     Raises:
@@ -61,14 +61,14 @@ def put_aside(folder: Path, records: Sequence[Record]) -> None:
         sync_folder(folder)
 
 
-def files_aside(folder: Path) -> list[Path]:
+def unapplied_files(folder: Path) -> list[Path]:
     """Return the files of a project's folder with such batches, in their order."""
     with store_errors(folder), os.scandir(folder) as found:
         names = [entry.name for entry in found if entry.name.startswith(PREFIX)]
     return [folder / name for name in sorted(names)]
 
 
-def read_aside(path: Path) -> Iterator[Record]:
+def read_unapplied(path: Path) -> Iterator[Record]:
     """Iterate over the records of such a file.
 
     Raises:
@@ -87,17 +87,17 @@ def read_aside(path: Path) -> Iterator[Record]:
     return read_records(data, 0, len(data), _NO_SEGMENT, bad)
 
 
-def apply_aside(folder: Path, store: Applying) -> None:
+def apply_unapplied(folder: Path, store: Applying) -> None:
     """Write the batches of all these files into the store, and remove the files.
 
     Raises:
         JournalDamagedError: a batch is damaged or missing. Those before it are in the store then.
         StoreError: the files cannot be read, or the store cannot be written.
     """
-    paths = files_aside(folder)
+    paths = unapplied_files(folder)
     if not paths:
         return
-    apply_records(store, (record for path in paths for record in read_aside(path)))
+    apply_records(store, (record for path in paths for record in read_unapplied(path)))
     with store_errors(folder):
         for path in paths:
             path.unlink()

@@ -116,9 +116,9 @@ Added = dict[int, tuple[int, str]]
 Removal = tuple[int, str]
 """The number of an entry that was removed, and why it was refused, or "" when it was delivered."""
 
-Checkpoint = Callable[["Also | None"], None]
-"""Writes all that waits into a store, and calls `Also`, if given, in the same transaction."""
-Also = Callable[["Transaction"], None]
+Checkpoint = Callable[["InTransaction | None"], None]
+"""Writes all that waits into a store. `InTransaction` is called in the same transaction."""
+InTransaction = Callable[["Transaction"], None]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(OutboxEntry).decode

@@ -26,16 +26,16 @@ from fieldbrook.core.errors import (
     StoreError,
 )
 from fieldbrook.observability import fault_points
-from fieldbrook.storage.journal.unapplied import apply_aside
+from fieldbrook.storage.journal.unapplied import apply_unapplied
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.commit.effects import Effects
-from fieldbrook.storage.project.commit.waiting import Waiting
+from fieldbrook.storage.project.commit.pending import PendingWrites
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.outbox import NONE, Also
+from fieldbrook.storage.project.outbox import NONE, InTransaction
 from fieldbrook.storage.project.stored import Stored
 from fieldbrook.storage.replication.appends import ENTRY_BYTES
 from fieldbrook.storage.sql.database import ProjectDatabase
@@ -104,7 +104,7 @@ class ProjectStore(Effects):
         self.path = path
         self._journal = journal
         self._project_id = project_id
-        self._waiting = Waiting()
+        self._waiting = PendingWrites()
         self._prepared: tuple[Batch, int] | None = None
         self._stored = Stored(
             *(path, map_size, committed, limits, self._write_waiting),
@@ -114,7 +114,7 @@ class ProjectStore(Effects):
         self.outbox = self._tables.outbox
         super().__init__(keeps_payloads=self._tables.keeps_payloads)
         try:
-            apply_aside(path, self)
+            apply_unapplied(path, self)
             self._stored.settle()
         except DatabaseUnreachableError:
             return  # the next read or commit tries again
@@ -357,7 +357,7 @@ class ProjectStore(Effects):
         has_rows = bool(rows.rows or rows.chunks)
         if has_rows and self._journal is not None:
             size = len(encode_record(rows))
-            if self._stored.room.has(self._waiting, rows, size):
+            if self._stored.space.has(self._waiting, rows, size):
                 self._waiting.add(rows, size, 0)
                 has_rows = False
         self._write_waiting()
@@ -376,12 +376,12 @@ class ProjectStore(Effects):
         if self._journal is not None and self._journal.is_complete:
             self.removed += removals
 
-    def _write_waiting(self, also: Also | None = None) -> None:
+    def _write_waiting(self, also: InTransaction | None = None) -> None:
         """Write the batches that wait into the store, in one synced transaction; see `Outbox`."""
         if not self._waiting:
             return
         self._stored.apply_at_any_size(self._waiting, also)
-        self._waiting = Waiting()
+        self._waiting = PendingWrites()
         if self._journal is not None:
             self._journal.release(self._project_id, self.number)
             fault_points.hit("checkpoint.released")
@@ -393,7 +393,7 @@ class ProjectStore(Effects):
             if self._waiting.bytes >= WAITING_LIMIT:
                 self._write_waiting()
             data = encode_record(batch)
-            has_room = self._stored.room.has(self._waiting, batch, len(data))
+            has_room = self._stored.space.has(self._waiting, batch, len(data))
             if has_room and self._add_to(self._journal, batch, data):
                 return True
         self._write_through(batch, 0)

@@ -27,11 +27,11 @@ from fieldbrook.storage.lmdb.ids import from_key
 from fieldbrook.storage.lmdb.new_environment import is_absent, open_new, publish, remove_new
 from fieldbrook.storage.lmdb.schema import META
 from fieldbrook.storage.project.commit.batch import STAGE, Batch
-from fieldbrook.storage.project.commit.room import Room
-from fieldbrook.storage.project.commit.waiting import Waiting
+from fieldbrook.storage.project.commit.pending import PendingWrites
+from fieldbrook.storage.project.commit.space import SpaceEstimate
 from fieldbrook.storage.project.deduplication import StoredOutcome
 from fieldbrook.storage.project.history.tables import HistoryLimits
-from fieldbrook.storage.project.outbox import Also, Checkpoint
+from fieldbrook.storage.project.outbox import Checkpoint, InTransaction
 from fieldbrook.storage.project.tables import NUMBER_CELL, ProjectTables, make_tables
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Stored:
         except BaseException:
             self.environment.close()
             raise
-        self.room = Room(self.environment, self.tables, map_size)
+        self.space = SpaceEstimate(self.environment, self.tables, map_size)
 
     def _open(self, map_size: int) -> lmdb.Environment:
         if not self._is_new:
@@ -203,13 +203,13 @@ class Stored:
         """
         if batch.sent:
             self.tables.outbox.create_marker()
-        effects = Waiting()
+        effects = PendingWrites()
         effects.add(batch, 0, count)
         with store_errors(), self._size_errors(batch):
             self.apply(effects)
         self.tables.deduplication.delivered(batch.deliveries)
 
-    def apply_at_any_size(self, effects: Waiting, also: Also | None = None) -> None:
+    def apply_at_any_size(self, effects: PendingWrites, also: InTransaction | None = None) -> None:
         """Write what has happened already; a full store must not stop it half-way.
 
         `also` is called with the transaction, twice if the store was full.
@@ -224,10 +224,10 @@ class Stored:
                 limit = self.environment.info()["map_size"]
                 with self._map_lock:
                     self.environment.set_mapsize(limit + 2 * effects.bytes + _GROWTH_BYTES)
-                self.room.has_grown = True
+                self.space.has_grown = True
                 self.apply(effects, also)
 
-    def apply(self, effects: Waiting, also: Also | None = None) -> None:
+    def apply(self, effects: PendingWrites, also: InTransaction | None = None) -> None:
         """Write effects in one synced transaction. It lets errors of LMDB through."""
         self.end_snapshot()
         self._publish()
@@ -241,7 +241,7 @@ class Stored:
         fault_points.hit("checkpoint.committed")
         self._number = number
         self.tables.committed(effects, written)
-        self.room.changed()
+        self.space.changed()
 
     @contextmanager
     def _size_errors(self, batch: Batch) -> Iterator[None]:
@@ -285,7 +285,7 @@ class Stored:
                 with store_errors(), self.environment.begin(write=True) as txn:
                     self._remove_stage(txn)
             else:
-                effects = Waiting()
+                effects = PendingWrites()
                 effects.add(batch, len(data))
                 self.apply_at_any_size(effects, self._remove_stage)
                 self.tables.deduplication.delivered(batch.deliveries)

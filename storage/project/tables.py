@@ -15,7 +15,7 @@ from fieldbrook.storage.lmdb.rows import RowTable
 from fieldbrook.storage.lmdb.schema import META, make_store, open_meta
 from fieldbrook.storage.project import dead_letters, deduplication, kv, outbox
 from fieldbrook.storage.project.commit.batch import STAGE
-from fieldbrook.storage.project.commit.waiting import Waiting
+from fieldbrook.storage.project.commit.pending import PendingWrites
 from fieldbrook.storage.project.dead_letters import NO_CHANGE, DeadLetterChange, DeadLetters
 from fieldbrook.storage.project.deduplication import Deduplication
 from fieldbrook.storage.project.history import tables as history
@@ -105,7 +105,7 @@ class ProjectTables:
         """Return the number of the last batch that the store contains."""
         return from_key(txn.get(NUMBER_CELL, b"", db=self._meta))
 
-    def put(self, txn: Transaction, effects: Waiting, number: int) -> Written:
+    def put(self, txn: Transaction, effects: PendingWrites, number: int) -> Written:
         """Write effects inside a transaction; call `committed` once that is on disk.
 
         `number` is that of the last batch among them.
@@ -142,7 +142,7 @@ class ProjectTables:
                 if value is None:
                     txn.delete(key, db=self.kv)
 
-    def committed(self, effects: Waiting, written: Written) -> None:
+    def committed(self, effects: PendingWrites, written: Written) -> None:
         """Note that the transaction with these effects is on disk."""
         self.dead_letters.committed(written.dead_letters)
         self.deduplication.committed(written.digests, effects.deliveries)

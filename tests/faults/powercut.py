@@ -358,7 +358,9 @@ def _recover(data: Path) -> list[str]:
         if not (data / JOURNALS).is_dir():
             return []
         found = recover_abandoned(data / JOURNALS, (), stores).values()
-    aside = [f"project {n} lacks batches: {why}" for done in found for n, why in done.aside.items()]
+    aside = [
+        f"project {n} lacks batches: {why}" for done in found for n, why in done.unapplied.items()
+    ]
     return aside + [str(damage) for done in found for damage in done.damaged]
 
 

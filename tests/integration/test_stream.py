@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from fieldbrook.gateway.management.strangers import STRANGERS_LIMIT
+from fieldbrook.gateway.management.unauthenticated import UNAUTHENTICATED_LIMIT
 from tests.support.applets import TALLY
 from tests.support.nodes import PREFIX, RunningNode, StartNode, flood, message, strategies, until
 from tests.support.streams import StreamClient
@@ -155,7 +155,7 @@ def test_a_stream_that_sends_no_token_ends_after_five_seconds(node: RunningNode)
 def test_whoever_opens_streams_without_a_token_keeps_nobody_out(node: RunningNode) -> None:
     with contextlib.ExitStack() as opened:
         first = opened.enter_context(contextlib.closing(StreamClient(node.http_port, "")))
-        for _ in range(STRANGERS_LIMIT - 1):
+        for _ in range(UNAUTHENTICATED_LIMIT - 1):
             opened.enter_context(contextlib.closing(StreamClient(node.http_port, "")))
         late = opened.enter_context(contextlib.closing(StreamClient(node.http_port, node.token)))
         late.follow(1, "health")

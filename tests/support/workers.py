@@ -11,7 +11,7 @@ from typing import Any
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import FrameServer
-from fieldbrook.actors.project.actor import ProjectActor, Surroundings
+from fieldbrook.actors.project.actor import ProjectActor, WorkerContext
 from fieldbrook.actors.project.look_ahead.threads import LookAheadThreads
 from fieldbrook.actors.shared_journal import ProjectRecords, SharedJournal
 from fieldbrook.actors.wire import FrameReader, WireEvent, frame, pack, unpack
@@ -93,7 +93,7 @@ class Worker:
         journal, damaged = open_journal(self.settings, reader, "0", segment_bytes=1 << 20)
         assert not damaged
         self.journal = SharedJournal(journal)
-        surroundings = Surroundings(
+        surroundings = WorkerContext(
             *(self.settings, self.folder, reader, engine),
             *(self.look_ahead_threads, self.posted.append),
         )

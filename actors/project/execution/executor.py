@@ -16,7 +16,6 @@ from fieldbrook.actors.project.capabilities import ProjectCapabilities
 from fieldbrook.actors.project.chains import ProjectChains
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, read_configuration
 from fieldbrook.actors.project.execution.activity import Activity
-from fieldbrook.actors.project.execution.ahead import RunsAhead
 from fieldbrook.actors.project.execution.commands import NodeCommands
 from fieldbrook.actors.project.execution.commit import (
     NODE_SCOPE,
@@ -29,11 +28,12 @@ from fieldbrook.actors.project.execution.deduplication import (
     remember,
     stored_result,
 )
+from fieldbrook.actors.project.execution.look_ahead_rounds import LookAheadRounds
 from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
 from fieldbrook.actors.project.execution.outbox_requests import OutboxRequests
 from fieldbrook.actors.project.execution.runner import HandlerRunner, OpenDatabase
 from fieldbrook.actors.project.execution.spans import CommitSpans, HandlerSpans
-from fieldbrook.actors.project.followed import FollowedCheckpoints
+from fieldbrook.actors.project.live_checkpoints import LiveCheckpoints
 from fieldbrook.actors.project.look_ahead.look_ahead import LookAhead
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target, count_dead
@@ -128,7 +128,7 @@ class ProjectExecutor:
             self.health,
             self.activity,
         )
-        self._ahead = RunsAhead(look_ahead, self._runner)
+        self._ahead = LookAheadRounds(look_ahead, self._runner)
         self._run_handler, self._run_shared = self._runner.run, self._runner.run_shared
         if spans.here is not None:
             traced = HandlerSpans(spans.here, project_id, self._runner)
@@ -142,7 +142,7 @@ class ProjectExecutor:
         self.outbox = OutboxRequests(project_id, store, self._watch, chains, notify)
         self._version = -1
         self._configuration = NO_CONFIGURATION
-        self._followed = FollowedCheckpoints()
+        self._followed = LiveCheckpoints()
         self._refused_now = False  # the last event, by the store or a chain; no commit counts here
         self._gauges_at = float("-inf")
         self.gauges_due = math.inf  # when the gauges have to be set again, monotonic
@@ -409,7 +409,7 @@ class ProjectExecutor:
 
     # ---------------------------------------------------------------- between requests
 
-    def rest(self) -> None:
+    def release_idle(self) -> None:
         """Use an idle moment: write waiting log rows, and check raised health conditions again.
 
         Call `finish` next, as after `run`.
@@ -419,7 +419,7 @@ class ProjectExecutor:
             self.health.clear(HUNG_GUEST)
             self._watch.probe()
             self._runner.retry_unreadable()
-        self._ahead.rest()
+        self._ahead.release_idle()
         self._committer.prepare([])
 
     def checkpoint(self) -> bool:

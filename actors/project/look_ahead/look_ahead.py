@@ -81,7 +81,7 @@ class LookAhead:
         self._speculation: Speculation | None = None
         self._used = time.monotonic()  # when a round last used look-ahead
 
-    def use(self, env: Mapping[str, str], applets: Iterable[Applet]) -> None:
+    def configure(self, env: Mapping[str, str], applets: Iterable[Applet]) -> None:
         """Use a changed environment and applets; earlier speculative runs are dropped."""
         if self._speculation is not None:
             self._speculation.forget()
@@ -108,7 +108,7 @@ class LookAhead:
                 called in this thread.
 
         Returns:
-            The speculation of this round, valid until `end_requests`; None when all events are of
+            The speculation of this round, valid until `end_round`; None when all events are of
             one publisher, because those run one after another.
         """
         if len({event[1] for event in events}) < 2:
@@ -123,16 +123,16 @@ class LookAhead:
         )
         return self._speculation
 
-    def end_requests(self, seconds: float, events: int) -> None:
+    def end_round(self, seconds: float, events: int) -> None:
         """End a round of `events` events; `seconds` is the CPU time of the project's thread."""
         speculation, self._speculation = self._speculation, None
         if speculation is not None:
             speculation.forget()
             seconds = speculation.seconds
         self.policy.add_cpu_time(seconds, events)
-        self.rest()
+        self.release_idle()
 
-    def rest(self) -> None:
+    def release_idle(self) -> None:
         """Release the copies of hosts if they were not used for `IDLE_S`."""
         if self._hosts and time.monotonic() - self._used >= IDLE_S:
             self.close()

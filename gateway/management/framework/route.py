@@ -95,8 +95,8 @@ class Call(Generic[B, Q]):
 
     `caller` is the account with the access key or the login of the request's token; routes that
     are open to anybody have none. `peer` is the client's address and `host` the header `Host`.
-    `trail` holds the data for the audit log. `channels` is what pages follow. `form` is filled on
-    upload routes, `body` and `query` where the route declares them.
+    `audit_trail` holds the data for the audit log. `channels` has the live channels.
+    `form` is filled on upload routes, `body` and `query` where the route declares them.
     """
 
     context: ManagementContext
@@ -107,7 +107,7 @@ class Call(Generic[B, Q]):
     form: Form
     caller: Caller | None
     throttle: SignInThrottle
-    trail: AuditTrail
+    audit_trail: AuditTrail
     peer: str = ""
     host: str = ""
     last_event_id: str = ""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
 from fieldbrook.gateway.management.live.messages import ROWS_LIMIT, TYPES_LIMIT, Rows
-from fieldbrook.gateway.management.live.picking import Picker, last_without
+from fieldbrook.gateway.management.live.row_selection import RowSelection, last_without
 from fieldbrook.gateway.management.routes.events.event_rows import EventRows
 from fieldbrook.storage.project.history.chunks import PLACES, StoredChunk
 from fieldbrook.storage.project.history.records import FAILED
@@ -105,7 +105,7 @@ class _Count:
         self._wanted, self._after = wanted, after
         self._total = self._failed = self._slowest_ms = 0
         self._types, self._failures = Counter[str](), Counter[str]()
-        self._picker: Picker[tuple[StoredChunk, int]] = Picker()
+        self._picker: RowSelection[tuple[StoredChunk, int]] = RowSelection()
 
     async def add(self, chunk: StoredChunk, share: LoopShare) -> None:
         """Count a chunk: by its head if all of it counts, else event by event."""

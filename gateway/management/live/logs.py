@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
 from fieldbrook.gateway.management.live.events import read_place
 from fieldbrook.gateway.management.live.messages import Rows
-from fieldbrook.gateway.management.live.picking import Picker
+from fieldbrook.gateway.management.live.row_selection import RowSelection
 from fieldbrook.gateway.management.routes.events.log_lines import LEVELS, log_line
 from fieldbrook.storage.project.log_search import LogFilter
 from fieldbrook.storage.project.rows import LogRow
@@ -55,7 +55,7 @@ class LogsReader:
         store = self._store()
         if store is None:
             return None
-        picker, total, failed, place = Picker[LogRow](), 0, 0, after
+        picker, total, failed, place = RowSelection[LogRow](), 0, 0, after
         more = True
         while more:
             async with self._share:

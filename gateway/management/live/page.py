@@ -20,13 +20,13 @@ from fieldbrook.gateway import replies
 from fieldbrook.gateway.auth import Caller
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
-from fieldbrook.gateway.management.live.channels import Channel, Channels
-from fieldbrook.gateway.management.live.messages import Follow, Prepared
-from fieldbrook.gateway.management.live.standing import (
+from fieldbrook.gateway.management.live.caller_rights import (
     current_account,
     may_read_project,
     time_left_s,
 )
+from fieldbrook.gateway.management.live.channels import Channel, Channels
+from fieldbrook.gateway.management.live.messages import Follow, Prepared
 from fieldbrook.gateway.management.live.topics import source_of
 
 TOPICS_LIMIT = 8

@@ -19,13 +19,13 @@ from fieldbrook.gateway.auth import Caller, require_admin
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.live.caller_rights import may_read_project
 from fieldbrook.gateway.management.live.channels import FlushedReader, Reader
+from fieldbrook.gateway.management.live.dead_letters import DeadLettersReader
 from fieldbrook.gateway.management.live.events import EventsReader, read_place
 from fieldbrook.gateway.management.live.figures import HealthReader, SeriesReader
-from fieldbrook.gateway.management.live.letters import LettersReader
 from fieldbrook.gateway.management.live.logs import LogsReader
 from fieldbrook.gateway.management.live.messages import Follow, Topic
-from fieldbrook.gateway.management.live.standing import may_read_project
 from fieldbrook.gateway.management.routes.events.log_lines import LEVELS
 from fieldbrook.gateway.metrics.readings import NAMES, PROJECT_NAMES
 from fieldbrook.security import access_keys
@@ -112,7 +112,7 @@ def source_of(
         key, make = (*key, lines), partial(LogsReader, store, lines, workers.streams)
     else:
         _bound(follow, NoFilter)
-        make = partial(LettersReader, store, workers.searches, project.account_id)
+        make = partial(DeadLettersReader, store, workers.searches, project.account_id)
     flush = partial(context.flush_if_running, project.project_id)
     return Source(key, lambda: FlushedReader(make(), flush), project.project_id)
 

@@ -74,7 +74,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
 
     def open(self, *_: str) -> None:
         """Wait for the token."""
-        self._services.strangers.add(self._evict, self.request.remote_ip or "")
+        self._services.unauthenticated.add(self._evict, self.request.remote_ip or "")
         loop = asyncio.get_running_loop()
         self._late = loop.call_later(TOKEN_LIMIT_S, self._refuse_late)
         stream: Any = self.ws_connection and getattr(self.ws_connection, "stream", None)
@@ -127,7 +127,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         """The token has come, or never will."""
         if self._late is not None:
             self._late.cancel()
-        self._services.strangers.discard(self._evict)
+        self._services.unauthenticated.discard(self._evict)
 
     def _count(self) -> None:
         """Raises: TooManyRequestsError, when a client sends too many messages in a second."""

@@ -30,7 +30,7 @@ from fieldbrook.gateway.events.message import decode_message
 from fieldbrook.gateway.events.refusals import TEMPORARY
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName
 from fieldbrook.gateway.memory_budget import MemoryBudget
-from fieldbrook.gateway.mqtt.connection.turns import Turns
+from fieldbrook.gateway.mqtt.connection.time_slices import TimeSlices
 from fieldbrook.gateway.mqtt.event_topics import (
     WRONG_TOPIC,
     EventTopic,
@@ -201,7 +201,7 @@ class Publishing:
         router: Router,
         budget: MemoryBudget,
         save_surely: Callable[[Session, Callable[[], None]], None],
-        turns: Turns,
+        turns: TimeSlices,
         replies: Shared,
     ) -> None:
         """Create it; `save_surely` is that of `Sessions`, and `replies` counts those that wait."""

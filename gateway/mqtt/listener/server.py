@@ -25,8 +25,8 @@ from fieldbrook.gateway.mqtt.connection.connection import Connection
 from fieldbrook.gateway.mqtt.connection.incoming import Publishing
 from fieldbrook.gateway.mqtt.connection.requests import Requests
 from fieldbrook.gateway.mqtt.connection.subscribing import Subscribing
-from fieldbrook.gateway.mqtt.connection.turns import Turns
-from fieldbrook.gateway.mqtt.listener.inspected import Inspection
+from fieldbrook.gateway.mqtt.connection.time_slices import TimeSlices
+from fieldbrook.gateway.mqtt.listener.inspection import Inspection
 from fieldbrook.gateway.mqtt.listener.logins import Logins
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
@@ -117,7 +117,7 @@ class MqttServer:
             any_login=settings.mqtt_logins,
             trusts_connection=settings.mqtt_trust_connection,
         )
-        self.turns = Turns(self.loop)
+        self.turns = TimeSlices(self.loop)
         self.router = Router(limits, self._store, self._write, self.access, self.turns)
         self.router.queues.is_parked = is_parked(settings.data)
         self.own_messages = OwnMessages(self, events)

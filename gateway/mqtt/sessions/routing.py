@@ -46,7 +46,7 @@ _AT_ONCE = 16  # deliveries between two looks at the clock
 
 
 class Slice(Protocol):
-    """`connection.turns.Turns`: what may be done in one piece."""
+    """`connection.time_slices.TimeSlices`: what may be done in one piece."""
 
     @property
     def is_over(self) -> bool:

@@ -61,7 +61,7 @@ async def register(call: Call[Register, None]) -> AccountReply:
         require_all_rights(call, "creating an administrator")
     password = given or generated_password()
     if call.caller is None:
-        call.trail.set_username(call.body.username)
+        call.audit_trail.set_username(call.body.username)
     account = await call.context.registry.call(
         "create_account",
         username=call.body.username,

@@ -56,7 +56,7 @@ async def login(call: Call[Login, None]) -> LoginReply:
     account = call.context.reader.account_named(username)
     if account is None:
         raise AccountIdentityNotFoundError(username=username)
-    call.trail.set_account(account)
+    call.audit_trail.set_account(account)
     if not await call.workers.is_password(account, call.body.password):
         raise InvalidPasswordError()
     call.throttle.succeeded(username, call.peer)

@@ -65,7 +65,7 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> LoginReply:
     call.throttle.attempt(stated, call.peer)
     known = context.reader.account_named(stated)
     if known is not None:
-        call.trail.set_account(known)
+        call.audit_trail.set_account(known)
     now_ms = context.clock()
     wallet.require_valid_time(message, now_ms)
     wallet.require_domain(message, policy, call.host, context.is_own_host)
@@ -75,7 +75,7 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> LoginReply:
     except UnavailableError:
         call.throttle.cancel(stated, call.peer)
         raise
-    call.trail.set_username(address)
+    call.audit_trail.set_username(address)
     may_create = policy.may_create(address)
     account = await context.registry.call(
         "sign_in_wallet",

@@ -17,7 +17,7 @@ from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text
 from fieldbrook.gateway.management.framework.context import ProjectStoreReader
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
-from fieldbrook.gateway.management.live.standing import (
+from fieldbrook.gateway.management.live.caller_rights import (
     current_account,
     may_read_project,
     time_left_s,

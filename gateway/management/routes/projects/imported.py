@@ -49,7 +49,7 @@ from fieldbrook.gateway.management.routes.events.traffic_limits import (
     Threshold,
     is_duration,
 )
-from fieldbrook.gateway.management.routes.projects.configurations.chain_conduct import (
+from fieldbrook.gateway.management.routes.projects.configurations.chain_settings import (
     ChainConduct,
     SpendingLimit,
 )

@@ -19,7 +19,7 @@ from fieldbrook.core.errors import JournalBusyError
 from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import Settings, load
 from fieldbrook.storage.journal.protocol import Record
-from fieldbrook.storage.journal.unapplied import put_aside
+from fieldbrook.storage.journal.unapplied import write_unapplied
 from fieldbrook.storage.lmdb.codec import encode_record
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.reader import ProjectStoreReader
@@ -144,7 +144,7 @@ def test_a_node_that_boots_has_what_waits_beside_its_stores(tmp_path: Path) -> N
     (tmp_path / "projects" / "12345").mkdir(parents=True)  # not in the registry
     batch = encode_record(Batch(0, [(b"key", b"value")], [], [], [], [], [], []))
     for folder in (str(project_id), "12345"):
-        put_aside(tmp_path / "projects" / folder, [Record(int(folder), 1, batch)])
+        write_unapplied(tmp_path / "projects" / folder, [Record(int(folder), 1, batch)])
     settings = load(data=tmp_path)
     for is_boot, left in ((False, 2), (True, 1)):
         journal, _ = open_journal(

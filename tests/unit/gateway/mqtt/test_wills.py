@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from fieldbrook.gateway.mqtt.connection.turns import Turns
+from fieldbrook.gateway.mqtt.connection.time_slices import TimeSlices
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.sessions.limits import WILLS_WAITING, Limits
 from fieldbrook.gateway.mqtt.sessions.session import Session, WillRecord
@@ -14,7 +14,7 @@ from fieldbrook.gateway.mqtt.sessions.session import Session, WillRecord
 
 def test_the_wills_of_one_address_leave_room_for_those_of_others() -> None:
     loop, now = asyncio.new_event_loop(), [0.0]
-    turns = Turns(loop, lambda: now[0])
+    turns = TimeSlices(loop, lambda: now[0])
 
     def use_up() -> None:
         now[0] += 1.0

@@ -14,7 +14,7 @@ from fieldbrook.storage.backup.verify_in_child import verify_in_child
 from fieldbrook.storage.journal.file import FileJournal
 from fieldbrook.storage.journal.protocol import refuse_damage
 from fieldbrook.storage.journal.segments import find, read_segments
-from fieldbrook.storage.journal.unapplied import files_aside
+from fieldbrook.storage.journal.unapplied import unapplied_files
 from fieldbrook.storage.lmdb.codec import encode_record
 from fieldbrook.storage.project.commit.batch import Batch
 from fieldbrook.storage.project.history.records import event_record
@@ -86,7 +86,7 @@ def test_a_backup_has_what_only_a_journal_has(
     assert found.waiting == worker.batches
     assert waiting_projects(tmp_path / "copy" / "projects") == [worker.project_id]
     assert value(project_folder(tmp_path / "copy")) == b"number 5"
-    assert files_aside(project_folder(tmp_path / "copy")) == []
+    assert unapplied_files(project_folder(tmp_path / "copy")) == []
 
 
 def test_a_backup_has_a_project_whose_store_is_not_made_yet(
@@ -95,7 +95,7 @@ def test_a_backup_has_a_project_whose_store_is_not_made_yet(
     shutil.rmtree(project_folder(data))
     assert backup.back_up(data, tmp_path / "b.tar.gz").projects == 1
     backup.restore(tmp_path / "b.tar.gz", tmp_path / "copy")
-    assert len(files_aside(project_folder(tmp_path / "copy"))) == 1
+    assert len(unapplied_files(project_folder(tmp_path / "copy"))) == 1
 
 
 def test_a_backup_has_no_batches_that_its_stores_have(
@@ -107,7 +107,7 @@ def test_a_backup_has_no_batches_that_its_stores_have(
     store.close()
     backup.back_up(data, tmp_path / "b.tar.gz")
     backup.restore(tmp_path / "b.tar.gz", tmp_path / "copy")
-    assert files_aside(project_folder(tmp_path / "copy")) == []
+    assert unapplied_files(project_folder(tmp_path / "copy")) == []
 
 
 def test_a_segment_that_is_used_again_during_the_copy_is_copied_again(

@@ -20,7 +20,7 @@ from fieldbrook.storage.journal.recovery import (
     recover_abandoned,
 )
 from fieldbrook.storage.journal.segments import find, read_segments
-from fieldbrook.storage.journal.unapplied import files_aside
+from fieldbrook.storage.journal.unapplied import unapplied_files
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.project.stored import stored_number
 
@@ -104,7 +104,7 @@ def test_every_batch_is_in_its_store_after_a_recovery_however_often_that_is_cut_
         node.mark.unlink(missing_ok=True)  # the process was killed from outside: nobody's fault
         node.stores = node.stores._replace(open=node._open)
     done = recover(journal, node.stores, node.mark)
-    assert not done.aside
+    assert not done.unapplied
     assert node.stored() == node.written
     assert not node.mark.exists()
     node.work(journal, random)
@@ -145,7 +145,7 @@ def test_batches_of_a_removed_project_are_dropped(node: Node, journal: MemoryJou
     journal.sync()
     journal.crash()
     node.existing.remove(2)
-    assert not recover(journal, node.stores, node.mark).aside
+    assert not recover(journal, node.stores, node.mark).unapplied
     assert not (node.folder / "2").exists()
 
 
@@ -156,13 +156,13 @@ def test_a_store_that_cannot_be_opened_gets_its_batches_later(
     journal.crash()
     node.refused[2] = StoreError(reason="no permission")
     done = recover(journal, node.stores, node.mark)
-    assert done.aside == node.refused
+    assert done.unapplied == node.refused
     assert "project 2: batches of the journal wait in its folder: no permission" in caplog.text
     journal.crash()
     assert list(journal.records()) == []
-    assert len(files_aside(node.folder / "2")) == 1
+    assert len(unapplied_files(node.folder / "2")) == 1
     assert node.stored() == node.written
-    assert files_aside(node.folder / "2") == []
+    assert unapplied_files(node.folder / "2") == []
 
 
 def test_a_store_that_ends_the_process_is_left_alone_by_the_next_recovery(
@@ -172,7 +172,7 @@ def test_a_store_that_ends_the_process_is_left_alone_by_the_next_recovery(
     journal.crash()
     node.mark.write_text("3")
     done = recover(journal, node.stores, node.mark)
-    assert list(done.aside) == [3]
+    assert list(done.unapplied) == [3]
     assert 3 not in node.opened
     assert "ended the process" in caplog.text
     assert not node.mark.exists()
@@ -222,8 +222,8 @@ def test_damage_costs_a_project_what_follows_it_and_others_nothing(
     opened.close()
     (damage,) = done.damaged
     assert (damage.details["project"], damage.details["number"]) == (2, 3)
-    assert list(done.aside) == [2]
-    assert "continues with batch 4" in str(done.aside[2])
+    assert list(done.unapplied) == [2]
+    assert "continues with batch 4" in str(done.unapplied[2])
     assert len(list((journals / "0").glob("*.damaged"))) == 1
     for project_id in (1, 3):
         store = ProjectStore(node.folder / str(project_id), MAP)
@@ -232,7 +232,7 @@ def test_damage_costs_a_project_what_follows_it_and_others_nothing(
     assert stored_number(node.folder / "2") == 2
     with pytest.raises(JournalDamagedError, match="continues with batch 4"):
         ProjectStore(node.folder / "2", MAP)
-    for aside in files_aside(node.folder / "2"):
+    for aside in unapplied_files(node.folder / "2"):
         aside.unlink()
     store = ProjectStore(node.folder / "2", MAP)
     assert dict(store.pairs()) == {b"batch": b"2 of 2"}

@@ -94,7 +94,7 @@ def test_what_was_answered_is_written_beyond_the_limit_and_then_all_is_refused(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.fill()
-    monkeypatch.setattr(worker.store._stored.room, "has", lambda *_: True)
+    monkeypatch.setattr(worker.store._stored.space, "has", lambda *_: True)
     for number in range(20):
         worker.store.overlay[b"more %d" % number] = VALUE
         worker.store.commit()

@@ -86,7 +86,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         policy = SpeculationPolicy(heavy_s=0, pause_s=0)
         topics = HandlerTopics(registry.reader(), APPLET.project_id)
         made = LookAhead(*(threads, Pool(host), Nothing(), topics), policy=policy, row=row)
-        made.use({}, [APPLET])
+        made.configure({}, [APPLET])
         return made
 
     yield _make
@@ -105,7 +105,7 @@ def take_all(look_ahead: LookAhead, host: Copies) -> list[bytes]:
         run = Run(b"")
         if speculation.result(event, TARGET, run) is not None:
             written += run.writes.values()
-    look_ahead.end_requests(0.0, len(EVENTS))
+    look_ahead.end_round(0.0, len(EVENTS))
     return written
 
 
@@ -117,12 +117,12 @@ def test_a_host_is_copied_once_for_each_thread_and_released_after_a_while(
     assert take_all(look_ahead, host)
     assert take_all(look_ahead, host)
     assert len(host.made) == 1
-    look_ahead.rest()
+    look_ahead.release_idle()
     assert not host.made[0].closed
     monkeypatch.setattr(module, "IDLE_S", 0.0)
 
     def released() -> bool:
-        look_ahead.rest()
+        look_ahead.release_idle()
         return host.made[0].closed
 
     until(released, "the copy is released")
@@ -134,11 +134,11 @@ def test_a_module_that_takes_over_gets_copies_of_its_own(make: Make) -> None:
     look_ahead = make(first)
     assert take_all(look_ahead, first)
     look_ahead._pool.loaded_host = second  # type: ignore[attr-defined]
-    look_ahead.use({}, [APPLET])
+    look_ahead.configure({}, [APPLET])
     assert take_all(look_ahead, second)
     until(lambda: first.made[0].closed, "its copy is released")
     assert not second.made[0].closed
-    look_ahead.use({}, [])
+    look_ahead.configure({}, [])
     until(lambda: second.made[0].closed, "that of the other is released")
 
 

@@ -30,7 +30,7 @@ from fieldbrook.gateway.management.live.messages import (
     read_incoming,
 )
 from fieldbrook.gateway.management.live.page import WAITING_LIMIT, Following, Page
-from fieldbrook.gateway.management.live.picking import Picker, last_without
+from fieldbrook.gateway.management.live.row_selection import RowSelection, last_without
 from tests.support.management import Server, started
 
 
@@ -197,7 +197,7 @@ def test_one_reader_serves_all_who_follow_the_same_and_ends_with_the_last(tmp_pa
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=300))
 def test_failed_rows_are_shown_first_and_the_newest_of_both(seen: list[tuple[bool, int]]) -> None:
-    picker: Picker[int] = Picker()
+    picker: RowSelection[int] = RowSelection()
     for place, (failed, row) in enumerate(seen):
         picker.offer(place, row, failed=failed)
     shown = [place for place, _ in picker.chosen()]

@@ -1,4 +1,4 @@
-"""Turns of accounts: what the requests of one account may take of the event loop.
+"""AccountShares of accounts: what the requests of one account may take of the event loop.
 
 A route's function computes in the loop of the gateway, which events share. A long list takes
 parts of a second, and an account can ask for many at the same time.
@@ -31,7 +31,7 @@ class _Account:
         self.turn = asyncio.Lock()
 
 
-class Turns:
+class AccountShares:
     """Runs the requests of accounts.
 
     A request is stopped wherever it awaits something, until its account has rested: three times as

@@ -1,4 +1,4 @@
-"""Turns of the loop: the work that clients cause is done one slice of time after the other.
+"""TimeSlices of the loop: the work that clients cause is done one slice of time after the other.
 
 One small message may go to thousands of subscribers, and one read has thousands of messages. The
 work of one holder (`Session.holder`) ends at a slice in each turn of the loop, and that of all
@@ -19,7 +19,7 @@ _HALF_LIFE_S = 1.0
 _FORGOTTEN_S = 1e-6
 
 
-class Turns:
+class TimeSlices:
     """Counts the time of each holder in a turn of the loop; all is called in it.
 
     Args:

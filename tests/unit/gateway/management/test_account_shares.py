@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fieldbrook.gateway.management.turns import Turns
+from fieldbrook.gateway.management.account_shares import AccountShares
 
 
 class Clock:
@@ -26,8 +26,8 @@ class Clock:
         self.now += seconds
 
 
-def _turns(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    """Turns whose rests take no time but that of the clock, and let others go on."""
+def _turns(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AccountShares:
+    """AccountShares whose rests take no time but that of the clock, and let others go on."""
     go_on = asyncio.sleep
 
     async def rest(seconds: float) -> None:
@@ -35,8 +35,8 @@ def _turns(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Turns:
         await go_on(0)
         clock.now = max(clock.now, until)
 
-    monkeypatch.setattr("fieldbrook.gateway.management.turns.asyncio.sleep", rest)
-    return Turns(clock, clock)
+    monkeypatch.setattr("fieldbrook.gateway.management.account_shares.asyncio.sleep", rest)
+    return AccountShares(clock, clock)
 
 
 async def test_requests_of_one_account_leave_three_quarters_of_the_loop_to_others(
@@ -70,7 +70,7 @@ async def test_a_request_of_another_account_comes_between_them(
 
 async def test_a_few_small_requests_do_not_wait() -> None:
     clock = Clock()
-    turns, event = Turns(clock, clock), asyncio.Event()
+    turns, event = AccountShares(clock, clock), asyncio.Event()
 
     async def request() -> int:
         await event.wait()
@@ -102,7 +102,7 @@ async def test_many_small_requests_leave_three_quarters_of_the_loop_to_others(
 
 
 async def test_a_request_gets_its_own_errors_time_limits_and_end() -> None:
-    turns, ended = Turns(), list[str]()
+    turns, ended = AccountShares(), list[str]()
 
     async def fails() -> None:
         await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def test_a_request_that_is_cancelled_while_it_rests_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, ended = Clock(), list[str]()
-    turns = Turns(clock, clock)
+    turns = AccountShares(clock, clock)
 
     async def request() -> None:
         try:
@@ -176,7 +176,7 @@ async def test_what_a_request_had_open_is_released_with_its_error() -> None:
     try:
         read, store = failing()
         with contextlib.suppress(LookupError):
-            await Turns().run(1, work(read))
+            await AccountShares().run(1, work(read))
         del read
         # The thread lets go of its work a moment after it has told the result.
         while store() is not None:

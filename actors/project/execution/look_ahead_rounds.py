@@ -15,7 +15,7 @@ from fieldbrook.actors.wire import Requester
 _Queue = Iterable[tuple[Requester, Any, int]]
 
 
-class RunsAhead:
+class LookAheadRounds:
     """Measures what the handlers cost, and looks ahead where that pays off.
 
     Args:
@@ -33,7 +33,7 @@ class RunsAhead:
     def configure(self, configuration: ProjectConfiguration) -> None:
         """Use another configuration of the project."""
         if self._look_ahead is not None:
-            self._look_ahead.use(configuration.env, configuration.applets.values())
+            self._look_ahead.configure(configuration.env, configuration.applets.values())
 
     def run(
         self, queue: _Queue, configuration: ProjectConfiguration, handle: Callable[[], Batch]
@@ -85,13 +85,13 @@ class RunsAhead:
             self._runner.speculation = None
             # Thread CPU time, not wall time: on a busy machine wall time would make every handler
             # look expensive, and CPU time is all that others can take over.
-            self._look_ahead.end_requests(self._cpu_s, self._handled)
+            self._look_ahead.end_round(self._cpu_s, self._handled)
             self._cpu_s, self._speculated, self._handled = 0.0, 0, 0
 
-    def rest(self) -> None:
+    def release_idle(self) -> None:
         """Use an idle moment."""
         if self._look_ahead is not None:
-            self._look_ahead.rest()
+            self._look_ahead.release_idle()
 
     def close(self) -> None:
         """End the threads."""

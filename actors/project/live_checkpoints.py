@@ -14,7 +14,7 @@ LONGEST_S = 2.0
 """They wait for this time at most."""
 
 
-class FollowedCheckpoints:
+class LiveCheckpoints:
     """Decides whether a checkpoint that only pages want is made now."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from fieldbrook.gateway.mqtt.connection.turns import ALL_S, SLICE_S, Turns
+from fieldbrook.gateway.mqtt.connection.time_slices import ALL_S, SLICE_S, TimeSlices
 
 
 class Clock:
@@ -30,7 +30,7 @@ def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhil
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        turns = Turns(loop, clock)
+        turns = TimeSlices(loop, clock)
         for number in range(8):
             turns.do_soon("hog", partial(work, f"hog {number}"))
         assert not turns.may("hog")
@@ -56,7 +56,7 @@ def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
         loop = asyncio.get_running_loop()
         failures: list[object] = []
         loop.set_exception_handler(lambda _, context: failures.append(context))
-        turns = Turns(loop, clock)
+        turns = TimeSlices(loop, clock)
         turns.do("hog", lambda: clock.work(1.0))
         turns.wait("hog", lambda: turns.do("hog", fail))
         turns.wait("hog", lambda: done.append(1))
@@ -74,12 +74,12 @@ def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
 def test_hundreds_of_logins_that_flood_do_not_make_one_that_does_little_wait_for_all() -> None:
     clock, done = Clock(), list[bool]()
 
-    def flood(turns: Turns, name: str) -> None:
+    def flood(turns: TimeSlices, name: str) -> None:
         clock.work(0.5)
         turns.wait(name, lambda: turns.do(name, partial(flood, turns, name)))
 
     async def serve() -> None:
-        turns = Turns(asyncio.get_running_loop(), clock)
+        turns = TimeSlices(asyncio.get_running_loop(), clock)
         for number in range(300):
             turns.do_soon(f"hog {number}", partial(flood, turns, f"hog {number}"))
         while clock.now < 900 * SLICE_S:  # until each has had turns
@@ -99,7 +99,7 @@ def test_the_rest_of_a_piece_comes_before_what_waits_for_the_same_holder() -> No
     clock, order = Clock(), list[str]()
 
     async def serve() -> None:
-        turns = Turns(asyncio.get_running_loop(), clock)
+        turns = TimeSlices(asyncio.get_running_loop(), clock)
 
         def long(left: int) -> None:
             clock.work(1.1)

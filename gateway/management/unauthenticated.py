@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-STRANGERS_LIMIT = 64
+UNAUTHENTICATED_LIMIT = 64
 """How many of them a gateway process keeps."""
 
 
-class Strangers:
+class UnauthenticatedStreams:
     """The streams of clients that have not said yet whose they are, the oldest first.
 
     They cost nothing to open, so a new one is never refused: whoever opened them all could keep
     everybody else out. At the limit, the oldest one of the address that has most is ended for it.
     """
 
-    def __init__(self, limit: int = STRANGERS_LIMIT) -> None:
+    def __init__(self, limit: int = UNAUTHENTICATED_LIMIT) -> None:
         self._limit = limit
         self._waiting: dict[Callable[[], None], str] = {}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fieldbrook.storage.lmdb.environment import store_errors, used_bytes
 from fieldbrook.storage.project.commit.batch import Batch
-from fieldbrook.storage.project.commit.waiting import Waiting
+from fieldbrook.storage.project.commit.pending import PendingWrites
 
 if TYPE_CHECKING:
     import lmdb
@@ -23,7 +23,7 @@ _MARGIN_BYTES = 256 << 10  # for the pages of numbered rows that a transaction c
 _MARGIN_SHARE = 16  # in a small store the margin is at most this fraction (1/16) of it
 
 
-class Room:
+class SpaceEstimate:
     """Estimates the room in one open project store.
 
     Attributes:
@@ -44,7 +44,7 @@ class Room:
         """Note that something was written into the store."""
         self._unused = None
 
-    def has(self, waiting: Waiting, batch: Batch, size: int) -> bool:
+    def has(self, waiting: PendingWrites, batch: Batch, size: int) -> bool:
         """Return whether a batch of `size` bytes fits beside what waits."""
         if self.has_grown:
             return False

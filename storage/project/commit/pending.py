@@ -17,7 +17,7 @@ from fieldbrook.storage.project.outbox import EncodedEntry, Removal, encoded_ent
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 
 
-class Waiting:
+class PendingWrites:
     """The merged effects of batches that have happened.
 
     A key that many batches wrote has its last value only. The places of `traces` are indexes

@@ -11,7 +11,7 @@ from fieldbrook.gateway.management.live.messages import ROWS_LIMIT
 T = TypeVar("T")
 
 
-class Picker(Generic[T]):
+class RowSelection(Generic[T]):
     """Keeps the newest rows that failed and the newest others, as many as a message shows.
 
     `offer` takes rows in their order; `place` is what they are ordered by.

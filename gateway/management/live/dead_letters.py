@@ -12,7 +12,7 @@ from fieldbrook.gateway.management.routes.events.dead_letters import letter_row
 from fieldbrook.storage.project.dead_letters import NumberedDeadLetter
 
 
-class LettersReader:
+class DeadLettersReader:
     """Reads the dead letters of a project. Places are their numbers.
 
     The first message, and one after each change, has the number of all letters in `stored`.

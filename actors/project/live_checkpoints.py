@@ -1,29 +1,29 @@
-"""How often a project writes to its store for pages that follow it.
+"""Live checkpoints: how often a project writes to its store for dashboard pages that follow it.
 
-A checkpoint keeps the events that come meanwhile waiting. Four of them in a second would be in the
-way of more than one event in a hundred.
+Events that arrive during a checkpoint wait for its end. Four checkpoints per second would delay
+more than 1 % of the events.
 """
 
 from __future__ import annotations
 
 FEW_ROWS = 32
-"""So few rows are written whenever they are asked for: hardly an event comes meanwhile."""
+"""Up to this number, rows are written at every request: such a checkpoint delays few events."""
 SHARE = 200
-"""More rows wait until this times as long has passed as the last checkpoint took."""
+"""More rows wait for this multiple of the duration of the last checkpoint."""
 LONGEST_S = 2.0
-"""They wait for this time at most."""
+"""The longest time that rows wait."""
 
 
 class LiveCheckpoints:
-    """Decides whether a checkpoint that only pages want is made now."""
+    """Decides whether a checkpoint that only pages have requested is made now."""
 
     def __init__(self) -> None:
         self._next = 0.0
 
     def wrote(self, began: float, ended: float) -> None:
-        """Take notice of a checkpoint, whoever wanted it; times are in seconds."""
+        """Record a checkpoint, whoever requested it; times are in seconds."""
         self._next = ended + min(LONGEST_S, SHARE * (ended - began))
 
     def is_due(self, rows: int, now: float) -> bool:
-        """Whether so many rows are written now."""
+        """Whether a checkpoint with `rows` rows is made now."""
         return rows <= FEW_ROWS or now >= self._next

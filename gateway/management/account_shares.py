@@ -1,7 +1,7 @@
-"""AccountShares of accounts: what the requests of one account may take of the event loop.
+"""Account shares: limits how much of the event loop the requests of one account may use.
 
-A route's function computes in the loop of the gateway, which events share. A long list takes
-parts of a second, and an account can ask for many at the same time.
+Functions of routes run in the event loop of the gateway, which also serves events. Computing a
+long list can take hundreds of milliseconds, and an account can request many lists at once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fieldbrook.system.loop_share import REST
 
 _T = TypeVar("_T")
 
-_SMALL_S = 0.005  # shorter pieces of work count for nothing, unless there are many
+_SMALL_S = 0.005  # shorter pieces of work are not counted, unless there are many
 _FEW = 8  # requests of an account at the same time; a browser has six connections
-_CREDIT_S = 0.5  # rest that an account is spared after a while without work
+_CREDIT_S = 0.5  # time without work that an account may use up later
 _KEPT = 1_000  # accounts
 
 
 class _Account:
-    """When an account has rested for all that it has done, and who waits for that."""
+    """An account's requests, and the time from which they may use the loop again."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -32,11 +32,10 @@ class _Account:
 
 
 class AccountShares:
-    """Runs the requests of accounts.
+    """Runs the requests of accounts piece by piece; a piece ends where a request awaits something.
 
-    A request is stopped wherever it awaits something, until its account has rested: three times as
-    long as its requests have kept the loop. So one account takes a quarter of the loop at most,
-    one piece at a time.
+    After a piece, the requests of the account pause for three times the time that the piece took.
+    Therefore one account uses at most a quarter of the loop, with one piece at a time.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""WebSockets that have not sent a token yet."""
+"""Live streams whose client has not sent a token yet."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 
 UNAUTHENTICATED_LIMIT = 64
-"""How many of them a gateway process keeps."""
+"""How many such streams a gateway process keeps."""
 
 
 class UnauthenticatedStreams:
-    """The streams of clients that have not said yet whose they are, the oldest first.
+    """The unauthenticated streams of a gateway process, the oldest first.
 
-    They cost nothing to open, so a new one is never refused: whoever opened them all could keep
-    everybody else out. At the limit, the oldest one of the address that has most is ended for it.
+    A new stream is never refused: otherwise one client could keep everybody else out by opening
+    streams up to the limit. At the limit, a new stream replaces the oldest stream of the address
+    that has the most.
     """
 
     def __init__(self, limit: int = UNAUTHENTICATED_LIMIT) -> None:
@@ -24,7 +25,7 @@ class UnauthenticatedStreams:
         return len(self._waiting)
 
     def add(self, end: Callable[[], None], address: str) -> None:
-        """Add a stream, which `end` closes at once."""
+        """Add a stream; `end` closes it at once."""
         if len(self._waiting) >= self._limit:
             ((most, _),) = Counter(self._waiting.values()).most_common(1)
             oldest = next(each for each, its in self._waiting.items() if its == most)
@@ -33,5 +34,5 @@ class UnauthenticatedStreams:
         self._waiting[end] = address
 
     def discard(self, end: Callable[[], None]) -> None:
-        """Remove a stream: its token has come, or never will."""
+        """Remove a stream: it has sent its token, or has ended."""
         self._waiting.pop(end, None)

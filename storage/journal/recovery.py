@@ -1,7 +1,7 @@
-"""Recovery: batches that are in a journal and not in their stores are written into the stores.
+"""Recovery: writes batches of a journal into the stores that lack them.
 
-Stores are opened one after the other, and only those that lack something: another worker may run
-a project whose older batches are still in this journal.
+Stores are opened one after the other, and only those that lack batches: another worker may already
+run a project whose older batches are still in this journal.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Recovered(NamedTuple):
 
     Attributes:
         batches: how many batches were written into stores.
-        unapplied: why the batches of a project could not be written, by its id. They wait in its
-            folder, see `unapplied.py`.
+        unapplied: why the batches of a project could not be written, by its id. They are kept in
+            its folder, see `unapplied.py`.
         damaged: the damaged places of the journal. Its files are kept as `*.damaged`.
     """
 
@@ -70,7 +70,7 @@ class Recovered(NamedTuple):
 
 
 def recover(journal: Journal, stores: Stores, mark: Path) -> Recovered:
-    """Bring all stores up to date, and begin the journal anew.
+    """Bring all stores up to date, and empty the journal.
 
     Args:
         journal: not begun.
@@ -80,8 +80,8 @@ def recover(journal: Journal, stores: Stores, mark: Path) -> Recovered:
 
     Raises:
         StoreError: the journal cannot be read or written, or batches of a store that cannot be
-            written could not be put aside either, because the disk is full or failed. The
-            journal is as before: try again later.
+            written could not be written to its folder either, because the disk is full or failed.
+            The journal is unchanged: try again later.
     """
     done = _apply(journal, stores, mark)
     fault_points.hit("recovery.applied")
@@ -119,7 +119,7 @@ def recover_abandoned(
         used: the names of the workers that recover their journals themselves. Journals that
             another process has open are left alone, too.
         stores: the stores.
-        wait: wait a second for each that another process has open, because it may be ending.
+        wait: wait a second for each journal that another process, which may be ending, has open.
 
     Returns:
         The result of each recovery, by the name of the worker.
@@ -148,9 +148,10 @@ def recover_abandoned(
 
 
 def apply_all_unapplied(stores: Stores) -> None:
-    """Open all stores with batches beside them, which they take. Call it before a project runs.
+    """Open all stores that have unapplied batches, so that they apply them. Call it before a
+    project runs.
 
-    A store that cannot be opened is logged; it takes them when its project starts.
+    A store that cannot be opened is logged, and applies them when its project starts.
 
     Raises:
         StoreError: the folder of the projects cannot be read.
@@ -162,7 +163,7 @@ def apply_all_unapplied(stores: Stores) -> None:
             try:
                 stores.open(int(folder.name)).close()
             except NodeError as error:
-                log.error("project %s: batches wait in its folder: %s", folder.name, error)
+                log.error("project %s: batches stay unapplied: %s", folder.name, error)
 
 
 def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
@@ -187,7 +188,7 @@ def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
                 write_unapplied(stores.folder / str(project_id), records)
                 done.unapplied[project_id] = error
     for project_id, reason in done.unapplied.items():
-        log.error("project %d: batches of the journal wait in its folder: %s", project_id, reason)
+        log.error("project %d: batches stay unapplied: %s", project_id, reason)
     for damage in done.damaged:
         log.error("%s", damage)
     return done

@@ -1,8 +1,8 @@
-"""Batches of a journal that could not be written into their store, kept in the project's folder.
+"""Unapplied batches: batches of a journal whose store could not be opened.
 
-One project that cannot be opened must not keep a journal from beginning anew. Its batches are
-therefore moved into files `unapplied-<first number>.journal` beside its store, which goes on with
-them as soon as it can be opened. Until then the project takes no events.
+A journal can only start empty when none of its batches is needed any more. Therefore the batches
+of a store that cannot be opened are moved into files `unapplied-<first number>.journal` in the
+project's folder. The store applies them when it opens. Until then the project takes no events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_SEGMENT = 0
 
 
 class Applying(Protocol):
-    """The side of a project's store that takes batches of a journal."""
+    """A project's store, as far as it applies batches of a journal."""
 
     def apply(self, number: int, batch: bytes) -> None:
         """Repeat a batch; one that the store contains is skipped.
@@ -62,14 +62,14 @@ def write_unapplied(folder: Path, records: Sequence[Record]) -> None:
 
 
 def unapplied_files(folder: Path) -> list[Path]:
-    """Return the files of a project's folder with such batches, in their order."""
+    """Return the files with unapplied batches in a project's folder, in their order."""
     with store_errors(folder), os.scandir(folder) as found:
         names = [entry.name for entry in found if entry.name.startswith(PREFIX)]
     return [folder / name for name in sorted(names)]
 
 
 def read_unapplied(path: Path) -> Iterator[Record]:
-    """Iterate over the records of such a file.
+    """Iterate over the records of a file with unapplied batches.
 
     Raises:
         JournalDamagedError: the file is damaged.
@@ -88,7 +88,7 @@ def read_unapplied(path: Path) -> Iterator[Record]:
 
 
 def apply_unapplied(folder: Path, store: Applying) -> None:
-    """Write the batches of all these files into the store, and remove the files.
+    """Write all unapplied batches into the store, and remove their files.
 
     Raises:
         JournalDamagedError: a batch is damaged or missing. Those before it are in the store then.

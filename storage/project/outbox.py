@@ -1,4 +1,4 @@
-"""Outbox: effects that a project's handlers sent and that are not delivered yet.
+"""Outbox: the messages, API calls and transactions of handlers that are not delivered yet.
 
 The outbox is a part of the project's store. Entries are written in the transaction of their
 event's batch, so they exist exactly when the event's other effects do. They are removed after
@@ -117,7 +117,7 @@ Removal = tuple[int, str]
 """The number of an entry that was removed, and why it was refused, or "" when it was delivered."""
 
 Checkpoint = Callable[["InTransaction | None"], None]
-"""Writes all that waits into a store. `InTransaction` is called in the same transaction."""
+"""Writes all pending writes into a store. `InTransaction` is called in the same transaction."""
 InTransaction = Callable[["Transaction"], None]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -149,13 +149,13 @@ def encoded_entries(entries: Sequence[OutboxEntry], batch: int) -> Iterable[Enco
 class Outbox:
     """The outbox of one open project store; its owner is the only writer.
 
-    Entries whose batch has happened may wait for a checkpoint of the store. They count, but get
-    their numbers from the checkpoint, which precedes every read: a consumer sees no number
-    that a crash could give to another entry.
+    Entries of committed batches may wait for a checkpoint of the store. They count as entries, but
+    only the checkpoint gives them numbers. Every read makes a checkpoint first, so no consumer
+    sees a number that could belong to another entry after a crash.
     """
 
     def __init__(self, environment: lmdb.Environment, folder: Path, checkpoint: Checkpoint) -> None:
-        """Open the outbox; `checkpoint` writes the waiting entries, with all that waits."""
+        """Open the outbox; `checkpoint` writes waiting entries and all other pending writes."""
         self._environment = environment
         self._checkpoint = checkpoint
         self._marker = folder / MARKER
@@ -194,7 +194,7 @@ class Outbox:
         return self._waiting_consumers.union(self._consumers)
 
     def wait(self, entries: Sequence[EncodedEntry]) -> None:
-        """Count entries that have happened and that the next transaction will `add`."""
+        """Count entries of a committed batch, which the next transaction will `add`."""
         for _, kind, data in entries:
             self._waiting += 1
             self._waiting_bytes += len(data)
@@ -221,7 +221,7 @@ class Outbox:
                 self._marker.touch()
 
     def committed(self, added: Added) -> None:
-        """Note that the transaction with these entries is on disk; none wait any more."""
+        """Count the entries of a transaction that is on disk; no entry waits any more."""
         self._waiting, self._waiting_bytes = 0, 0
         self._waiting_consumers.clear()
         for sequence, (size, kind) in added.items():

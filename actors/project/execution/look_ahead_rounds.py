@@ -1,4 +1,4 @@
-"""When a project lets heavy handlers of queued events run before their turn."""
+"""Look-ahead rounds: when a project runs heavy handlers of queued events before their turn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Queue = Iterable[tuple[Requester, Any, int]]
 
 
 class LookAheadRounds:
-    """Measures what the handlers cost, and looks ahead where that pays off.
+    """Measures the cost of handlers, and starts look-ahead where it saves time.
 
     Args:
-        look_ahead: runs handlers; None when that is switched off.
+        look_ahead: runs handlers before their turn; None when it is switched off.
         runner: takes the results.
     """
 
@@ -38,7 +38,7 @@ class LookAheadRounds:
     def run(
         self, queue: _Queue, configuration: ProjectConfiguration, handle: Callable[[], Batch]
     ) -> Batch:
-        """Handle a batch, some of it ahead.
+        """Handle a batch; some of its handlers may run before their turn.
 
         Args:
             queue: the bodies that wait, each with the index of its first event to be handled.
@@ -64,7 +64,7 @@ class LookAheadRounds:
     def _speculate(
         self, look_ahead: LookAhead, queue: _Queue, configuration: ProjectConfiguration
     ) -> None:
-        """Let heavy handlers of the queued events run before their turn, if that pays off."""
+        """Start a round over the queued events, if look-ahead saves time at present."""
         events = [
             event
             for _, body, at in tuple(queue)
@@ -84,12 +84,12 @@ class LookAheadRounds:
         if self._handled and self._handled >= self._speculated:
             self._runner.speculation = None
             # Thread CPU time, not wall time: on a busy machine wall time would make every handler
-            # look expensive, and CPU time is all that others can take over.
+            # look expensive, and other threads can take over CPU time only.
             self._look_ahead.end_round(self._cpu_s, self._handled)
             self._cpu_s, self._speculated, self._handled = 0.0, 0, 0
 
     def release_idle(self) -> None:
-        """Use an idle moment."""
+        """Release what look-ahead has not used for a while."""
         if self._look_ahead is not None:
             self._look_ahead.release_idle()
 

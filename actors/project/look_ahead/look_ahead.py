@@ -1,4 +1,4 @@
-"""Look-ahead for one project: whether, with which hosts, and over which events.
+"""Look-ahead for one project: decides whether, for which events and with which hosts it is used.
 
 The project's thread handles the events of a round in order. When handlers are heavy, other threads
 run later events before their turn (`speculation`). The decision page is
@@ -37,7 +37,7 @@ class Store(Protocol):
 
 
 class _NeverFull:
-    """An outbox that is never full: the real one is asked when the turn has come."""
+    """An outbox that is never full: the real one is checked when the turn of the event comes."""
 
     is_full = False
 
@@ -82,7 +82,7 @@ class LookAhead:
         self._used = time.monotonic()  # when a round last used look-ahead
 
     def configure(self, env: Mapping[str, str], applets: Iterable[Applet]) -> None:
-        """Use a changed environment and applets; earlier speculative runs are dropped."""
+        """Set the environment and the applets; earlier speculative runs are dropped."""
         if self._speculation is not None:
             self._speculation.forget()
         self._env = env
@@ -95,7 +95,7 @@ class LookAhead:
 
     @property
     def wanted(self) -> bool:
-        """Whether there are threads for it, and it pays off at present."""
+        """Whether there are threads for look-ahead, and it saves time at present."""
         return self._threads.count > 0 and self.policy.is_worthwhile(time.monotonic())
 
     def speculate(self, events: Sequence[WireEvent], plan: Plan) -> Speculation | None:
@@ -149,7 +149,7 @@ class LookAhead:
         self._hosts.clear()
 
     def _count(self, change: int) -> None:
-        """Show the supervisor that a death of the process may be due to this project.
+        """Count the runs under way: the supervisor may blame a death of the process on them.
 
         Threads of different rounds may call it at the same time.
         """

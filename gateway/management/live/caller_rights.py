@@ -1,4 +1,4 @@
-"""Whether a caller still has the rights with which a long answer began."""
+"""Caller rights: whether a caller still has the rights that it had when a long answer began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a flood are shown: the newest, and those that failed first."""
+"""Row selection: which rows a message shows when there are more than it may have."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class RowSelection(Generic[T]):
-    """Keeps the newest rows that failed and the newest others, as many as a message shows.
+    """Selects the newest failed rows, and fills the rest of a message with the newest other rows.
 
-    `offer` takes rows in their order; `place` is what they are ordered by.
+    Call `offer` with rows in ascending order of their `place`.
     """
 
     def __init__(self, limit: int = ROWS_LIMIT) -> None:

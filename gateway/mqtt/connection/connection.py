@@ -217,11 +217,11 @@ class Connection(asyncio.Protocol):
 
     def _read(self) -> None:
         """Handle the packets in the buffer, in the turn of the client."""
-        session, turns = self.session, self._server.turns
+        session, slices = self.session, self._server.slices
         if session is None or not self._may_read:
             self._read_packets()
-        elif turns.may(session.holder):
-            turns.do(session.holder, self._read_packets)
+        elif slices.may_run(session.holder):
+            slices.run(session.holder, self._read_packets)
         else:
             self._wait_for_turn(session)
             self._reserve(self._received.size)
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
     def _read_packets(self) -> None:
         """Handle the packets in the buffer, until the slice is over."""
         buffer, at, packet_bytes = self._received.take(), 0, self._server.limits.packet_bytes
-        end, turns, events = len(buffer), self._server.turns, 0
+        end, slices, events = len(buffer), self._server.slices, 0
         try:
             while at < end and not self._is_closing:
                 if self._transport is None:
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
                         continue
                 else:
                     self._server.requests.handle(self, self.session, first, buffer[body:at])
-                if at < end and turns.is_over:
+                if at < end and slices.is_used_up:
                     self._wait_for_turn(self.session)
                     break
         except ProtocolError as error:
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
         """Read on after other clients were served."""
         self._waits = True
         self.pause()
-        self._server.turns.wait(session.holder, self._go_on)
+        self._server.slices.enqueue(session.holder, self._go_on)
 
     def _go_on(self) -> None:
         self._waits = False

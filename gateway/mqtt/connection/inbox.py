@@ -289,9 +289,9 @@ class Inbox:
         login = self._server.access.login_for_events(session.principal)
         chosen = set(deferred)
         order = [each for each in self._pending if each in chosen]
-        turns, submit_again = self._server.turns, self._server.publishing.submit_again
+        slices, submit_again = self._server.slices, self._server.publishing.submit_again
         while order and not self._is_retrying_again():
-            turns.do(session.holder, partial(submit_again, order.pop(0), login))
+            slices.run(session.holder, partial(submit_again, order.pop(0), login))
         for incoming in order:  # an earlier one could not be submitted
             self.defer(incoming)
         self._flush()

@@ -201,13 +201,13 @@ class Publishing:
         router: Router,
         budget: MemoryBudget,
         save_surely: Callable[[Session, Callable[[], None]], None],
-        turns: TimeSlices,
+        slices: TimeSlices,
         replies: Shared,
     ) -> None:
         """Create it; `save_surely` is that of `Sessions`, and `replies` counts those that wait."""
         self._events = events
         self._save_surely = save_surely
-        self._turns = turns
+        self._slices = slices
         self._replies = replies
         self._reader = reader
         self._access = access
@@ -373,18 +373,18 @@ class Publishing:
             project_id=reply.project_id,
         )
         # Thousands of clients may read it: it takes the turn of the one that has sent the event.
-        turns, holder = self._turns, session.holder
-        if turns.may(holder):
-            turns.do(holder, partial(self._router.publish, message))
+        slices, holder = self._slices, session.holder
+        if slices.may_run(holder):
+            slices.run(holder, partial(self._router.publish, message))
         elif self._replies.has(holder):
             self._replies.add(holder)
-            turns.wait(holder, partial(self._reply_in_turn, holder, message))
+            slices.enqueue(holder, partial(self._reply_in_turn, holder, message))
         else:
             metrics.add(metrics.MQTT_UNDELIVERED)
 
     def _reply_in_turn(self, holder: str, message: Message) -> None:
         self._replies.add(holder, -1)
-        self._turns.do(holder, partial(self._router.publish, message))
+        self._slices.run(holder, partial(self._router.publish, message))
 
     def log_refusal(self, channel: str, error: NodeError) -> None:
         """Log a refused message; at most ten lines a second, which count the others."""

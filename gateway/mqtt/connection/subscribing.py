@@ -87,14 +87,16 @@ class Subscribing:
         self, connection: Connection, session: Session, wants: collections.deque[Subscribed]
     ) -> None:
         """Send the retained messages of new subscriptions, the rest in later turns of the loop."""
-        turns = self._server.turns
+        slices = self._server.slices
         while wants and session.wire is connection:
-            if not turns.may(session.holder):
-                turns.wait(session.holder, lambda: self._send_retained(connection, session, wants))
+            if not slices.may_run(session.holder):
+                slices.enqueue(
+                    session.holder, lambda: self._send_retained(connection, session, wants)
+                )
                 return
             subscribed = wants.popleft()
             if session.subscriptions.get(subscribed.topic_filter) is subscribed:
-                turns.do(
+                slices.run(
                     session.holder, partial(self._server.router.send_retained, session, subscribed)
                 )
 

@@ -87,7 +87,7 @@ class OwnMessages:
                 raise
 
         holder = message.holder or f"project {message.project_id}"
-        self._server.turns.do_soon(holder, publish)
+        self._server.slices.run_soon(holder, publish)
         await done
         return found
 
@@ -118,7 +118,7 @@ class OwnMessages:
             metrics.add(metrics.MQTT_UNDELIVERED)
             return
         self._waiting.add(holder)
-        self._server.turns.do_soon(holder, partial(self._begin_will, session, will))
+        self._server.slices.run_soon(holder, partial(self._begin_will, session, will))
 
     def _begin_will(self, session: Session, will: WillRecord) -> None:
         try:

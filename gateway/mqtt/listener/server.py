@@ -117,8 +117,8 @@ class MqttServer:
             any_login=settings.mqtt_logins,
             trusts_connection=settings.mqtt_trust_connection,
         )
-        self.turns = TimeSlices(self.loop)
-        self.router = Router(limits, self._store, self._write, self.access, self.turns)
+        self.slices = TimeSlices(self.loop)
+        self.router = Router(limits, self._store, self._write, self.access, self.slices)
         self.router.queues.is_parked = is_parked(settings.data)
         self.own_messages = OwnMessages(self, events)
         self.sessions = Sessions(
@@ -136,7 +136,7 @@ class MqttServer:
             self.router,
             self.budget,
             self.sessions.save_surely,
-            self.turns,
+            self.slices,
             limits.shared(REPLIES_WAITING),
         )
         self.connections: set[Connection] = set()

@@ -46,13 +46,13 @@ _AT_ONCE = 16  # deliveries between two looks at the clock
 
 
 class Slice(Protocol):
-    """`connection.time_slices.TimeSlices`: what may be done in one piece."""
+    """The part of `connection.time_slices.TimeSlices` that the router needs."""
 
     @property
-    def is_over(self) -> bool:
+    def is_used_up(self) -> bool:
         """Whether the rest of the work has to wait."""
 
-    def go_on_later(self, work: Callable[[], object]) -> None:
+    def continue_later(self, work: Callable[[], object]) -> None:
         """Do the rest of the work soon, before what comes after it."""
 
 
@@ -203,8 +203,8 @@ class Router:
                 found += self._deliver(session, message, qos, identifiers, [], [])
             if len(deliveries) % _AT_ONCE or not deliveries or self._slice is None:
                 continue
-            if self._slice.is_over:
-                self._slice.go_on_later(partial(self._deliver_in_memory, deliveries))
+            if self._slice.is_used_up:
+                self._slice.continue_later(partial(self._deliver_in_memory, deliveries))
                 return found + len(deliveries)
         return found
 

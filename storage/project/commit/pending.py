@@ -1,4 +1,4 @@
-"""What committed batches write to the store, merged until one transaction writes it."""
+"""Pending writes: the effects of committed batches, merged until one transaction writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fieldbrook.storage.project.rows import LogRow, MetricRow
 
 
 class PendingWrites:
-    """The merged effects of batches that have happened.
+    """The merged effects of committed batches that are not in the store yet.
 
     A key that many batches wrote has its last value only. The places of `traces` are indexes
     of `records`.

@@ -1,7 +1,7 @@
-"""Whether a batch will fit into the store when a later checkpoint writes it.
+"""Space estimate: whether a batch will fit into the store when a later checkpoint writes it.
 
-A batch that does not fit must be refused before its events are answered, so the size limit is
-checked when the batch is committed, by an estimate that is on the safe side.
+A batch that does not fit must be refused before its events are answered. Therefore the size limit
+is checked at the commit, with an estimate that is never too low.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MARGIN_SHARE = 16  # in a small store the margin is at most this fraction (1/16
 
 
 class SpaceEstimate:
-    """Estimates the room in one open project store.
+    """Estimates the free space of one open project store.
 
     Attributes:
-        has_grown: whether a checkpoint has raised the size limit, because the estimate was wrong.
-            From then on there is no room for batches that wait: each is written at once and
-            refused by LMDB itself, until the store is opened again with its proper limit.
+        has_grown: whether a checkpoint had to raise the size limit, because an estimate was wrong.
+            From then on no batch waits for a checkpoint: each is written at once, and LMDB itself
+            refuses it when the store is full, until the store is opened again with its own limit.
     """
 
     def __init__(self, environment: lmdb.Environment, tables: ProjectTables, limit: int) -> None:
@@ -45,19 +45,18 @@ class SpaceEstimate:
         self._unused = None
 
     def has(self, waiting: PendingWrites, batch: Batch, size: int) -> bool:
-        """Return whether a batch of `size` bytes fits beside what waits."""
+        """Return whether a batch of `size` bytes fits beside the writes that wait."""
         if self.has_grown:
             return False
         wanted = _BYTES_FACTOR * (waiting.bytes + size) + self._margin
-        # A key that is not beside another one changes a page of its own.
+        # In the worst case each key is in a page of its own.
         changed = len(waiting.pairs) + len(waiting.outcomes) + len(batch.pairs)
         changed += len(batch.outcomes)
         if self._unused is None:
             self._unused = self._limit - used_bytes(self._environment)
         if wanted + changed * _PAGE_BYTES <= self._unused:
             return True
-        # The exact way takes 20 us. It counts freed pages as room and no more pages by key than
-        # there are.
+        # The exact count takes 20 us. It includes freed pages, and at most the pages that exist.
         with store_errors(), self._environment.begin() as txn:
             used = self._tables.pages(txn) * _PAGE_BYTES
             changed = min(changed, self._tables.pages_by_key(txn))

@@ -30,11 +30,11 @@ def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhil
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        turns = TimeSlices(loop, clock)
+        slices = TimeSlices(loop, clock)
         for number in range(8):
-            turns.do_soon("hog", partial(work, f"hog {number}"))
-        assert not turns.may("hog")
-        turns.do_soon("other", partial(work, "other"))
+            slices.run_soon("hog", partial(work, f"hog {number}"))
+        assert not slices.may_run("hog")
+        slices.run_soon("other", partial(work, "other"))
         while len(order) < 9:
             await asyncio.sleep(0)
             order.append("turn")
@@ -56,15 +56,15 @@ def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
         loop = asyncio.get_running_loop()
         failures: list[object] = []
         loop.set_exception_handler(lambda _, context: failures.append(context))
-        turns = TimeSlices(loop, clock)
-        turns.do("hog", lambda: clock.work(1.0))
-        turns.wait("hog", lambda: turns.do("hog", fail))
-        turns.wait("hog", lambda: done.append(1))
-        turns.wait("other", lambda: done.append(2))
+        slices = TimeSlices(loop, clock)
+        slices.run("hog", lambda: clock.work(1.0))
+        slices.enqueue("hog", lambda: slices.run("hog", fail))
+        slices.enqueue("hog", lambda: done.append(1))
+        slices.enqueue("other", lambda: done.append(2))
         while len(done) < 2:
             await asyncio.sleep(0)
         assert len(failures) == 1
-        while turns.may("hog") is False:
+        while slices.may_run("hog") is False:
             await asyncio.sleep(0)
 
     asyncio.run(serve())
@@ -74,19 +74,19 @@ def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
 def test_hundreds_of_logins_that_flood_do_not_make_one_that_does_little_wait_for_all() -> None:
     clock, done = Clock(), list[bool]()
 
-    def flood(turns: TimeSlices, name: str) -> None:
+    def flood(slices: TimeSlices, name: str) -> None:
         clock.work(0.5)
-        turns.wait(name, lambda: turns.do(name, partial(flood, turns, name)))
+        slices.enqueue(name, lambda: slices.run(name, partial(flood, slices, name)))
 
     async def serve() -> None:
-        turns = TimeSlices(asyncio.get_running_loop(), clock)
+        slices = TimeSlices(asyncio.get_running_loop(), clock)
         for number in range(300):
-            turns.do_soon(f"hog {number}", partial(flood, turns, f"hog {number}"))
+            slices.run_soon(f"hog {number}", partial(flood, slices, f"hog {number}"))
         while clock.now < 900 * SLICE_S:  # until each has had turns
             await asyncio.sleep(0)
         for _ in range(10):
             before = clock.now
-            turns.do_soon("other", partial(done.append, True))
+            slices.run_soon("other", partial(done.append, True))
             while not done:
                 await asyncio.sleep(0)
             done.clear()
@@ -99,18 +99,18 @@ def test_the_rest_of_a_piece_comes_before_what_waits_for_the_same_holder() -> No
     clock, order = Clock(), list[str]()
 
     async def serve() -> None:
-        turns = TimeSlices(asyncio.get_running_loop(), clock)
+        slices = TimeSlices(asyncio.get_running_loop(), clock)
 
         def long(left: int) -> None:
             clock.work(1.1)
             order.append(f"long {left}")
-            assert turns.is_over
+            assert slices.is_used_up
             if left:
-                turns.go_on_later(partial(long, left - 1))
+                slices.continue_later(partial(long, left - 1))
 
-        turns.do_soon("hog", partial(long, 2))
-        turns.do_soon("hog", partial(order.append, "next"))
-        assert not turns.is_over  # nothing is being done
+        slices.run_soon("hog", partial(long, 2))
+        slices.run_soon("hog", partial(order.append, "next"))
+        assert not slices.is_used_up  # nothing is being done
         while len(order) < 4:
             await asyncio.sleep(0)
 

@@ -157,7 +157,7 @@ def test_a_store_that_cannot_be_opened_gets_its_batches_later(
     node.refused[2] = StoreError(reason="no permission")
     done = recover(journal, node.stores, node.mark)
     assert done.unapplied == node.refused
-    assert "project 2: batches of the journal wait in its folder: no permission" in caplog.text
+    assert "project 2: batches stay unapplied: no permission" in caplog.text
     journal.crash()
     assert list(journal.records()) == []
     assert len(unapplied_files(node.folder / "2")) == 1

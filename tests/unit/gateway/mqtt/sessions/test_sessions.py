@@ -295,10 +295,10 @@ class _OneSlice:
         self.lines, self.later = lines, list[Callable[[], object]]()
 
     @property
-    def is_over(self) -> bool:
+    def is_used_up(self) -> bool:
         return True
 
-    def go_on_later(self, work: Callable[[], object]) -> None:
+    def continue_later(self, work: Callable[[], object]) -> None:
         self.later.append(work)
 
     def delivered(self) -> int:

@@ -114,7 +114,7 @@ def simulate(
     keep: bool,
     seed: str,
 ) -> None:
-    """Play a fleet of devices that send events, and show what becomes of them.
+    """Simulate a fleet of devices that send events, and show the results.
 
     It makes a publisher for each device and removes them at the end, or sends as the publishers of
     --tokens, which needs no login. Each device waits for the answer to an event before it sends

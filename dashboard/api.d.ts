@@ -58,7 +58,7 @@ export type AppletEffects = { appletID: string; effects: string[] };
 /** `info` of a new applet. Without strategies the applet gets `DEFAULT` -> `start`, or none if its module does not export that handler. */
 export type AppletInfo = { appletName: string; wasmName?: string; wasmMd5?: string; wasmCache?: Cache | null; strategies?: RuleDraft[]; isolation?: "BATCH" | "EVENT" | "INSTANCE"; reuseEvents?: number };
 
-/** The applets of a project; `hints` is the seed era's name of `total`. */
+/** The applets of a project; `hints` is the early clients' name of `total`. */
 export type AppletList = { data: ListedApplet[]; total: number; hints: number };
 
 /** A page of applets; `total` counts all matching ones. */
@@ -187,7 +187,7 @@ export type CreateKey = { name: string; expirationDays?: number; desc?: string; 
 /** An operator's name and its key; type 1 is ECDSA, 2 is ED25519. */
 export type CreateOperator = { name: string; privateKey: string; paymasterKey?: string; type?: number };
 
-/** A new project. `envs` is a list of pairs, or `{"env": [...]}` from later clients. `schema` is the seed era's name of `database`. */
+/** A new project. `envs` is a list of pairs, or `{"env": [...]}` from later clients. `schema` is the early clients' name of `database`. */
 export type CreateProject = { name: string; public?: boolean; version?: string; protocol?: "" | "HTTP" | "HTTPS" | "MQTT" | "TCP" | "UDP" | "WEBSOCET"; description?: string; envs?: [string, string][] | Variables; database?: Database | null; schema?: Database | null; flow?: Flow | null };
 
 /** A new publisher; see `NamePublisher`. */
@@ -506,10 +506,10 @@ export type PublisherPage = { data: ActivePublisher[]; total: number };
 /** A publisher with its token, for the project's owner. */
 export type PublisherReply = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
 
-/** A publisher in the list of the seed era. The interface spells the key `ProjectName` so. */
+/** A publisher in the list of the early interface. The interface spells the key `ProjectName` so. */
 export type PublisherRow = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string; ProjectName: string };
 
-/** A page of publishers of the seed era; `total` counts all matching ones. */
+/** A page of publishers of the early interface; `total` counts all matching ones. */
 export type PublisherRows = { data: PublisherRow[]; total: number };
 
 /** A SELECT with `?` or `$1` for each of `args`: texts, numbers, booleans or null. */
@@ -659,7 +659,7 @@ export type StrategyPage = { data: StrategyReply[]; total: number };
 /** A strategy; a dead one names a handler that the module of its applet does not export. */
 export type StrategyReply = { strategyID: string; projectID: string; appletID: string; eventType: string; handler: string; autoCollectMetric: boolean; dead: boolean; warnings?: string[]; createdAt: string; updatedAt: string };
 
-/** A strategy in the list of the seed era; `warnings` say why one is dead. */
+/** A strategy in the list of the early interface; `warnings` say why one is dead. */
 export type StrategyRow = { strategyID: string; appletID: string; appletName: string; eventType: string; handler: string; dead: boolean; warnings?: string[] };
 
 /** JSON that an applet submitted, in `value`. */
@@ -922,7 +922,7 @@ export interface Routes {
     body: FormData;
     answer: AppletReply;
   };
-  /** The applets of a project; `hints` is the seed era's name of `total`. */
+  /** The applets of a project; `hints` is the early clients' name of `total`. */
   "GET /applet/{projectName_or_appletID}": {
     query: { size?: number; offset?: number; id?: string[]; appletID?: string[]; names?: string[]; name?: string; lName?: string };
     body: undefined;
@@ -1690,7 +1690,7 @@ export interface Routes {
     body: undefined;
     answer: SpendingReply;
   };
-  /** Replace a project's variables; answered as in the seed era, without a body. */
+  /** Replace a project's variables; answered as for early clients, without a body. */
   "POST /project_config/{projectName}/PROJECT_ENV": {
     query: undefined;
     body: Environment;
@@ -1702,7 +1702,7 @@ export interface Routes {
     body: undefined;
     answer: EnvironmentReply;
   };
-  /** Define the tables of a project; answered as in the seed era, without a body. */
+  /** Define the tables of a project; answered as for early clients, without a body. */
   "POST /project_config/{projectName}/PROJECT_SCHEMA": {
     query: undefined;
     body: Database | undefined;

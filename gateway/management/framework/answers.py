@@ -50,7 +50,7 @@ def times(*rows: Record) -> Times:
 def page(rows: Iterable[R], paging: Paging, *, by_creation: bool = False) -> list[R]:
     """The requested page of a list, latest change first.
 
-    With `by_creation` the latest created row comes first, as in the lists of the seed era.
+    With `by_creation` the latest created row comes first, as in the lists of the early interface.
     """
     # Rows come in the order of their creation. Reversing them before the stable sort puts the
     # newer one of two rows with the same millisecond first.

@@ -163,7 +163,7 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> NoContent:
 
 
 async def list_applets(call: Call[None, ListApplets]) -> AppletList:
-    """The applets of a project; `hints` is the seed era's name of `total`."""
+    """The applets of a project; `hints` is the early clients' name of `total`."""
     found = _found(call)
     data = [listed_applet(applet) for applet in page(found, call.query)]
     return AppletList(data, len(found), hints=len(found))

@@ -63,7 +63,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 
 class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
     """A new project. `envs` is a list of pairs, or `{"env": [...]}` from later clients.
-    `schema` is the seed era's name of `database`."""
+    `schema` is the early clients' name of `database`."""
 
     name: str
     public: bool = False

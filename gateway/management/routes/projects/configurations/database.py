@@ -1,6 +1,6 @@
 """The tables of a project.
 
-The seed era's PROJECT_SCHEMA is the schema `public` of PROJECT_DATABASE. Its tables always have the
+PROJECT_SCHEMA of the early interface is the schema `public` of PROJECT_DATABASE. Its tables always have the
 columns for the times of a row; other tables have them with `withTimes`.
 """
 
@@ -224,7 +224,7 @@ async def set_database(call: Call[Database, None]) -> ConfigReply:
 
 
 async def set_schema(call: Call[Database, None]) -> None:
-    """Define the tables of a project; answered as in the seed era, without a body."""
+    """Define the tables of a project; answered as for early clients, without a body."""
     await set_database(call)
 
 

@@ -64,7 +64,7 @@ async def set_environment(call: Call[Environment, None]) -> ConfigReply:
 
 
 async def set_environment_silently(call: Call[Environment, None]) -> None:
-    """Replace a project's variables; answered as in the seed era, without a body."""
+    """Replace a project's variables; answered as for early clients, without a body."""
     await set_environment(call)
 
 

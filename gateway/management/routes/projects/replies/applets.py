@@ -85,7 +85,7 @@ class ListedApplet(PlainApplet, frozen=True, kw_only=True):
 
 
 class AppletList(Page[ListedApplet], frozen=True):
-    """The applets of a project; `hints` is the seed era's name of `total`."""
+    """The applets of a project; `hints` is the early clients' name of `total`."""
 
     hints: int
 

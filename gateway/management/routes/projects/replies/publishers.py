@@ -47,13 +47,13 @@ class PublisherPage(Page[ActivePublisher], frozen=True):
 
 
 class PublisherRow(PublisherReply, frozen=True, kw_only=True):
-    """A publisher in the list of the seed era. The interface spells the key `ProjectName` so."""
+    """A publisher in the list of the early interface. The interface spells the key `ProjectName` so."""
 
     project_name: str = msgspec.field(name="ProjectName")
 
 
 class PublisherRows(Page[PublisherRow], frozen=True):
-    """A page of publishers of the seed era; `total` counts all matching ones."""
+    """A page of publishers of the early interface; `total` counts all matching ones."""
 
 
 class TokenReply(Timed, frozen=True):

@@ -31,7 +31,7 @@ class StrategyPage(Page[StrategyReply], frozen=True):
 
 
 class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A strategy in the list of the seed era; `warnings` say why one is dead."""
+    """A strategy in the list of the early interface; `warnings` say why one is dead."""
 
     strategy_id: str
     applet_id: str

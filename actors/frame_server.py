@@ -1,9 +1,9 @@
 """Serves frames (`wire.py`) on a Unix socket: one thread polls, and any thread may answer.
 
-Nobody waits for a client that does not read. What its socket does not take waits in memory, up
-to a limit, and is sent when there is room. A client that reads nothing for some seconds, or that
-leaves too much unread, is disconnected: it settles what is unanswered as after the death of the
-server.
+No thread waits for a client that does not read. Answers that its socket does not accept wait in
+memory, up to a limit, and are sent when the socket accepts them. A client that reads nothing for
+some seconds, or that leaves too much unread, is disconnected. It settles its unanswered requests
+as after the death of the server.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Connection:
 
     @property
     def waiting_bytes(self) -> int:
-        """How many bytes of answers wait."""
+        """The size of the answers that are not sent yet, in bytes."""
         return len(self._output)
 
     def receive(self) -> list[bytes] | None:

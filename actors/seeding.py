@@ -1,4 +1,4 @@
-"""The first step of a new cluster: what the founding host has goes into the streams."""
+"""Seeding of a new cluster: copies the data of the founding host into the streams."""
 
 from __future__ import annotations
 

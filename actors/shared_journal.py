@@ -1,9 +1,9 @@
 """The journal of a worker, shared by its projects and its threads.
 
-When its disk fails, it is open which of the last batches happened, and asking the disk again
-would not tell: the kernel may have dropped what it could not write. So the worker ends at once,
-as after a crash. The next one reads the journal, and what it finds there has happened; gateways
-settle what has no answer as after every death of a worker.
+When its disk fails, it is unknown which of the last batches are durable. A second sync would prove
+nothing, because the kernel may have dropped the data that it could not write. So the worker ends
+at once, as after a crash. The batches that the next worker finds in the journal count as committed,
+and gateways settle unanswered events as after every death of a worker.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class WorkerJournal(Protocol):
 
 
 class ProjectRecords:
-    """Where one project leaves the record of its prepared batch; see `store.JournalWriter`.
+    """Takes the record of one project's prepared batch; see `store.JournalWriter`.
 
     Attributes:
         waiting: number and content of the record, until the commit.

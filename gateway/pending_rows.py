@@ -1,11 +1,11 @@
-"""Have projects write what they still have in memory to their stores, before these are read.
+"""Pending rows: asks projects to write rows from memory to their stores before these are read.
 
 A batch of events is durable in the journal of its worker, and reaches the store of its project
 seconds later, by a checkpoint. Log rows and event records wait up to 0.2 s even for the journal.
 A reader beside the worker therefore asks for a checkpoint first: the reader pays the cost, and
 sees every event that was answered before.
 
-Nobody asks who needs only a rough figure: sizes and quotas, which a checkpoint hardly changes.
+Readers of rough figures do not ask: a checkpoint hardly changes sizes and quotas.
 """
 
 from __future__ import annotations

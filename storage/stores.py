@@ -1,7 +1,7 @@
 """The stores of a data folder and the schema of each, read without changing anything.
 
-Which kinds of stores there are, what this version reads, and from which schemas it can migrate,
-is said here; `upgrade.py` migrates.
+This module lists the kinds of stores, the schemas that this version reads, and those from which it
+can migrate; `upgrade.py` migrates.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
 
 class Forms(NamedTuple):
-    """What a version of fieldbrook reads: one form for each kind of store."""
+    """The stores that a version of fieldbrook reads: one form for each kind."""
 
     registry: Form = Form(registry_tables.WHAT, registry_tables.SCHEMA, {}, 0)
     project: Form = Form(project_tables.WHAT, project_tables.SCHEMA, {}, project_tables.UNMARKED)

@@ -1,7 +1,7 @@
-"""How much of the disk each thing takes that a node keeps.
+"""Disk usage: how much space the stores, modules and journals of a node take.
 
-Stores are read beside the node that runs, as gateways do. Sizes of tables are those of their pages;
-what LMDB has freed and not given back is `free`.
+Stores are read while a node may run, as gateways do. The size of a table is that of its pages;
+`free` is the size of the pages that LMDB has freed and keeps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _TABLES_OF_A_STORE = 128
 
 @dataclass(frozen=True, slots=True)
 class ProjectUsage:
-    """What one project takes, in bytes by kind. `name` is empty if the registry has none.
+    """The disk space of one project, in bytes by kind. `name` is empty if the
+    registry has none.
 
     `parts` has all kinds. Those of a store that is not made yet are 0. If the store cannot be read,
     `problem` says why, and all its bytes count as free.
@@ -69,7 +70,7 @@ class ProjectUsage:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a data folder takes.
+    """The disk space of a data folder.
 
     Attributes:
         folders: bytes of each folder but that of projects.

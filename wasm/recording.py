@@ -1,7 +1,7 @@
 """Records the host calls of a run, for traces and dry runs.
 
-The host functions stay as they are: the attributes of the run that they use are replaced by ones
-that keep what was asked and answered.
+The host functions are unchanged. The attributes of the run that they use are replaced by ones that
+record each request and its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class RecordLimits(NamedTuple):
-    """How much is kept: calls, bytes of all of them, and bytes of each value."""
+    """The limits of a recording: calls, bytes of all calls, and bytes of each value."""
 
     calls: int
     total_bytes: int

@@ -90,7 +90,7 @@ class SentEffect(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dry run did.
+    """The report of a dry run.
 
     `error` is "" when the handler returned `code`, else the reason why it did not. `logs` are
     (level, source, text). `memory_bytes` is the linear memory of the handler after the run.

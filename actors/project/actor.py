@@ -52,7 +52,7 @@ _REST_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What the projects of a worker share.
+    """The objects of a worker that all its projects use.
 
     `post` hands a message to the supervisor, from any thread.
     """
@@ -179,7 +179,7 @@ class ProjectActor:
 
     @property
     def busy_since(self) -> float:
-        """When the current step of its turn began, monotonic; 0.0 between turns."""
+        """The start of the current step of its turn (`time.monotonic`); 0.0 between turns."""
         return self._activity.since
 
     def current(self) -> tuple[float, str, float]:
@@ -405,7 +405,7 @@ class ProjectActor:
             self._context.post(m.Idle(self.project_id, self.generation))
 
     def _rest_at(self, now: float) -> float:
-        """When the next turn without bodies is due: an idle project must cost next to nothing."""
+        """The time of the next turn without bodies: an idle project must cost next to nothing."""
         executor, store = self._executor, self._store
         assert executor is not None
         assert store is not None

@@ -41,7 +41,7 @@ class HandlerTopics:
         self._open_topics = open_topics
 
     def why_not(self, topic: str) -> str | None:
-        """Why the handlers may not publish on a topic without wildcards; None when they may."""
+        """Return why handlers may not publish on a topic without wildcards; None when they may."""
         shown = repr(topic[:_SHOWN])
         name, slash, rest = topic.partition("/")
         found = self._reader.project_named(name)

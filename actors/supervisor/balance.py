@@ -1,4 +1,4 @@
-"""Use of processor and memory by workers and projects: who is moved, and who is restarted."""
+"""Balance: moves projects between workers by CPU time, and restarts those with too much memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LARGE = 0.1  # of a worker's memory: a project with less is not the cause that 
 
 
 class Rates:
-    """How fast counters of seconds have grown over the last `WINDOW_S`, as shares of a core."""
+    """Rates of counters of CPU seconds over the last `WINDOW_S`, as shares of a core."""
 
     def __init__(self) -> None:
         self._samples: dict[str, collections.deque[tuple[float, float]]] = {}

@@ -153,7 +153,7 @@ class Workers:
         return home is None or home.state == UP or not home.restarts.unreachable
 
     def _load(self, worker: Child) -> tuple[float, int]:
-        """How busy a worker is, in tenths of a core, and the number of its projects.
+        """The load of a worker: its CPU share in tenths of a core, and the number of its projects.
 
         The rates do not have yet what projects use that started within their window, so that many
         starts at once would all go to the worker that was calmest before them.

@@ -1,4 +1,4 @@
-"""What a worker does next: whose turn it is, and when the batches of several turns are committed.
+"""The core of a worker: decides which project has the next turn, and when turns are committed.
 
 It has no thread, no socket and no clock of its own; `runners` drives it in production, and a
 simulation in tests.

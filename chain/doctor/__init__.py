@@ -1,4 +1,4 @@
-"""Doctor: asks one endpoint what it can, before a node uses it.
+"""Doctor: examines one endpoint before a node uses it.
 
 In: the address of an endpoint; on request a key, for a transaction on a test chain.
 Out: a finding for each check, and the settings that fit the endpoint.

@@ -1,4 +1,4 @@
-"""Whether an endpoint announces new blocks over a WebSocket."""
+"""Check of the WebSocket: whether an endpoint announces new blocks."""
 
 from __future__ import annotations
 

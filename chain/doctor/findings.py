@@ -1,4 +1,4 @@
-"""What an examination found: the state and the words of each check, and the settings that fit."""
+"""Findings of an examination: state and text of each check, and settings for the endpoint."""
 
 from __future__ import annotations
 

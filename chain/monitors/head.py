@@ -1,4 +1,4 @@
-"""The head of the chain: when it is asked for, and what new and vanished blocks change."""
+"""Head tracking: polls the newest block, and applies new and vanished blocks to all monitors."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from fieldbrook.storage.chain.store import OK, Cursor, EndpointState
 
 log = logging.getLogger(__name__)
 
-_CONTRADICTIONS = 3  # consecutive looks with contradictory answers before another endpoint is asked
-_LEAST_BETWEEN_LOOKS_S = 0.02
-_IDLE_LOOK_S = 30.0  # between looks while no monitor is active
-_ANNOUNCED_POLLS = 2  # polling intervals between two looks while blocks are announced
-_ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # between looks for an announced block
-_LAGGING_LOOKS = 10  # for which an endpoint is expected to lag, after it did
-_STORE_FAILED_S = 0.5  # before the next look
-_NO_CHAIN_S = 10.0  # time of failed looks before the health condition is raised
+_CONTRADICTIONS = 3  # consecutive polls with contradictory answers before another endpoint is used
+_LEAST_BETWEEN_POLLS_S = 0.02
+_IDLE_POLL_S = 30.0  # between polls while no monitor is active
+_ANNOUNCED_POLLS = 2  # polling intervals between two polls while blocks are announced
+_ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # between polls for an announced block
+_LAGGING_POLLS = 10  # polls after a lag for which the endpoint is expected to lag again
+_STORE_FAILED_S = 0.5  # before the next poll
+_NO_CHAIN_S = 10.0  # time of failed polls before the health condition is raised
 
 
 class HeadTracker:
-    """Looks at the chain in time, and updates blocks, cursors and the chain's state.
+    """Polls the chain, and updates blocks, cursors and the chain's state.
 
     Attributes:
         subscription: announces new blocks; None without the setting `websocket`.
@@ -51,28 +51,30 @@ class HeadTracker:
         self._follower = follower
         self._progress = progress
         self.transactions: set[str] = set()
-        self._due = 0.0  # when to look next, by `time.monotonic`
+        self._due = 0.0  # time of the next poll, by `time.monotonic`
         self._hurried = asyncio.Event()
-        self._looked_at = 0.0
-        self._lone_head: Header | None = None  # of the last look while there was no monitor
-        self._failing_since: float | None = None  # start of the current row of failed looks
-        self._contradictions = 0  # looks with contradictory answers since the last success
+        self._polled_at = 0.0
+        self._lone_head: Header | None = None  # of the last poll without a monitor
+        self._failing_since: float | None = None  # start of the current row of failed polls
+        self._contradictions = 0  # polls with contradictory answers since the last success
         self._tagged = -1  # the newest block that has the chain's `block_tag`
-        self._looks_for_announced = 0  # in a row, without success
-        self._lagging_looks = 0  # for so many more looks the nodes of an endpoint may lag
-        self._looks_past_lag = False  # the next look is an additional one
+        self._polls_for_announced = 0  # in a row, without success
+        self._lagging_polls = (
+            0  # number of further polls for which the nodes of an endpoint may lag
+        )
+        self._polls_past_lag = False  # whether the next poll is an additional one
         self.subscription: HeadSubscription | None = None
         if host.chain.websocket is not None:
-            # Announcements in quick succession cause one look together.
+            # Announcements in quick succession cause one poll together.
             self.subscription = HeadSubscription(
                 host.chain,
                 host.client.redacted,
-                lambda: self.hurry(self._looked_at + _LEAST_BETWEEN_LOOKS_S - time.monotonic()),
+                lambda: self.hurry(self._polled_at + _LEAST_BETWEEN_POLLS_S - time.monotonic()),
             )
 
     @property
     def confirmed(self) -> int:
-        """The newest block that counts: it has enough confirmations, and the `block_tag`."""
+        """The newest block that has enough confirmations and the `block_tag`."""
         return self._confirmed_below(self._follower.newest)
 
     def _confirmed_below(self, newest: int) -> int:
@@ -81,31 +83,31 @@ class HeadTracker:
 
     @property
     def _newest(self) -> int:
-        """The newest block that the last look has found."""
+        """The newest block that the last poll has found."""
         lone = None if self._progress.watches else self._lone_head
         return self._follower.newest if lone is None else lone.number
 
     @property
     def poll_s(self) -> float:
-        """The interval of looks while a monitor is active."""
+        """The interval of polls while a monitor is active."""
         return self._chain.poll_ms / 1_000
 
     @property
     def due(self) -> float:
-        """When to look next, by `time.monotonic`."""
+        """The time of the next poll, by `time.monotonic`."""
         return self._due
 
     def hurry(self, wait_s: float) -> None:
-        """Look again in `wait_s` seconds at the latest."""
+        """Poll again in `wait_s` seconds at the latest."""
         self._due = min(self._due, time.monotonic() + wait_s)
         self._hurried.set()
 
     async def run(self, looks: Callable[[], None], looked: Callable[[], None]) -> None:
-        """Look at the chain whenever it is time, until cancelled.
+        """Poll the chain whenever a poll is due, until cancelled.
 
         Args:
-            looks: is called before each look.
-            looked: is called after each look.
+            looks: is called before each poll.
+            looked: is called after each poll.
         """
         while True:
             self._hurried.clear()
@@ -126,14 +128,14 @@ class HeadTracker:
     async def look(self) -> None:
         """Ask for the head, and process new blocks and reorganisations."""
         active = any(not watch.monitor.paused for watch in self._progress.watches.values())
-        self._looked_at = time.monotonic()
-        self._due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
+        self._polled_at = time.monotonic()
+        self._due = self._polled_at + (self.poll_s if active else max(self.poll_s, _IDLE_POLL_S))
         error = ""
         try:
             if self._progress.watches:
                 self._apply(await self._step())
             else:
-                await self._look_at_head()
+                await self._poll_head()
             if self.subscription is not None:
                 self._compare(self.subscription)
             if self._chain.block_tag != LATEST:
@@ -156,8 +158,8 @@ class HeadTracker:
             error=error, endpoints=endpoints, confirmed=confirmed, websocket=websocket
         )
 
-    async def _look_at_head(self) -> None:
-        """Ask for the head only: without monitors nobody needs the blocks below it.
+    async def _poll_head(self) -> None:
+        """Ask for the head only: without monitors the blocks below it are not needed.
 
         The first monitor finds a gap below the head, or no block at all, as after a start.
 
@@ -168,12 +170,12 @@ class HeadTracker:
         self._lone_head = head = await self._client.head(
             lambda found: before is not None and before.hash in (found.hash, found.parent)
         )
-        # A lower head comes from a node that lags, and a much lower one from a chain begun anew.
+        # A lower head comes from a node that lags, a much lower one from a chain started anew.
         if head.number > shown or head.number < shown - self._follower.depth:
             self._progress.update_state(head=head.number, head_ms=clock.now_ms())
 
     async def _step(self) -> Step:
-        """Ask for the head. If a node lacks blocks that another one behind its address has, look
+        """Ask for the head. If a node lacks blocks that another one behind its address has, poll
         again soon: the other one may answer then.
 
         Raises:
@@ -182,29 +184,29 @@ class HeadTracker:
         try:
             step = await self._follower.poll(self._client)
         except IncompleteAnswerError:
-            self._look_past_lag(lags=True, moved=False)
+            self._poll_past_lag(lags=True, moved=False)
             raise
-        self._look_past_lag(step.lags, bool(step.added))
+        self._poll_past_lag(step.lags, bool(step.added))
         return step
 
-    def _look_past_lag(self, lags: bool, moved: bool) -> None:
-        self._lagging_looks = _LAGGING_LOOKS if lags else max(0, self._lagging_looks - 1)
-        wanted = lags or (self._lagging_looks > 0 and not moved)
-        self._looks_past_lag = wanted and not self._looks_past_lag
-        if self._looks_past_lag:
-            self._due -= (self._due - self._looked_at) / 2
+    def _poll_past_lag(self, lags: bool, moved: bool) -> None:
+        self._lagging_polls = _LAGGING_POLLS if lags else max(0, self._lagging_polls - 1)
+        wanted = lags or (self._lagging_polls > 0 and not moved)
+        self._polls_past_lag = wanted and not self._polls_past_lag
+        if self._polls_past_lag:
+            self._due -= (self._due - self._polled_at) / 2
 
     def _compare(self, subscription: HeadSubscription) -> None:
-        """Compare the newest block with the announcements, and look accordingly."""
+        """Compare the newest block with the announcements, and schedule the next poll."""
         newest = self._newest
         subscription.compare(newest)
         if subscription.is_complete(newest):  # a longer interval finds what is not announced
-            self._due += (_ANNOUNCED_POLLS - 1) * (self._due - self._looked_at)
+            self._due += (_ANNOUNCED_POLLS - 1) * (self._due - self._polled_at)
         if subscription.newest <= newest:
-            self._looks_for_announced = 0
-        elif self._looks_for_announced < len(_ANNOUNCED_S):  # the endpoint may lag a little
-            self.hurry(_ANNOUNCED_S[self._looks_for_announced])
-            self._looks_for_announced += 1
+            self._polls_for_announced = 0
+        elif self._polls_for_announced < len(_ANNOUNCED_S):  # the endpoint may lag a little
+            self.hurry(_ANNOUNCED_S[self._polls_for_announced])
+            self._polls_for_announced += 1
 
     async def _update_tagged(self) -> None:
         """Ask for the block that has the `block_tag`.
@@ -221,15 +223,15 @@ class HeadTracker:
         self._tagged = max(self._tagged, number) if tag == FINALIZED else number
 
     def _failed(self, failure: Exception, error: str) -> None:
-        # After a failure look again soon, even while no monitor is active: the client
+        # After a failure poll again soon, even while no monitor is active: the client
         # decides how long an endpoint is skipped.
-        self._due = min(self._due, self._looked_at + self.poll_s)
+        self._due = min(self._due, self._polled_at + self.poll_s)
         self._contradictions += isinstance(failure, MalformedAnswerError)
         if self._contradictions >= _CONTRADICTIONS:
             self._contradictions = 0
             self._client.report_contradiction(error)
         if self._failing_since is None:
-            self._failing_since = self._looked_at
+            self._failing_since = self._polled_at
         if time.monotonic() - self._failing_since > _NO_CHAIN_S:
             # The reason names no endpoint: readers of the health status may not see them.
             self._host.health.raise_(NO_CHAIN, f"chain {self._chain.name}")

@@ -1,10 +1,10 @@
 """A subscription to new blocks over a WebSocket (`eth_subscribe` with `newHeads`).
 
-An announcement only makes the node look at the chain at once; blocks are read from the endpoints as
-always. So an announcement that is lost, late or wrong costs time and nothing else. After each
-connect the node looks once, and reads all blocks since the last look.
+An announcement only makes the node poll at once; blocks are read from the endpoints as always. So
+an announcement that is lost, late or wrong costs time and nothing else. After each connect the node
+polls once, and reads all blocks since the last poll.
 
-A subscription that announces less than the node finds by itself is ended and made anew, like one
+A subscription that announces fewer blocks than polling finds is ended and opened again, like one
 that fails.
 """
 

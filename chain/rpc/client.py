@@ -2,9 +2,9 @@
 
 Endpoints are used in the order of the settings. An endpoint that fails is paused, one of another
 chain for longer, and one whose head lags behind that of another one is skipped until it has caught
-up. An endpoint that limits requests is asked as often as it allows; what would wait long for it
-goes to another one. Only the scheme, host and port of an endpoint's address are shown, because the
-rest may contain a key.
+up. An endpoint that limits requests is asked as often as it allows; requests that would wait long
+for it go to another one. Only the scheme, host and port of an endpoint's address are shown, because
+the rest may contain a key.
 """
 
 from __future__ import annotations

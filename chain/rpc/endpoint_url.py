@@ -1,4 +1,4 @@
-"""The addresses of endpoints: what of them may be shown, and what must not."""
+"""The addresses of endpoints: the part that may be shown, and the part that must not."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The pace at which one endpoint is asked: it rises while the endpoint answers and falls when the
-endpoint limits requests.
+"""The request rate of one endpoint: rises while the endpoint answers, and falls when the endpoint
+refuses requests as too many.
 
-Endpoints do not tell their limits. They refuse requests above it, with status 429 or an error in
-JSON-RPC, sometimes with the time to wait. The pace falls to a part of what was answered before the
-refusal (multiplicative decrease), and rises with each answer (additive increase): slowly up to the
-pace that was refused, and faster beyond it.
+Endpoints do not announce their limits. They refuse requests above the limit with status 429 or an
+error in JSON-RPC, sometimes with the time to wait. After a refusal, the rate falls to a fraction of
+the rate that was answered before (multiplicative decrease). It rises with each answer (additive
+increase): slowly up to the refused rate, and faster beyond it.
 
-Few answers in the second before a refusal do not mean a low limit: the process may have started
-just now, or have rested after another refusal, while the endpoint still counts what it was asked
-before. One refusal therefore never takes the pace below about a third, and those that follow it at
-once do not take it lower.
+Few answers in the second before a refusal do not prove a low limit: the process may have just
+started, or may have paused after another refusal, while the endpoint still counts earlier requests.
+One refusal therefore reduces the rate to no less than about a third, and further refusals that
+follow at once do not reduce it again.
 """
 
 from __future__ import annotations

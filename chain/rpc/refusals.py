@@ -1,4 +1,4 @@
-"""What an endpoint's refusal means, by its code and its words.
+"""Classifies the refusals of endpoints by their code and their text.
 
 There are three kinds. *Not now*: the endpoint limits requests, so it is asked again later. *Not
 ever*: the chain's own verdict, such as a revert, which every endpoint would give; it goes to the

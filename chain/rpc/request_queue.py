@@ -1,13 +1,14 @@
-"""The requests that wait for one endpoint, at the pace that it allows.
+"""The request queue of one endpoint: sends requests at the rate that the endpoint allows.
 
-Urgent ones are sent first, but some of the others go between them: handlers that ask without end
-must not stop the transactions of earlier handlers, nor the reading of blocks. These two take turns:
-a process that starts reads many blocks. While requests of transactions wait, every second request
-is not urgent: a handler asks five times for each transaction, which then takes about as many
-requests to its final block. With fewer the transactions under way would become ever more.
+Urgent requests, those of handlers, are sent first. Other requests are sent in between, so that a
+handler with many requests stops neither earlier transactions nor the reading of blocks. Requests
+for transactions and requests for blocks take turns, because a process that starts reads many
+blocks. While a request for a transaction waits, every second request is not urgent: a handler makes
+five requests per transaction, and the transaction needs about as many until its final block. With a
+smaller share, unfinished transactions would accumulate.
 
-What waits while other requests are under way, or comes within two milliseconds, is sent together,
-as a batch of JSON-RPC, where the endpoint takes batches.
+Requests that wait while others are under way, or that arrive within two milliseconds, are sent
+together as a JSON-RPC batch, if the endpoint accepts batches.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from fieldbrook.chain.rpc.transport import (
 )
 
 _EXCHANGES, _URGENT_EXCHANGES = 8, 12  # under way at the same time
-_URGENT_IN_A_ROW = 3  # then one that is not urgent is sent, if any waits
-_URGENT_BEFORE_TRANSACTIONS = 1  # the same while one of transactions waits
+_URGENT_IN_A_ROW = 3  # then a request that is not urgent is sent, if one waits
+_URGENT_BEFORE_TRANSACTIONS = 1  # the same while a request for a transaction waits
 _BATCH = 20
-_COMPANY_S = 0.002  # a request that is not urgent waits so long for others, to be sent with them
-_TRIED_AGAIN = 100  # answers, after which a larger batch is tried; twice as many each time
+_GATHER_S = 0.002  # a request that is not urgent waits for others to share a batch
+_LARGER_AFTER = 100  # answers before a larger batch is tried; the number doubles each time
 _WAITING = 2_000
 _LATENCIES = 16
-_LONG_WAIT_S = 0.9  # longer rests of the endpoint are not waited for here
+_LONG_WAIT_S = 0.9  # during longer pauses of the endpoint, waiting requests are returned
 _OF_TRANSACTIONS = frozenset(
     {
         "eth_blockNumber",
@@ -48,7 +49,7 @@ _OF_TRANSACTIONS = frozenset(
         "eth_sendRawTransaction",
     }
 )
-# Their answers may be large, or must not be lost with those of others.
+# Requests that are sent alone: their answers may be large, or must not be lost with others.
 _ALONE = frozenset({"eth_getLogs", "eth_getBlockReceipts", "eth_sendRawTransaction"})
 
 Answer = dict[str, Any]
@@ -66,14 +67,14 @@ class _Waiting:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is sent alone. The logs of one block are few."""
+        """Whether it is sent alone. A request for the logs of one block is not: these are few."""
         return self.method in _ALONE and not (
             self.method == "eth_getLogs" and "blockHash" in self.params[0]
         )
 
 
 class _Others:
-    """Requests that are not urgent: those of transactions and those that read blocks, in turn."""
+    """Requests that are not urgent: those for transactions and those for blocks, in turn."""
 
     def __init__(self) -> None:
         self._transactions: deque[_Waiting] = deque()
@@ -84,14 +85,14 @@ class _Others:
         return len(self._transactions) + len(self._blocks)
 
     def append(self, waiting: _Waiting) -> None:
-        self._lane(waiting).append(waiting)
+        self._queue_of(waiting).append(waiting)
 
     def appendleft(self, waiting: _Waiting) -> None:
-        self._lane(waiting).appendleft(waiting)
+        self._queue_of(waiting).appendleft(waiting)
 
     def remove(self, waiting: _Waiting) -> None:
         """Raises ValueError: it does not wait."""
-        self._lane(waiting).remove(waiting)
+        self._queue_of(waiting).remove(waiting)
 
     @property
     def urgent_before(self) -> int:
@@ -100,17 +101,17 @@ class _Others:
 
     @property
     def first(self) -> _Waiting:
-        return self._next_lane()[0]
+        return self._next_queue()[0]
 
     def popleft(self) -> _Waiting:
-        lane = self._next_lane()
-        self._is_turn_of_transactions = lane is not self._transactions
-        return lane.popleft()
+        queue = self._next_queue()
+        self._is_turn_of_transactions = queue is not self._transactions
+        return queue.popleft()
 
-    def _lane(self, waiting: _Waiting) -> deque[_Waiting]:
+    def _queue_of(self, waiting: _Waiting) -> deque[_Waiting]:
         return self._transactions if waiting.method in _OF_TRANSACTIONS else self._blocks
 
-    def _next_lane(self) -> deque[_Waiting]:
+    def _next_queue(self) -> deque[_Waiting]:
         turn = self._is_turn_of_transactions or not self._blocks
         return self._transactions if self._transactions and turn else self._blocks
 
@@ -132,7 +133,7 @@ class RequestQueue:
         self._urgent: deque[_Waiting] = deque()
         self._normal = _Others()
         self._in_a_row = 0  # urgent requests, since the last one that was not
-        self._answers_until_larger, self._next_larger = _TRIED_AGAIN, 2 * _TRIED_AGAIN
+        self._answers_until_larger, self._next_larger = _LARGER_AFTER, 2 * _LARGER_AFTER
         self._exchanges: dict[asyncio.Task[None], bool] = {}  # whether all of it is urgent
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._changed = asyncio.Event()
@@ -207,7 +208,7 @@ class RequestQueue:
                 await asyncio.sleep(wait_s)
             elif not gathered and self.batch > 1 and not self._urgent:
                 gathered = True
-                await asyncio.sleep(_COMPANY_S)
+                await asyncio.sleep(_GATHER_S)
             elif group := self._next_group():
                 self.pace.take(now, len(group))
                 self._start(group)
@@ -216,7 +217,7 @@ class RequestQueue:
         """Take the requests that are sent next, together."""
         group: list[_Waiting] = []
         queue: deque[_Waiting] | _Others
-        # Those of half a second, so that an urgent request need not wait longer.
+        # At most the requests of half a second, so that an urgent request need not wait longer.
         most = max(1, int(min(self.batch, self.pace.rate / 2)))
         if self._trying_batch:
             most = 1
@@ -282,7 +283,7 @@ class RequestQueue:
         self.batch = max(1, min(self.batch, len(group) // 3))
         self._answers_until_larger, self._next_larger = self._next_larger, 2 * self._next_larger
         for waiting in reversed(group):
-            if not waiting.answer.done():  # somebody still waits for it
+            if not waiting.answer.done():  # its caller still waits
                 (self._urgent if waiting.urgent else self._normal).appendleft(waiting)
         self._wake()
 

@@ -1,4 +1,4 @@
-"""What an examination found: the state of each check, in words."""
+"""Findings of an examination: the state and the text of each check."""
 
 from __future__ import annotations
 

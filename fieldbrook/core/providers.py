@@ -1,7 +1,7 @@
-"""Providers of endpoints: of how many blocks each returns logs in one request.
+"""Known providers of endpoints: the largest range of blocks whose logs each returns at once.
 
-The node finds the limits of any endpoint by itself. A known provider spares it the requests that
-are refused until then.
+The node finds the limits of any endpoint by itself. With a known
+provider it makes fewer requests that are refused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a device runs: `Device` keeps events on its disk and sends them to a node, each once.
+"""The device library: `Device` keeps events on its disk and sends them to a node, each once.
 
 It needs the standard library only, and paho-mqtt when the node's address begins with `mqtt`. It
 imports no other part of fieldbrook, so it runs where a node does not.
 
 In: events of an application, the address of a node, the token of a publisher.
-Out: requests over HTTP or MQTT; what the node made of each event, to the application's callbacks.
-Open first: `device.py`, then `sender.py` (what is sent when) and `disk_queue.py`.
+Out: requests over HTTP or MQTT; the node's answer to each event, for the application's callbacks.
+Open first: `device.py`, then `sender.py` (order and repetition) and `disk_queue.py`.
 """
 
 from fieldbrook.device.device import Device

@@ -1,4 +1,4 @@
-"""Where a node is, and how its certificate is checked."""
+"""The address of a node, and the check of its certificate."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _tls(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLCon
 
 
 def reason_of(error: Exception) -> str:
-    """What a network error says, in a few words."""
+    """Return a short text for a network error."""
     for name in ("verify_message", "reason", "strerror"):
         text = getattr(error, name, None)
         if isinstance(text, str) and text:

@@ -135,12 +135,12 @@ class Device:
 
     @property
     def pending(self) -> int:
-        """How many events wait for the node's answer."""
+        """The number of events that the node has not answered."""
         return self._queue.waiting
 
     @property
     def last_error(self) -> str:
-        """Why events wait, "" when the last attempt succeeded."""
+        """The reason of the last failed attempt, "" when the last attempt succeeded."""
         return self._sender.last_error
 
     def refused(self) -> list[tuple[Event, str]]:

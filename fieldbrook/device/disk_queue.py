@@ -1,8 +1,8 @@
-"""Events that wait on the device's disk: a SQLite file, so that they outlive the process.
+"""The queue of events on the device's disk: a SQLite file, which outlives the process.
 
 An event is in the file when `add` returns, and leaves it when the node's answer is known. With
-`sync`, `add` waits until the disk has it (`synchronous=FULL`): it then outlives a power cut, too.
-Without, a power cut may take the last events, but neither a crash nor `kill -9` does.
+`sync`, `add` waits for the disk (`synchronous=FULL`), and the event also survives a power cut.
+Without `sync`, a power cut may lose the last events; a crash or `kill -9` loses none.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class DiskQueue:
 
     @property
     def waiting(self) -> int:
-        """How many events are to be sent."""
+        """The number of events that are still to be sent."""
         return self._events - self._refused
 
     def add(self, event: Event, *, drop_oldest: bool = False) -> int:

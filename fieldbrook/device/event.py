@@ -1,4 +1,4 @@
-"""An event on its way to a node, and what the node made of it."""
+"""An event for a node, and the outcomes that it can have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Event:
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for the limits of the queue and of a request."""
+        """The size that counts for the limits of the queue and of a request."""
         return len(self.payload) + len(self.event_type) + len(self.event_id) + _OVERHEAD_BYTES
 
     def message(self, publisher: str, token: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class HandlerResult:
-    """What one handler made of an event. `error` is "" unless it failed."""
+    """The result of one handler. `error` is "" unless the handler failed."""
 
     instance_id: str
     code: int
@@ -146,7 +146,7 @@ def _bytes_of(payload: object) -> bytes:
 
 
 def failure(status: int, key: str, text: str, retry_after_s: float = 0.0) -> Refused | Later:
-    """What an error of the node means for the event: 4xx but 429 is for good."""
+    """Return the outcome for an error of the node: 4xx except 429 is a final refusal."""
     if 400 <= status < 500 and status != 429:
         return Refused(status, key, text)
     return Later(f"{status} {key}: {text}" if text else f"{status} {key}", retry_after_s)

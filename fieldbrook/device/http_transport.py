@@ -127,7 +127,7 @@ class HttpTransport:
 
 
 def _whole_failure(status: int, value: object, retry_after_s: float) -> Refused | Later:
-    """What an error means that is the answer to a whole request."""
+    """Return the outcome of all events for an error that answers the whole request."""
     if isinstance(value, dict) and status >= 400 and isinstance(value.get("key"), str):
         words = [str(value.get(name) or "") for name in ("msg", "desc")]
         text = ": ".join(word for word in words if word)
@@ -137,7 +137,7 @@ def _whole_failure(status: int, value: object, retry_after_s: float) -> Refused 
 
 
 def _outcome(item: object) -> Outcome:
-    """What one item of the answer to a batch means (docs/reference/http.md#events)."""
+    """Return the outcome for one item of a batch answer (docs/reference/http.md#events)."""
     if not isinstance(item, dict):
         return Later(_MALFORMED_ANSWER)
     if item.get("errMsg"):

@@ -1,4 +1,4 @@
-"""The thread that sends what waits in the queue, and when it sends it again."""
+"""The sending thread: sends the queued events, and decides when to send them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OnRefused = Callable[[Event, Refused], object]
 
 
 def pause_s(failures: int, retry_after_s: float = 0.0, chance: float = 0.0) -> float:
-    """How long to wait before sending again.
+    """Return the time to wait before the next attempt, in seconds.
 
     Args:
         failures: how many attempts in a row have failed, 1 at first. Each doubles the pause, up to

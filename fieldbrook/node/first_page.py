@@ -1,4 +1,4 @@
-"""What a node prints when it is ready: its addresses, its data folder, and the next command."""
+"""The text that a node prints when it is ready: addresses, data folder, next command."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def next_command(settings: Settings, *, needs_setup: bool) -> str:
 
 
 def _program() -> str:
-    """How the command line of this installation is called: by its name if that is found."""
+    """The command of this installation: its name if the shell finds it, otherwise its path."""
     here = installed_program("fieldbrook")
     found = shutil.which("fieldbrook")
     if found is not None and Path(found).resolve() == here.resolve():

@@ -1,7 +1,7 @@
-"""What this version makes of a data folder that another version has written.
+"""Upgrade: checks and converts a data folder that another version has written.
 
-`examine` tells it before a node starts and changes nothing; `convert` does what the node would do
-at its start.
+`examine` reports, before a node starts, what a conversion would do, and changes nothing. `convert`
+does the same conversion as the start of a node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many events each publisher has sent through this process, and when the last one was answered.
+"""Counts of publishers: events sent through this process, and the time of the last answer.
 
-Counting an event is one addition to `fresh`. Once a second the gateway folds these counts into a
-table of limited size; until then nothing looks at the time.
+Counting an event is one addition to `fresh`. Once a second the gateway adds these counts to a
+table of limited size. Only then is the clock read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER = 0, 0
 
 
 class Seen(NamedTuple):
-    """When a publisher's last event was answered, in Unix seconds, and how many there were."""
+    """The Unix time of a publisher's last answered event, and the number of its events."""
 
     last_s: int
     events: int
@@ -52,7 +52,7 @@ class PublisherCounts:
             del known[publisher_id]
 
     def read(self, publisher_ids: Sequence[int]) -> list[Seen | None]:
-        """What is known of these publishers, in their order."""
+        """Return the counts of these publishers, in the same order."""
         self.fold()
         found = [self._known.get(publisher_id) for publisher_id in publisher_ids]
         return [None if seen is None else Seen(*seen) for seen in found]

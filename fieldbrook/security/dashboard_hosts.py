@@ -1,4 +1,4 @@
-"""Which names of the node a browser may use for the dashboard: a defence against DNS rebinding.
+"""The host names that a browser may use for the dashboard: a defence against DNS rebinding.
 
 A foreign page can make its own name resolve to this node and then read what the node answers to
 that name. Such a name is in the header `Host`, and is refused.

@@ -42,7 +42,7 @@ def new_login(now_s: int) -> Login:
 
 
 def last_expiry_s(login: Login, lifetime_s: int) -> int:
-    """When the last token of a login expires, in Unix seconds.
+    """Return the time at which the last token of a login expires, in Unix seconds.
 
     `lifetime_s` is the setting `token_lifetime_s`. A token that was issued while it was higher
     expires no later than others.

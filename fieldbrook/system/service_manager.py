@@ -64,7 +64,7 @@ class ServiceManager:
 
 
 class Reports:
-    """What a child tells its parent, which alone may speak to the service manager.
+    """Reports of a child to its parent; only the parent may talk to the service manager.
 
     It is a pipe: the child calls `ready` and `alive`, the parent calls `take`.
     """

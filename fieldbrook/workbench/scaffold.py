@@ -49,7 +49,7 @@ class ScaffoldError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an applet folder is built; paths are relative to the folder."""
+    """The build of an applet folder; paths are relative to the folder."""
 
     module: str
     wat: str

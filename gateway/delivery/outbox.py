@@ -189,7 +189,7 @@ class _ProjectOutbox:
             writer.close()
 
     def _most(self) -> int:
-        """How many entries to fetch now."""
+        """Return the number of entries to fetch now."""
         left = self._budget.limit - self._budget.used
         if self._bytes >= min(_IN_FLIGHT_BYTES, left):
             return 0 if self._in_flight else 1

@@ -1,8 +1,8 @@
-"""Slots for calls that go on at the same time, shared so that nobody takes all of them.
+"""Slots for concurrent calls, shared so that no holder can use all of them.
 
-The limits are dynamic thresholds, as those of `links.fair_queue`: a holder may have at most as many
+The limits are dynamic thresholds, as in `links.fair_queue`: a holder may have at most as many
 slots as are still free. A single holder gets half of them, each of n busy ones gets 1/(n+1) or
-more, and one that has none finds a free one.
+more, and a holder without a slot always finds a free one.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a built site consists of: file names with their SHA-256 digests, and its policy."""
+    """The content of a built site: file names with their SHA-256 digests, and its policy."""
 
     files: dict[str, str]
     policy: str

@@ -258,7 +258,7 @@ class EventConnection(asyncio.Protocol):
         return bool(self._answers)
 
     def active_at(self) -> float:
-        """When the client began its last request, in seconds of the loop's clock."""
+        """The start of the client's last request, in seconds of the loop's clock."""
         return self._active_at
 
     def evict(self) -> None:

@@ -26,7 +26,7 @@ MULTIPART_SLACK = 64 << 10
 
 
 class Way(NamedTuple):
-    """How a port serves plain connections, or those over TLS: its fast path and Tornado server."""
+    """The fast path and the Tornado server of a port, for plain connections or for TLS."""
 
     fast_path: FastPath
     server: httpserver.HTTPServer

@@ -1,4 +1,4 @@
-"""What a gateway knows of the hosts of its cluster: which of them runs a project."""
+"""The hosts of the cluster as a gateway sees them: which of them runs a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a project runs, as the supervisor says."""
+"""The route of a project: the socket of its worker, as reported by the supervisor."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Opening:
 
 
 def peer_of(host: str) -> str:
-    """Who is counted as one peer: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the address under which a client is counted: IPv4, or the /64 network of IPv6."""
     if ":" not in host:
         return host
     address = ipaddress.IPv6Address(host.partition("%")[0])

@@ -1,4 +1,4 @@
-"""How much the event loop reads from a connection at once."""
+"""The size of one read of the event loop from a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The listener of a port with TLS: the handshake, and what becomes of plain connections."""
+"""The listener of a port with TLS: the handshake, and the treatment of plain connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUFFER_BYTES = 16 << 10
 
 
 class Plain(Protocol):
-    """What happens to a connection that does not begin with a TLS handshake."""
+    """The treatment of a connection that does not begin with a TLS handshake."""
 
     async def open(self, connection: socket.socket) -> bool:
         """Take an accepted connection; False means that the caller closes it.

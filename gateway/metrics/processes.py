@@ -32,7 +32,7 @@ _ENDED = Stat(0.0, 0.0, 0)
 
 
 class Processes:
-    """What is known of each process. At most `_READS_LIMIT` are read at once, in turns."""
+    """The latest figures of each process. At most `_READS_LIMIT` are read at once, in turns."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}

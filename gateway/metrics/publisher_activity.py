@@ -1,4 +1,4 @@
-"""What publishers have sent to the whole node: the sums over its gateway processes."""
+"""Activity of publishers in the whole node: the sums over its gateway processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shared metrics table says at one moment, and what it means over a second.
+"""Readings of the shared metrics table: totals at one moment, and the rates between two readings.
 
 A reading has running totals; the figures of a chart are the differences of two readings.
 """

@@ -49,7 +49,7 @@ class Owners:
 
 
 class AccountProjects:
-    """Which accounts have had events from one project only; that project's series is their sum."""
+    """The accounts that had events of one project only; that project's series is their sum."""
 
     def __init__(self, account_of: Callable[[int], int | None]) -> None:
         self.account_of = account_of

@@ -20,7 +20,7 @@ SERIES = "series"
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What to read; times are Unix seconds.
+    """A query of the series; times are Unix seconds.
 
     `step_s` 0 is the finest step that reaches back to `begin`. The figures are those of a project
     or the sums of an account if one is given, else those of the node.

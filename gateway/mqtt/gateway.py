@@ -44,7 +44,7 @@ _TICKS_PER_S = 20
 
 
 class MqttInput(Protocol):
-    """Where messages come from and go to; every method is called in the gateway's loop."""
+    """The source and destination of messages; every method is called in the gateway's loop."""
 
     async def start(self) -> None:
         """Open the port, or begin to connect.

@@ -1,4 +1,4 @@
-"""What administrators ask the process that serves MQTT clients, and what it answers.
+"""Inspection of the MQTT server: the requests of administrators to its process, and the answers.
 
 The process of the node's own MQTT server has an `Inspectable` and answers for it. The HTTP
 gateways ask through `RemoteInspection`.
@@ -102,7 +102,7 @@ class RetainedState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Inspectable(Protocol):
-    """What the process of the MQTT server tells and does; all is called in its loop.
+    """The operations of the MQTT server's process for administrators; all are called in its loop.
 
     Lists are in the order of their keys: at most `limit` that follow `after`, `""` for the first.
     """

@@ -1,7 +1,8 @@
 """The journals of a data folder in backups and in verifications.
 
-A store may lack the last batches, which only the journal of a worker has. A backup has no journal:
-it has these batches beside the copy of the store, which takes them when it is first opened.
+A store may lack the last batches, which only the journal of a worker has. A backup contains no
+journal. It contains these batches in files beside the copy of the store, which applies them when it
+is first opened.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def _records(folder: Path, place: str, defects: list[str]) -> Iterator[tuple[Rec
 
 
 def _plain(error: JournalDamagedError) -> str:
-    """What is damaged, without the path of the data folder."""
+    """Describe damage without the path of the data folder."""
     file = str(error.details["file"])
     return f"{file}: {str(error).partition(f'{file}: ')[2]}"
 

@@ -1,4 +1,4 @@
-"""How much disk the copy of a stopped node's data folder takes while it is made.
+"""Disk space that a copy of a stopped node's data folder needs while it is made.
 
 It is an upper limit: stores are copied without their free pages, and archives are compressed.
 Batches that a killed node has left in its journals may take as much again as they have there.

@@ -1,8 +1,7 @@
 """The interface of a journal, whatever its medium: files, memory, or later a replicated stream.
 
-A batch has happened when its record is in the journal. The store of its project is brought up to
-date later, by a checkpoint, and never lies ahead of the journal. Records of one project have
-rising numbers.
+A batch is committed when its record is in the journal. A later checkpoint writes it into the store
+of its project, which is never ahead of the journal. The numbers of a project's records increase.
 """
 
 from __future__ import annotations

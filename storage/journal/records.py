@@ -1,13 +1,13 @@
-"""Records as bytes. A round is what one `sync` writes: whole blocks, zeros at the end.
+"""Records as bytes. A round is the unit that one `sync` writes: whole blocks, zeros at the end.
 
-A block that was synced is never written again, so a power cut damages the last round only. A
-record's head tells how many records of its round follow: zeros behind the last one are the end of
-the round, and zeros anywhere else are damage. The head has a checksum of its own, so that of a
-damaged batch at least the project and the number are known.
+A synced block is never written again, so a power cut damages the last round only. The head of a
+record contains the number of records that follow in its round: zeros after the last one are the end
+of the round, and zeros anywhere else are damage. The head has its own checksum, so that the project
+and the number of a damaged batch can still be read.
 
-A bad record that is followed by a later round is damage, too: a round is written when the one
-before it is on disk. Only a bad record that no round follows may be the rest of a write that a
-crash cut off.
+A bad record that is followed by a later round is damage, too, because a round is written only when
+the previous one is on disk. A bad record that no round follows may be the rest of a write that a
+crash interrupted.
 """
 
 from __future__ import annotations

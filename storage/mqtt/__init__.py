@@ -1,4 +1,4 @@
-"""What the MQTT listener keeps on disk: sessions, their queues, retained messages.
+"""The store of the MQTT listener: sessions, their queues, retained messages.
 
 In: operations of the listener, in the order in which they happened.
 Out: the same sessions and messages after a crash; a callback once an operation is synced.

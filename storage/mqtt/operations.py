@@ -1,4 +1,4 @@
-"""What the listener stores, and the operations that change it."""
+"""The records that the listener stores, and the operations that change them."""
 
 from __future__ import annotations
 

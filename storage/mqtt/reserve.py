@@ -1,8 +1,8 @@
-"""Room on the disk for removals: blocks of a store's data file that are allocated ahead.
+"""Disk reserve for removals: blocks of a store's data file that are allocated in advance.
 
 LMDB writes changed pages to free places of its file, and lets the file grow when there are none.
 On a full disk even the removal of a row would fail then. A reserve keeps blocks behind the last
-page in use. Only writes that add something need a whole reserve; what removes may use it up.
+page in use. Only writes that add data need a complete reserve; removals may use it up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A thread that commits what the listener stores, in groups: one sync for all that wait."""
+"""The writer thread: commits the listener's operations in groups, with one sync per group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Done = Callable[[StoreError | None], None]
 
 
 class Committing(Protocol):
-    """What the writer needs of `MqttStore`."""
+    """The part of `MqttStore` that the writer needs."""
 
     @property
     def has_removed(self) -> bool: ...
@@ -79,7 +79,7 @@ class StoreWriter:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many operations wait for a commit or are being committed, and their bytes."""
+        """The number and the bytes of the operations that are not committed yet."""
         return self._count, self._bytes
 
     def write(self, operations: Sequence[Operation], done: Done | None = None) -> None:

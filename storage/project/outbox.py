@@ -90,7 +90,7 @@ class EffectOf(NamedTuple):
 
 
 class DeliveryCounts(NamedTuple):
-    """How many entries of a kind were delivered or refused lately, and how many wait."""
+    """The numbers of recently delivered, recently refused and waiting entries of a kind."""
 
     delivered: int = 0
     refused: int = 0

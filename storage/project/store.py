@@ -136,13 +136,13 @@ class ProjectStore(Effects):
 
     @property
     def waiting_rows(self) -> int:
-        """How many event records and log rows wait for a checkpoint, or for a batch before it."""
+        """The number of event records and log rows that wait for a checkpoint or for a batch."""
         waiting = len(self._waiting.records) + len(self._waiting.rows)
         return waiting + len(self._history_records) + len(self._rows)
 
     @property
     def waiting_since(self) -> float:
-        """When the first of those batches happened (`time.monotonic`); infinite without one."""
+        """The commit time of the first waiting batch (`time.monotonic`); infinite without one."""
         return self._waiting.since
 
     def is_waiting(self, size: int, since: float) -> bool:

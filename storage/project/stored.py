@@ -1,4 +1,4 @@
-"""What a project's store has on disk: one LMDB environment, and the transactions on it."""
+"""The stored part of a project's store: one LMDB environment, and the transactions on it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def make_tables(environment: lmdb.Environment) -> None:
 
 
 class Written(NamedTuple):
-    """What a transaction has written, to be passed to `ProjectTables.committed`."""
+    """The writes of a transaction, to be passed to `ProjectTables.committed`."""
 
     outbox: Added
     dead_letters: DeadLetterChange

@@ -330,7 +330,7 @@ class RegistryQueries(abc.ABC):
         return self.operator_named(project.account_id, DEFAULT_OPERATOR)
 
     def usage(self, account_id: int, name: str, stored: StoredBytes = nothing_stored) -> int:
-        """How much of a quota an account uses.
+        """Return an account's usage of a quota.
 
         Args:
             account_id: the account.

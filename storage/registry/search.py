@@ -47,7 +47,10 @@ class Effort:
         self._rows, self._until, self._monotonic = rows, monotonic() + time_s, monotonic
 
     def share(self, projects: int) -> int:
-        """How many rows of the next of so many projects may be looked at; 0 ends the search."""
+        """Return how many rows of the next project may be examined, when `projects` are left.
+
+        0 ends the search.
+        """
         if self._rows <= 0 or self._monotonic() >= self._until:
             return 0
         return max(_LEAST_SHARE, self._rows // projects)

@@ -1,4 +1,4 @@
-"""Which database the settings give a project: SQLite or PostgreSQL, for writing and for reading."""
+"""Chooses the database of a project by the settings: SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fieldbrook.storage.sql.sqlite.reader import SqliteReader
 
 
 class DatabaseAccess(NamedTuple):
-    """How to open the project's SQL database and how to query its last committed batch.
+    """Functions that open the project's SQL database, and that query its last committed batch.
 
     `committed` is None for the SQLite file in the project's folder.
     """

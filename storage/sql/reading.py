@@ -78,7 +78,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which rows of a table: those with all of `equal` (column and text), sorted by `order`."""
+    """A page of a table: its rows with all of `equal` (column and text), sorted by `order`."""
 
     equal: Sequence[tuple[str, str]] = ()
     order: str = ""

@@ -1,4 +1,4 @@
-"""What the statements of applets have in common for both databases.
+"""Checks of applets' statements that both databases share.
 
 Applets were written for PostgreSQL behind a Go host: placeholders are `?` or `$1`, and tables
 may carry the name of their schema. A tokenizer of its own for each database splits a statement;

@@ -241,7 +241,7 @@ async def test_polls_are_rare_while_blocks_are_announced(
             await eventually(lambda: subscribed(service).is_complete(service._follower.newest))
             await eventually(lambda: world.numbers() == [1])
             head = service._head  # whose own looks come, each with the next one's time
-            await eventually(lambda: head._due - head._looked_at == pytest.approx(2.0))
+            await eventually(lambda: head._due - head._polled_at == pytest.approx(2.0))
     finally:
         proxy.close()
 

@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDescription:
-    """What a module consists of.
+    """The content of a module.
 
     `producers` maps the fields `language`, `processed-by` and `sdk` to names with versions.
     `runtime` is the language or runtime that the module was made with, "" if it is unknown.

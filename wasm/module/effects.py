@@ -1,4 +1,4 @@
-"""Which effects a module can have, by the host functions that it imports."""
+"""Effects of a module: those that it can have, by the host functions that it imports."""
 
 from __future__ import annotations
 

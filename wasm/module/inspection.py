@@ -35,7 +35,7 @@ _Type = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ModuleReport:
-    """What a usable module offers.
+    """The properties of a usable module.
 
     Attributes:
         handlers: names of its exports `(i32) -> i32` in the module's order, without `alloc`,

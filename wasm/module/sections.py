@@ -1,5 +1,5 @@
-"""What a file is by its first bytes, and a section reader: properties of a module that wasmtime's
-interface hides, or crashes on.
+"""Recognition of files by their first bytes, and a reader of sections: properties of a module that
+wasmtime's interface hides, or on which it crashes.
 
 Only pass modules to `read_sections` that wasmtime has validated, because it checks no bounds.
 
@@ -41,7 +41,7 @@ class Sections(NamedTuple):
 
 
 def not_wasm(data: bytes) -> str:
-    """Why data cannot be a module, by its first bytes; "" if it may be one."""
+    """Return why data cannot be a module, by its first bytes; "" if it may be one."""
     if data.startswith(MAGIC):
         return ""
     if not data:

@@ -40,7 +40,7 @@ class Activity:
 
     @property
     def since(self) -> float:
-        """When the current run or phase began, monotonic; 0.0 without either."""
+        """The start of the current run or phase (`time.monotonic`); 0.0 without either."""
         return self.busy_since or self._phase[1]
 
     def current(self) -> tuple[float, str, float]:

@@ -204,7 +204,7 @@ class ProjectExecutor:
         self._committer.write_prepared()
 
     def unanswered(self) -> list[tuple[Requester, bool]]:
-        """Who waits for the answers of the open bodies, in order, and whether each has begun."""
+        """The requesters of the open bodies, in order, and whether each body has begun."""
         begun = [(requester, body) for requester, _, body, _ in self._committer.batch]
         last = begun[-1][1] if begun else None
         queued = [

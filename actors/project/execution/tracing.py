@@ -23,7 +23,7 @@ _WAITING_BYTES = 1 << 20  # of traces that wait for their commit; later events a
 
 
 class TraceOrder(NamedTuple):
-    """Which events to trace, as the command `wire.TRACE` has it.
+    """The selection of events to trace, as in the command `wire.TRACE`.
 
     At most `events` events, for `seconds`. `event_type`, `publisher_id` and `source` (a name of
     `SOURCES`) select events where they are not empty or 0. `publisher` is what the client wrote

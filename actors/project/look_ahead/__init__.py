@@ -1,4 +1,4 @@
-"""Heavy handlers of a project run before their turn in other threads, with the results of one.
+"""Look-ahead: runs heavy handlers before their turn in other threads, with unchanged results.
 
 In: the events of a round.
 Out: runs that the project validates, and adopts when they are valid.

@@ -1,9 +1,9 @@
-"""Speculation: a handler's run before its turn, and its validation when the turn has come.
+"""Speculation: runs a handler before its turn, and validates the run when the turn has come.
 
-Such a run sees a state that may change before its turn. Therefore everything that the guest was
-told is recorded with its result. When its turn comes, the project validates the run: if the guest
-would be told the same now, the run counts as if it had been made now. If not, it is dropped
-without effect.
+The state that such a run reads may change before its turn. Therefore all answers of host functions
+are recorded with the result. When the turn comes, the project validates the run: if the host
+functions would give the same answers now, the result counts. Otherwise it is dropped without
+effect.
 """
 
 from __future__ import annotations

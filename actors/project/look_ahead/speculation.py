@@ -41,7 +41,7 @@ Plan = Callable[[WireEvent], Sequence[Target]]
 
 
 class Basis(NamedTuple):
-    """What the runs of a round have in common.
+    """The common inputs of all runs of a round.
 
     Attributes:
         read: returns the value of a stored key as of the last commit, in any thread.

@@ -1,4 +1,4 @@
-"""Which host owns what: the same answer on all hosts that see the same hosts.
+"""Placement: the owner of each name, equal on all hosts that see the same hosts.
 
 Each name has an order of all hosts, and belongs to the first of them that is there. So when a
 host goes or comes, only names that belong to it move (rendezvous hashing).

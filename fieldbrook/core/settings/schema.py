@@ -602,12 +602,12 @@ class Settings(BaseSettings):
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Where `load` found the values of settings; the others have their default."""
+        """The source of each setting that `load` found; the others have their default."""
         return self._sources
 
     @property
     def plain_dashboard(self) -> Literal["serve", "redirect", "refuse"]:
-        """What the dashboard port does with plain http, see `dashboard_plain`."""
+        """The treatment of plain http on the dashboard port, see `dashboard_plain`."""
         if self.dashboard_plain is not None:
             return self.dashboard_plain
         local = self.dashboard_bind == "localhost" or is_loopback(self.dashboard_bind)

@@ -1,4 +1,4 @@
-"""Where settings come from: flags, then environment variables, then a TOML file, then defaults."""
+"""Sources of settings: flags, then environment variables, then a TOML file, then defaults."""
 
 from __future__ import annotations
 

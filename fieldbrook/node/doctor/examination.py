@@ -1,4 +1,4 @@
-"""All checks, in the order in which people read them."""
+"""All checks, in the order of the report."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def space(data: Path, reserve: int) -> Finding:
 
 
 def syncs(data: Path) -> Finding:
-    """How long a synced write takes; each acknowledged event waits for one."""
+    """The duration of a synced write; each acknowledged event waits for one."""
     at = _existing(data) / f".fieldbrook-doctor-{uuid.uuid4().hex}"
     took = []
     try:

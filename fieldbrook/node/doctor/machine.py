@@ -45,7 +45,7 @@ def fast_path() -> Finding:
 
 
 def processors() -> Finding:
-    """How many processors the node may use."""
+    """The number of processors that the node may use."""
     count = cores()
     quota = _first_line(_CGROUPS / "cpu.max").split()
     facts: dict[str, object] = {"processors": count}
@@ -108,7 +108,7 @@ def open_files() -> Finding:
 
 
 def backlog() -> Finding:
-    """How many new connections the kernel keeps until the node accepts them."""
+    """The number of new connections that the kernel queues until the node accepts them."""
     text = _first_line(Path("/proc/sys/net/core/somaxconn"))
     if not text.isdecimal():
         return Finding("new connections", "skipped", "the system does not say how many")

@@ -1,4 +1,4 @@
-"""What answers have in common: pages of lists, the times of a row, and JSON as it was stored."""
+"""Common parts of answers: pages of lists, the times of a row, and JSON as it was stored."""
 
 from __future__ import annotations
 

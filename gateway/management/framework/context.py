@@ -78,13 +78,13 @@ class ProjectStoreReader(Protocol):
         """The events that were handled from `begin_ms` on, counted by type, sender and handler."""
 
     def deliveries(self, begin_ms: int) -> dict[str, DeliveryCounts]:
-        """What handlers have sent, by kind."""
+        """Count the effects that handlers have sent, by kind."""
 
     def trace_at(self, place: int) -> EventTrace | None:
         """The host calls of the event at a place of the history, if they are kept."""
 
     def trace_count(self) -> int:
-        """How many events have a trace that is kept."""
+        """Return the number of events with a stored trace."""
 
     def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
         """Chunks of events with a number above `after`, oldest first; -n are the last n."""
@@ -109,7 +109,7 @@ class ProjectStoreReader(Protocol):
         """The number of the newest dead letter, and how many there are."""
 
     def dead_letter_groups(self, wanted: LetterFilter) -> list[LetterGroup]:
-        """How many dead letters there are of each reason, applet and handler."""
+        """Count the dead letters of each reason, applet and handler."""
 
     def select_dead_letters(
         self, wanted: LetterFilter, selected: LetterRange, limit: int

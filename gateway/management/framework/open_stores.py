@@ -15,7 +15,7 @@ _SHARE = 16  # of the process's descriptors: a store takes two
 
 
 def open_limit() -> int:
-    """How many stores a gateway keeps open: 64, or fewer if the process may open few files."""
+    """Return the number of stores that a gateway keeps open: 64, or fewer with few descriptors."""
     most = descriptor_limit()
     return OPEN_LIMIT if most is None else max(_LEAST, min(OPEN_LIMIT, most // _SHARE))
 

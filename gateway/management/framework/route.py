@@ -121,7 +121,7 @@ class Call(Generic[B, Q]):
 
     @property
     def owner(self) -> Hashable:
-        """Whose share of a pool the request takes: its account's, or that of its address."""
+        """The owner of the pool share that the request uses: its account, or its address."""
         return self.peer if self.caller is None else self.caller.account.account_id
 
     @property

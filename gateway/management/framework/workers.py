@@ -205,7 +205,7 @@ class Workers:
         return await self._passwords.run(owner, work)
 
     def commands_of(self, account_id: int) -> asyncio.Semaphore:
-        """What bounds the commands of one account at the registry; more wait for their turn."""
+        """Return the limit of one account's commands at the registry; further ones wait."""
         return self._commands.setdefault(account_id, asyncio.Semaphore(_COMMANDS_OF_ONE))
 
     async def hash_password(self, owner: Hashable, password: str) -> str:

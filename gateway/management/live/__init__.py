@@ -1,9 +1,9 @@
-"""What a page follows: figures, events, logs, health and dead letters as they come.
+"""Live data for pages: figures, events, logs, health and dead letters.
 
 Each topic of a project is read once, by a channel, however many pages follow it. A page has one
 connection, a WebSocket or server-sent events, and a bounded number of messages that wait for it.
 
 In: requests to follow a topic, with filters; the stores of projects; the series.
-Out: messages with rows and exact counts of what was left out.
+Out: messages with rows, and the exact number of rows that were left out.
 Open first: `page.py`, then `channels.py`.
 """

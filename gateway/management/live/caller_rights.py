@@ -27,7 +27,7 @@ def current_account(context: ManagementContext, caller: Caller) -> Account | Non
 
 
 def time_left_s(context: ManagementContext, caller: Caller) -> float:
-    """How long an answer to a caller may last, in seconds: until its token expires.
+    """Return how long an answer to a caller may last, in seconds: until its token expires.
 
     It is at most `token_lifetime_s`, also for an access key, which may never expire.
     """

@@ -22,7 +22,7 @@ class Reader(Protocol):
         """Stand at the newest row."""
 
     async def first(self, after: str) -> Message | None:
-        """What a new follower gets: all from a place (nothing, for "") to where this stands.
+        """Return the rows for a new follower: from a place (none, for "") to the current position.
 
         A message without rows tells the follower where that is.
         """

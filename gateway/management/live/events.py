@@ -1,4 +1,4 @@
-"""Reads the events of a project as they come. Only the events that are shown are decoded."""
+"""Reads the new events of a project. Only the events that are shown are decoded."""
 
 from __future__ import annotations
 

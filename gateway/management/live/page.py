@@ -192,5 +192,5 @@ class Page:
 
 
 def _rights(caller: Caller) -> dict[str, str] | None:
-    """What an access key may do; None for a login, which may do all that its account may."""
+    """The rights of an access key; None for a login, which has all rights of its account."""
     return None if caller.key is None else caller.key.privileges

@@ -68,7 +68,7 @@ class NoFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Source(NamedTuple):
-    """What to follow: a channel's key, how to make its reader, and the project, if any."""
+    """The source of a topic: its channel's key, a function that creates its reader, a project."""
 
     key: Hashable
     make: Callable[[], Reader]

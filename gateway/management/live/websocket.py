@@ -1,4 +1,4 @@
-"""`/stream` as a WebSocket: one for a page, whatever it follows.
+"""`/stream` as a WebSocket: one connection per page for all its topics.
 
 A browser opens six connections to a host over HTTP/1.1, and a stream of server-sent events takes
 one for each page; WebSockets do not count among them.

@@ -238,7 +238,7 @@ def eip191_digest(message: SignInMessage) -> bytes:
 
 
 def signature_problem(message: SignInMessage, digest: bytes, signature: bytes) -> str:
-    """Why the stated address's key did not make a signature; "" when it did."""
+    """Return why a signature is not of the stated address's key; "" if it is."""
     if len(signature) != 65:
         return "it is not 65 bytes"
     if signature[64] not in (27, 28):

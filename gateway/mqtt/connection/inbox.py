@@ -1,7 +1,7 @@
 """Messages of one client that have no acknowledgement yet.
 
-They are acknowledged in the order in which they came. What the node cannot take now is tried again
-before all that came after it.
+They are acknowledged in the order in which they came. A message that the node cannot handle now is
+tried again before all later messages.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Inbox:
         self._aliases: dict[int, str] | None = None
 
     def __len__(self) -> int:
-        """How many messages of QoS 1 and 2 have no acknowledgement."""
+        """The number of messages of QoS 1 and 2 without an acknowledgement."""
         return len(self._pending)
 
     @property

@@ -26,7 +26,7 @@ class PacketBuffer:
 
     @property
     def size(self) -> int:
-        """How many bytes are kept."""
+        """The number of bytes in the buffer."""
         return len(self.data) + len(self._rest or b"")
 
     def add(self, data: bytes) -> bool:
@@ -69,7 +69,7 @@ class PacketBuffer:
 
 
 def _missing(rest: bytes) -> int:
-    """How many bytes the packet at the beginning of `rest` lacks; 0 when that is not known yet."""
+    """Return the number of missing bytes of the packet at the start of `rest`; 0 if unknown."""
     length = shift = 0
     for at in range(1, min(5, len(rest))):
         length |= (rest[at] & 0x7F) << shift

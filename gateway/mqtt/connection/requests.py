@@ -1,4 +1,4 @@
-"""Packets of connected clients: acknowledgements, subscriptions, pings, the end."""
+"""Packets of connected clients: acknowledgements, subscriptions, pings, DISCONNECT."""
 
 from __future__ import annotations
 

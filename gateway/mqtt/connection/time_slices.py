@@ -89,7 +89,7 @@ class TimeSlices:
         self._schedule()
 
     def waiting(self, holder: str) -> int:
-        """How many pieces of work of a holder wait."""
+        """Return the number of waiting pieces of work of a holder."""
         return len(self._waiting.get(holder, ()))
 
     def run_soon(self, holder: str, work: Callable[[], object]) -> None:

@@ -41,7 +41,7 @@ Take = Callable[[bytes, bytes, bytes, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server listens, and the login that it takes there."""
+    """The address of a server, and the login that it accepts."""
 
     url: str
     user: str

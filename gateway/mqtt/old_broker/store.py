@@ -1,4 +1,4 @@
-"""What the broker of an earlier version has left below the data folder.
+"""The files of an earlier version's broker below the data folder.
 
 Earlier versions of the node started nats-server as their broker. It kept messages in
 `broker/store`. Other brokers may use `broker` too: the mosquitto of `docker/` does. So only

@@ -1,4 +1,4 @@
-"""Where the packets lie in a stream of bytes.
+"""Framing: finds the packets in a stream of bytes.
 
 Source: MQTT 3.1.1 and MQTT 5.0, 2.2 and 2.1: the fixed header.
 """

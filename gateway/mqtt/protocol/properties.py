@@ -91,7 +91,7 @@ class Place(Enum):
 
 
 class _Type(NamedTuple):
-    """How the value of a property is read and written."""
+    """The data type of a property: functions that read and write its value."""
 
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[Any], bytes]

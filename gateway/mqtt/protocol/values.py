@@ -1,4 +1,4 @@
-"""How packets are declared.
+"""The declaration of packets.
 
 Packets are frozen dataclasses for the type checker, which sees every line of this project. At run
 time they are not: a frozen dataclass sets each field through `object.__setattr__`, which would be

@@ -233,7 +233,7 @@ class Access:
         return any(covers(allowed, topic) for allowed in self._device_topics)
 
     def why_no_handler(self, project_id: int, topic: str) -> str | None:
-        """Why the handlers of a project may not publish on a topic; None when they may."""
+        """Return why the handlers of a project may not publish on a topic; None when they may."""
         return HandlerTopics(self._reader, project_id, self._device_topics).why_not(topic)
 
     def project_of(self, topic: str) -> int:

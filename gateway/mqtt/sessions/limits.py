@@ -86,7 +86,7 @@ class Limits:
         return max(UNRELEASED, self.receive_maximum)
 
     def send_maximum(self, packet: Connect) -> int:
-        """How many messages a client may have unacknowledged that were sent to it."""
+        """Return the number of sent messages that a client may leave unacknowledged."""
         if packet.version != VERSION_5:  # such a client cannot say it
             return min(self.queued_messages, self.receive_maximum, _SEND_MAXIMUM)
         asked = packet.properties.receive_maximum or _SEND_MAXIMUM

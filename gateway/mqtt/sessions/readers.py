@@ -1,7 +1,7 @@
-"""Who may read which replies below `ack/`: an index, so that a reply costs nothing for the others.
+"""Readers of replies below `ack/`: an index, so that a reply costs nothing for other clients.
 
-Besides replies to events, these are what handlers and administrators publish there. Anybody may
-subscribe to them, and thousands of clients do with many filters each.
+Besides replies to events, these topics carry messages of handlers and administrators. Anybody may
+subscribe to them, and thousands of clients may do so with many filters each.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Router:
     def _subscribers(
         self, message: Message
     ) -> Iterator[tuple[Session, Subscribed, tuple[int, ...]]]:
-        """Who gets a message: each session once, with its highest QoS and all identifiers."""
+        """Yield the sessions that get a message, each once, with highest QoS and identifiers."""
         may_all_read = not message.topic.startswith(REPLIES) or self._rights.opens(message.topic)
 
         def may_read(session: Session) -> bool:

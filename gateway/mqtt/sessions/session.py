@@ -110,7 +110,7 @@ decode_record = msgspec.msgpack.Decoder(Record).decode
 
 
 class Stage(enum.Enum):
-    """Where the delivery of a message to the client stands."""
+    """The stage of a message's delivery to the client."""
 
     SENT = 1
     RELEASING = 2  # QoS 2: PUBREC came, and is being stored
@@ -126,7 +126,7 @@ class Wire(Protocol):
 
     @property
     def send_maximum(self) -> int:
-        """How many messages the client may have unacknowledged."""
+        """The number of messages that the client may leave unacknowledged."""
 
     def send_publish(
         self,
@@ -252,7 +252,7 @@ class Session:
             self.counted = count
 
     def expires_at_ms(self) -> int | None:
-        """When a session without a connection ends; None for never."""
+        """The time at which a session without a connection ends; None for never."""
         if self.expiry_s == NEVER_EXPIRES:
             return None
         return self.ended_at_ms + 1_000 * self.expiry_s

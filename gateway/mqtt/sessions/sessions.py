@@ -283,7 +283,7 @@ class Sessions:
 
 
 def _due_of(session: Session) -> tuple[int, str, int] | None:
-    """When something is due for a session without a connection; None for never."""
+    """Return when a session without a connection expires or publishes its will; None for never."""
     if session.wire or session.opening:
         return None
     times = [each for each in (session.expires_at_ms(), session.will_at_ms) if each]

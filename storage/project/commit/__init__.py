@@ -1,4 +1,4 @@
-"""How a batch of events becomes durable: its effects, its encoding, what waits for a checkpoint.
+"""The commit of a batch of events: its effects, its encoding, and its writes until a checkpoint.
 
 A batch has happened when its record is in the journal. It waits in memory, where reads see it,
 until a checkpoint writes it into LMDB together with all others that wait.

@@ -29,7 +29,7 @@ _type_of, _received_of, _handled_of = itemgetter(1), itemgetter(4), itemgetter(5
 
 
 class ChunkHead(msgspec.Struct, array_like=True, frozen=True):
-    """What the events of a chunk are, so that a reader decodes only those that it shows.
+    """The head of a chunk: describes its events, so that a reader decodes only those that it shows.
 
     `failed` has the indexes of failed events (`EventRecord.outcome`). `types` has for each event
     type how many events there are and how many of them failed; only the `TYPES_LIMIT` most

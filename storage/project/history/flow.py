@@ -1,4 +1,4 @@
-"""What the events of the last minutes were: by type, by sender, by handler.
+"""The flow of recent events: counts by type, by sender and by handler.
 
 Counts by type come from the heads of the chunks. Only the newest events are decoded, and failed
 ones, so that a busy project costs no more than a quiet one.
@@ -26,7 +26,7 @@ RATE_MS = 10_000
 
 
 class Sender(NamedTuple):
-    """Who sent events of a type: `source` is a name of `records.SOURCES`."""
+    """A sender of events of a type: `source` is a name of `records.SOURCES`."""
 
     source: str
     publisher_id: int

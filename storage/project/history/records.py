@@ -67,7 +67,7 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """What became of the event.
+        """The outcome of the event.
 
         `duplicate`: it did not run, its result is the stored one. `failed`: a handler failed, or
         the node could not handle it. `unhandled`: no strategy matched its type. `ok`: all

@@ -1,4 +1,4 @@
-"""Search the history by what its events are, newest first, a bounded part at a time."""
+"""Search the history with a filter, newest events first, a bounded part at a time."""
 
 from __future__ import annotations
 

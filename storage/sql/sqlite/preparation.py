@@ -1,4 +1,4 @@
-"""Bounds what SQLite does before a statement runs, which no time limit interrupts.
+"""Bounds the preparation of statements in SQLite, which no time limit interrupts.
 
 SQLite copies a common table expression for each reference to it, and the expression of a column for
 each use in the query around it. A statement of a kilobyte becomes millions of nodes that way, which

@@ -1,4 +1,4 @@
-"""What `applet dev --project` does with a module: it deploys it, sends events, follows the log."""
+"""`applet dev --project`: deploys a module, sends events and follows the log."""
 
 from __future__ import annotations
 

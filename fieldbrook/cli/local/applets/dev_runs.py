@@ -1,4 +1,4 @@
-"""What `applet dev` does with a module without a node: it runs a file of events."""
+"""`applet dev` without a node: runs a file of events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fieldbrook.cli.local.applets.workbench import (
 
 
 class Target(Protocol):
-    """Where a module goes after its build."""
+    """The destination of a built module."""
 
     @property
     def kept(self) -> str:

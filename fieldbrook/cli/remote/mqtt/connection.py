@@ -31,7 +31,10 @@ _NO_MQTT = "is it an MQTT port, and is --tls right for it?"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where to connect, and as whom. `authorities` is a PEM file, "" for those of the system."""
+    """The address of a server, and the login to use there.
+
+    `authorities` is a PEM file, "" for those of the system.
+    """
 
     host: str
     port: int
@@ -53,7 +56,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why the node did something: a reason code, its name, and the node's own words."""
+    """The reason of an answer: a reason code, its name, and the node's text."""
 
     code: int
     name: str

@@ -1,4 +1,4 @@
-"""Shows the figures of a fleet: a table that changes on a terminal, lines elsewhere."""
+"""Shows the figures of a fleet: a changing table on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Display:
 
     @property
     def every_s(self) -> float:
-        """How often figures are shown."""
+        """The interval between two displays, in seconds."""
         return TABLE_EVERY_S if self._is_table else LINE_EVERY_S
 
     def show(self, figures: Figures) -> None:

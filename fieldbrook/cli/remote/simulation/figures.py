@@ -1,4 +1,4 @@
-"""What became of the events of a fleet: counts, reasons, latencies."""
+"""Results of the events of a fleet: counts, reasons, latencies."""
 
 from __future__ import annotations
 

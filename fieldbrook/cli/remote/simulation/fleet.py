@@ -24,7 +24,7 @@ _JOIN_S = 10.0
 
 
 class Plan(NamedTuple):
-    """What each device does. `rate` is in events per second of one device."""
+    """The behaviour of each device. `rate` is in events per second of one device."""
 
     event_type: str
     rate: float
@@ -61,7 +61,7 @@ class Fleet:
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
+        """The time since the start, in seconds."""
         return time.monotonic() - self._started_at
 
     @property

@@ -34,7 +34,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """Which logins to end: the one of the request's token, or all of the account."""
+    """The logins to end: that of the request's token, or all of the account."""
 
     all: bool = False
 

@@ -1,6 +1,6 @@
 """Monitors of chains: contract logs, transactions and heights that become events.
 
-The seed-era routes name the project after the kind, the later ones before it. The two routes that
+The early routes name the project after the kind, the later ones before it. The two routes that
 create a monitor differ only in the default event type. Lists and single monitors can be read, so
 that owners see the progress of their monitors.
 

@@ -47,14 +47,14 @@ class SourceFlow(TypeFlow, frozen=True, kw_only=True):
 
 
 class HandlerFailures(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs of a strategy's handler failed."""
+    """The number of failed runs of a strategy's handler."""
 
     strategy_id: str = msgspec.field(name="strategyID")
     failed: int
 
 
 class SendFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """What handlers have sent: `kind` is `mqtt`, `api` or `chain`."""
+    """The effects that handlers have sent: `kind` is `mqtt`, `api` or `chain`."""
 
     kind: str
     delivered: int

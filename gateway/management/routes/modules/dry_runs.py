@@ -75,7 +75,7 @@ class DryRunStatement(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class DryRunEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be sent (`mqtt`, `api`, `transaction`) or stored (`metric`) after the commit.
+    """An effect that a commit would send (`mqtt`, `api`, `transaction`) or store (`metric`).
 
     `target` is the topic, the event type of the answer, or the chain.
     """
@@ -86,7 +86,7 @@ class DryRunEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DryRunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the handler did. `error` is empty if it returned `code`.
+    """The run of the handler. `error` is empty if it returned `code`.
 
     `elapsedUs` includes the making of the instance; `memoryBytes` is the linear memory of the
     handler after the run. `notes` say how the run differed from one on the node.

@@ -27,7 +27,7 @@ _SHOWN_BY_CALLS = (Group.WASM_LOG, Group.PROJECT_CONFIG)  # stored values and ro
 
 
 class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are traced: those of a type, of a publisher (key or id), from a source."""
+    """A filter of events: by type, by publisher (key or id), by source."""
 
     event_type: Text = msgspec.field(name="type", default="")
     publisher: Text = ""

@@ -1,4 +1,4 @@
-"""What pages and tools must know of the node before anybody has signed in."""
+"""Public facts about the node, which pages and tools need before a sign-in."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ChainName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DashboardReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the dashboard's first page needs.
+    """The facts that the dashboard's first page needs.
 
     `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of
     the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS.

@@ -92,7 +92,7 @@ class HealthReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Rows:
-    """What the metrics table says of processes and projects.
+    """The rows of the metrics table for processes and projects.
 
     Parts at rest are left out when nothing has ever died there. The row of a project has the pid
     of its worker.

@@ -34,14 +34,14 @@ Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=_TOPIC_LIMIT)]
 
 
 class MqttList(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a list; `after` is the `next` of the part before, or empty for the first."""
+    """A part of a list; `after` is the `next` of the part before, or empty for the first."""
 
     after: Annotated[str, msgspec.Meta(max_length=_CURSOR_LIMIT)] = ""
     limit: RowLimit = 100
 
 
 class RetainedList(MqttList, frozen=True, kw_only=True):
-    """Which part of the list; `after` is the `next` of the part before, which is a topic."""
+    """A part of the list; `after` is the `next` of the part before, which is a topic."""
 
     after: Annotated[str, msgspec.Meta(max_length=_TOPIC_LIMIT)] = ""
 

@@ -59,7 +59,7 @@ _HASH_DIGITS = range(8, 65)
 
 
 class SearchText(msgspec.Struct, frozen=True, kw_only=True):
-    """What to find."""
+    """The text to find."""
 
     q: Annotated[str, msgspec.Meta(min_length=2, max_length=256)]
 

@@ -1,6 +1,6 @@
 """Projects.
 
-The seed-era routes have the path `/project/{projectName}`, the later ones
+The early routes have the path `/project/{projectName}`, the later ones
 `/project/x/{projectName}`.
 """
 

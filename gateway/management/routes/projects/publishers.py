@@ -1,6 +1,6 @@
 """Publishers of a project and their tokens.
 
-Seed-era routes issue a JSON Web Token, later ones an access key (`w3b_...`). Both kinds are
+Early routes issue a JSON Web Token, later ones an access key (`w3b_...`). Both kinds are
 replaced and expire in the same way.
 """
 
@@ -109,7 +109,7 @@ class FilterPublishers(Paging, frozen=True, kw_only=True):
         )
 
 
-# ---------------------------------------------------------------- seed-era routes
+# ---------------------------------------------------------------- early routes
 
 
 async def create_publisher(

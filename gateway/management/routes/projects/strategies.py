@@ -1,6 +1,6 @@
 """Strategies of a project: each maps an event type to a handler.
 
-The seed-era routes handle several strategies per request, the later ones a single one. A strategy
+The early routes handle several strategies per request, the later ones a single one. A strategy
 is dead if the module does not export its handler. It is accepted nevertheless, as by the
 original, and marked in every answer. Its events become dead letters.
 """
@@ -86,7 +86,7 @@ class FilterStrategies(Paging, frozen=True, kw_only=True):
         )
 
 
-# ---------------------------------------------------------------- seed-era routes
+# ---------------------------------------------------------------- early routes
 
 
 async def create_strategies(call: Call[CreateStrategies, None]) -> NoContent:

@@ -13,7 +13,7 @@ from fieldbrook.storage.registry.commands.change import Change, Commands, comman
 
 
 class Cache(msgspec.Struct, array_like=True, frozen=True):
-    """Where an applet keeps its key-value pairs; see `model.Applet`."""
+    """The place of an applet's key-value pairs; see `model.Applet`."""
 
     mode: str = MEMORY
     prefix: str = ""

@@ -1,4 +1,4 @@
-"""What a project does on chains: how much it may spend, and what an unavailable chain means."""
+"""A project's settings for chains: its spending limit, and answers while a chain is unavailable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SpendingReply(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
 
 
 class ChainsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What events of a project are answered while a chain is unavailable: `CODE` or `RETRY`."""
+    """The answer to events of a project while a chain is unavailable: `CODE` or `RETRY`."""
 
     unavailable: str
 
@@ -63,7 +63,7 @@ async def set_chains(call: Call[ChainConduct, None]) -> ConfigReply:
 
 
 async def get_chains(call: Call[None, None]) -> ChainsReply:
-    """What events of a project are answered while a chain is unavailable."""
+    """The answer to events of a project while a chain is unavailable."""
     default = msgspec.json.encode({"unavailable": CHAIN_CODE})
     return as_stored(stored_value(call, PROJECT_CHAINS, default), ChainsReply)
 

@@ -1,7 +1,7 @@
 """The tables of a project.
 
-PROJECT_SCHEMA of the early interface is the schema `public` of PROJECT_DATABASE. Its tables always have the
-columns for the times of a row; other tables have them with `withTimes`.
+PROJECT_SCHEMA of the early interface is the schema `public` of PROJECT_DATABASE. Its tables always
+have the columns for the times of a row; other tables have them with `withTimes`.
 """
 
 from __future__ import annotations

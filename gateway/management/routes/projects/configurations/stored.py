@@ -1,4 +1,4 @@
-"""What all configurations of a project have in common: where they are stored and answered."""
+"""Common functions of all configurations of a project: storing and returning them."""
 
 from __future__ import annotations
 

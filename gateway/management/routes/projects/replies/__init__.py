@@ -1,4 +1,4 @@
-"""What the routes of projects answer, one file per noun.
+"""The answers of the routes of projects, one file per noun.
 
 In: records of the registry.
 

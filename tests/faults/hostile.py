@@ -36,6 +36,7 @@ from fieldbrook.gateway.management.prefixes import PREFIXES
 from fieldbrook.gateway.management.route_table import ROUTES
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
+from tests.support.mqtt_bytes import remaining_length
 from tests.support.nodes import RunningNode, alive, message, part_of, strategies, until
 from tests.support.tls import TlsNode
 
@@ -267,9 +268,9 @@ def _mqtt(rng: random.Random, known: Known) -> Attempt:
     flags = rng.choice((0, 2, 4, 6, 8, 1, 3, 10))
     number = rng.choice((b"\x00\x01", b"\x00\x00", b"\xff\xff")) if flags & 6 else b""
     body = len(topic).to_bytes(2, "big") + topic + number + payload
-    publish = bytes([0x30 | flags]) + _length(len(body)) + body
+    publish = bytes([0x30 | flags]) + remaining_length(len(body)) + body
     asked = len(topic).to_bytes(2, "big") + topic + bytes([rng.randrange(4)])
-    subscribe = b"\x82" + _length(2 + len(asked)) + b"\x00\x01" + asked
+    subscribe = b"\x82" + remaining_length(2 + len(asked)) + b"\x00\x01" + asked
     packet = rng.choice((publish, publish, subscribe, rng.randbytes(rng.randrange(200))))
     match rng.randrange(4):
         case 0:
@@ -294,15 +295,6 @@ _QUERY = tuple(
     limit lNames createdAt_lt updatedAt from to eventID encoding appletID key prefix
     authorization""".split()  # noqa: SIM905
 )
-
-
-def _length(value: int) -> bytes:
-    out = bytearray()
-    while True:
-        value, low = divmod(value, 128)
-        out.append(low | (0x80 if value else 0))
-        if not value:
-            return bytes(out)
 
 
 def _encoded(value: Any) -> bytes:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from tests.faults.ledger import Entry, Verdict, judge
+from tests.support.mqtt_bytes import remaining_length
 from tests.support.nodes import PREFIX, long_id
 
 BLOCK = 1024  # events whose counts share a value of the store
@@ -258,7 +259,7 @@ class Messages(Device, asyncio.Protocol):
         transport, _ = await loop.create_connection(lambda: self, "127.0.0.1", self._port)
         name = f"soak-{self.number}".encode()
         packet = _CONNECT + struct.pack(">H", len(name)) + name
-        transport.write(b"\x10" + _length(len(packet)) + packet)
+        transport.write(b"\x10" + remaining_length(len(packet)) + packet)
         await self._welcome
         self._transport = transport
 
@@ -284,7 +285,7 @@ class Messages(Device, asyncio.Protocol):
             self._flying[self._packet] = number
             body = struct.pack(">H", len(topic)) + topic + struct.pack(">H", self._packet)
             body += json.dumps(self._event(number)).encode()
-            self._transport.write(b"\x32" + _length(len(body)) + body)
+            self._transport.write(b"\x32" + remaining_length(len(body)) + body)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -294,16 +295,6 @@ class Messages(Device, asyncio.Protocol):
                 self._taken(self._flying.pop(int.from_bytes(packet[2:], "big")))
             elif self._welcome is not None and not self._welcome.done():
                 self._welcome.set_result(None)
-
-
-def _length(size: int) -> bytes:
-    """The remaining length of an MQTT packet."""
-    encoded = bytearray()
-    while True:
-        size, low = divmod(size, 128)
-        encoded.append(low | (0x80 if size else 0))
-        if not size:
-            return bytes(encoded)
 
 
 def name_of(payload: bytes) -> tuple[int, int]:

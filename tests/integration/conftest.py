@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fieldbrook.workbench import scaffold
 from tests.support.management import ada, bob, root, server
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.chain.evm import Evm
+    from tests.chain.proxy import Proxy
     from tests.support.nodes import RunningNode, StartNode
 
 __all__ = ["ada", "bob", "root", "server"]
@@ -29,3 +33,21 @@ def evm() -> Iterator[Evm]:
     made = Evm()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def proxy(evm: Evm) -> Iterator[Proxy]:
+    """A proxy in front of the chain, which can fail on demand."""
+    from tests.chain.proxy import Proxy
+
+    made = Proxy(evm.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def meter(tmp_path: Path) -> Path:
+    """The folder of a new applet in WebAssembly text."""
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "wat", folder)
+    return folder

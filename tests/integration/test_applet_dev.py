@@ -25,13 +25,6 @@ def variables(tmp_path: Path) -> dict[str, str]:
     return environment(tmp_path / "home")
 
 
-@pytest.fixture
-def meter(tmp_path: Path) -> Path:
-    folder = tmp_path / "meter"
-    scaffold.create("meter", "wat", folder)
-    return folder
-
-
 def replace(path: Path, old: str, new: str) -> None:
     """Save a file as editors do: write another one, and give it the name."""
     text = path.read_text()

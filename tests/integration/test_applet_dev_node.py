@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.workbench import scaffold
 from tests.support.dev import Dev
 from tests.support.nodes import RunningNode, StartNode
 from tests.support.shell import Shell
@@ -25,13 +24,6 @@ def node(start_node: StartNode) -> RunningNode:
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
     return Shell(tmp_path / "home", node)
-
-
-@pytest.fixture
-def meter(tmp_path: Path) -> Path:
-    folder = tmp_path / "meter"
-    scaffold.create("meter", "wat", folder)
-    return folder
 
 
 def versions(shell: Shell) -> int:

@@ -15,18 +15,13 @@ from fieldbrook.system.kernel import has_ended
 from fieldbrook.wasm.module import abi
 from fieldbrook.workbench import scaffold
 from fieldbrook.workbench.scaffold import ScaffoldError
+from tests.support.dev import run_applet
 from tests.support.nodes import until
 from tests.support.tools import require_tool
 
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
 # Debian's compiler beside one that somebody keeps for himself and that lacks the target.
 _RUSTCS = ("rustc", "/usr/bin/rustc")
-
-
-def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main.run(["applet", *map(str, arguments)])
-    printed = capfd.readouterr()
-    return code, printed.out, printed.err
 
 
 def rustc_for_wasm() -> str:
@@ -60,35 +55,35 @@ def test_an_applet_from_a_template_is_built_run_and_tested(
     if template == "rust":
         monkeypatch.setenv("RUSTC", rustc_for_wasm())
     folder = tmp_path / "my-first"
-    code, out, _ = run(capfd, "new", "my-first", "--template", template, "--folder", folder)
+    code, out, _ = run_applet(capfd, "new", "my-first", "--template", template, "--folder", folder)
     assert code == 0
     made = {Path(line) for line in out.splitlines()}
     assert made == {path for path in folder.rglob("*") if path.is_file()}
     assert not any("{{" in path.read_text() for path in made)
 
-    code, out, err = run(capfd, "build", folder)
+    code, out, err = run_applet(capfd, "build", folder)
     assert (code, out) == (0, f"{folder / 'build' / 'my-first.wasm'}\n"), err
     module = Path(out.strip())
 
-    code, out, _ = run(capfd, "run", module, "--payload", "hello", "--json")
+    code, out, _ = run_applet(capfd, "run", module, "--payload", "hello", "--json")
     left = json.loads(out)
     assert (code, left["code"], left["error"]) == (0, 0, "")
     assert left["logs"] == [["info", "count=1 bytes=5"]]
     assert left["writes"] == {"count": "1"}
 
     for host in ("raw", "reference", "batch"):
-        code, out, _ = run(capfd, "test", module, folder / "events.jsonl", "--host", host)
+        code, out, _ = run_applet(capfd, "test", module, folder / "events.jsonl", "--host", host)
         assert code == 0, out
         assert "3 runs, 0 not as expected" in out
 
-    code, out, err = run(capfd, "test", folder)
+    code, out, err = run_applet(capfd, "test", folder)
     assert code == 0, err
     assert "3 runs, 0 not as expected" in out
 
     # As far as a 64-bit number of it goes, from what an earlier version stored.
     store = tmp_path / "store.json"
     store.write_text('{"count": "9223372036854775000"}')
-    code, out, _ = run(capfd, "run", module, "--store", store, "--json")
+    code, out, _ = run_applet(capfd, "run", module, "--store", store, "--json")
     assert json.loads(out)["writes"] == {"count": "9223372036854775001"}
 
 
@@ -99,20 +94,20 @@ def test_the_test_of_a_folder_fails_with_its_build_and_with_its_expectations(
     scaffold.create("meter", "wat", folder)
     source = folder / "applet.wat"
     source.write_text(source.read_text().replace('"count="', '"total="'))
-    code, out, _ = run(capfd, "test", folder)
+    code, out, _ = run_applet(capfd, "test", folder)
     assert code == 1
     assert 'found [["info", "total=1 bytes=25"]]' in out
-    assert run(capfd, "test", folder, "--record")[0] == 0
-    assert run(capfd, "test", folder)[0] == 0
+    assert run_applet(capfd, "test", folder, "--record")[0] == 0
+    assert run_applet(capfd, "test", folder)[0] == 0
     source.write_text("(module (")
-    code, _, err = run(capfd, "test", folder)
+    code, _, err = run_applet(capfd, "test", folder)
     assert code == 1
     assert "not a WebAssembly text" in err
     (folder / "events.jsonl").unlink()
-    code, _, err = run(capfd, "test", folder)
+    code, _, err = run_applet(capfd, "test", folder)
     assert code == 2
     assert f"{folder / 'events.jsonl'} does not exist" in err
-    code, _, err = run(capfd, "test", folder / "build" / "meter.wasm")
+    code, _, err = run_applet(capfd, "test", folder / "build" / "meter.wasm")
     assert code == 2
     assert "give the file of events" in err
 
@@ -158,7 +153,7 @@ def test_a_missing_tool_is_named_with_what_to_do(
 ) -> None:
     scaffold.create("meter", "c", tmp_path / "meter")
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, out, err = run(capfd, "build", tmp_path / "meter")
+    code, out, err = run_applet(capfd, "build", tmp_path / "meter")
     assert (code, out) == (1, "")
     assert "clang is missing: install clang and lld" in err
     assert "wasm-ld is missing: install lld" in err
@@ -182,7 +177,7 @@ def test_a_step_that_fails_ends_the_build_with_its_output(
     folder = tmp_path / "meter"
     scaffold.create("meter", "c", folder)
     (folder / "applet.c").write_text("int start(int rid) { return ridd; }\n")
-    code, out, err = run(capfd, "build", folder)
+    code, out, err = run_applet(capfd, "build", folder)
     assert (code, out) == (1, "")
     assert "ridd" in err
     assert "ended with status 1" in err
@@ -194,11 +189,11 @@ def test_a_module_that_a_node_would_refuse_is_told_after_the_build(
     folder = tmp_path / "meter"
     scaffold.create("meter", "wat", folder)
     (folder / "applet.wat").write_text('(module (memory (export "memory") 1))')
-    code, _, err = run(capfd, "build", folder)
+    code, _, err = run_applet(capfd, "build", folder)
     assert code == 1
     assert "a node would refuse the module: it exports no handler" in err
     (folder / "applet.wat").write_text("(module (")
-    code, _, err = run(capfd, "build", folder)
+    code, _, err = run_applet(capfd, "build", folder)
     assert code == 1
     assert "not a WebAssembly text" in err
 
@@ -214,10 +209,10 @@ def test_what_is_there_already_is_left_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(capfd, "new", "meter", "--template", "wat")[0] == 0
+    assert run_applet(capfd, "new", "meter", "--template", "wat")[0] == 0
     source = tmp_path / "meter" / "applet.wat"
     source.write_text("mine")
-    code, _, err = run(capfd, "new", "meter", "--template", "c")
+    code, _, err = run_applet(capfd, "new", "meter", "--template", "c")
     assert code == 1
     assert "exists already" in err
     assert source.read_text() == "mine"

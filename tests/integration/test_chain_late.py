@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +88,6 @@ def test_a_node_whose_chain_comes_late_tells_of_it_and_misses_nothing(
         assert [node.count("p", applets[kind]) for kind in _KINDS] == [5, 1, 1]
     finally:
         late.stop()
-
-
-@pytest.fixture
-def proxy(evm: Evm) -> Iterator[Proxy]:
-    made = Proxy(evm.url)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

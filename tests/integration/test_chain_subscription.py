@@ -246,13 +246,6 @@ async def test_polls_are_rare_while_blocks_are_announced(
         proxy.close()
 
 
-@pytest.fixture
-def proxy(evm: Evm) -> Iterator[Proxy]:
-    made = Proxy(evm.url)
-    yield made
-    made.close()
-
-
 async def test_requests_go_over_the_websocket_when_no_other_endpoint_answers(
     tmp_path: Path, evm: Evm, proxy: Proxy, contract: Contract, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.nodes import RunningNode, StartNode, until
-from tests.support.shell import ROOT, Shell
+from tests.support.shell import ROOT, Shell, shell_with_login
 from tests.support.tools import LIMIT_S
 
 COUNTER = ROOT / "examples" / "counter" / "counter.wat"
@@ -30,9 +30,7 @@ def shell(node: RunningNode, tmp_path: Path) -> Shell:
 @pytest.fixture
 def login(node: RunningNode, tmp_path: Path) -> Shell:
     """A shell with a login that was saved by the command."""
-    made = Shell(tmp_path / "config", node, logged_in=False)
-    made("login", "--password-stdin", stdin=b"correct horse\n")
-    return made
+    return shell_with_login(tmp_path / "config", node)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nodes import RunningNode
-from tests.support.shell import Shell
+from tests.support.shell import Shell, shell_with_login
 
 SECRET = "11" * 32
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
@@ -15,9 +15,7 @@ ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
 
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
-    made = Shell(tmp_path / "config", node, logged_in=False)
-    made("login", "--password-stdin", stdin=b"correct horse\n")
-    return made
+    return shell_with_login(tmp_path / "config", node)
 
 
 @pytest.mark.thorough

@@ -16,7 +16,7 @@ from fieldbrook.gateway.management.framework.workers import ANSWERS_BYTES, DOWNL
 from tests.support.applets import TALLY
 from tests.support.management import V0, Server, User
 from tests.support.nodes import PREFIX, RunningNode, StartNode, parts, until
-from tests.support.tools import LIMIT_S
+from tests.support.tools import LIMIT_S, own_memory
 
 _SIZE = 9 << 20
 
@@ -40,12 +40,6 @@ def ask(port: int, request: str, token: str, body: bytes = b"") -> socket.socket
 
 def status(connection: socket.socket) -> int:
     return int(connection.recv(100).split()[1])
-
-
-def own_memory(pid: int) -> int:
-    """Bytes of a process's memory without the files it has mapped."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("RssAnon:")[2].split()[0]) << 10
 
 
 @pytest.mark.thorough

@@ -14,11 +14,11 @@ from fieldbrook.actors.wire import NAMED, NODE_COMMAND, REPEATED, TRACE, WireEve
 from fieldbrook.core.model import PER_BATCH, PER_INSTANCE
 from fieldbrook.observability import metrics
 from fieldbrook.storage.project.history.search import EventFilter
-from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.registry.service import Module
 from fieldbrook.wasm.engine.compile import compile_in_child
 from tests.support.nodes import MODULES, until
 from tests.support.projects import CHAIN, COUNTER, LARGE, LIMITS, SEND, TRAP, Project, computing
+from tests.support.stores import reader_of
 
 MODULE = computing(100_000)
 OTHER = b"""(module (memory (export "memory") 1)
@@ -178,8 +178,7 @@ def test_traced_events_are_not_run_ahead_and_others_are_between_them(make: Make)
     results = codes(project.round(counting(0, 180)))
     assert [r[0][0] for r in results] == [n // 6 + 1 for n in range(180)]
     project.store.checkpoint()
-    reader = ProjectStoreReader.__new__(ProjectStoreReader)
-    reader._environment = project.store._stored.environment
+    reader = reader_of(project.store)
     page = reader.find_events(EventFilter(publisher_id=1_003), 0, 100)
     traces = [reader.trace_at(row.place) for row in page.rows[::-1]]
     calls = [[call.function for call in trace.calls] for trace in traces[:5] if trace]

@@ -16,6 +16,7 @@ from tests.stores.make import PROJECT, fill
 from tests.support.applets import TALLY
 from tests.support.nodes import PREFIX, RunningNode, message, parts, strategies
 from tests.support.shell import Shell
+from tests.support.tools import own_memory
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
@@ -205,7 +206,7 @@ def test_a_large_export_is_sent_whole_and_the_gateway_does_not_grow_by_it(
         sent = node.send("large", message(sender, payload))
         assert sent.json["results"][0]["code"] == 0, sent
     gateway = parts(node)["fb-http:0"]
-    before = _own_memory(gateway)
+    before = own_memory(gateway)
     connection = node.connection(node.http_port)
     head = {"Authorization": f"Bearer {node.token}"}
     connection.request("POST", f"{PREFIX}/project/x/large/export", b"{}", head)
@@ -213,7 +214,7 @@ def test_a_large_export_is_sent_whole_and_the_gateway_does_not_grow_by_it(
     body, most = bytearray(), before
     while piece := answer.read(1 << 20):
         body += piece
-        most = max(most, _own_memory(gateway))
+        most = max(most, own_memory(gateway))
     connection.close()
     assert (answer.status, answer.headers["Content-Length"]) == (200, str(len(body)))
     assert len(body) > 60 * 700_000
@@ -224,12 +225,6 @@ def test_a_large_export_is_sent_whole_and_the_gateway_does_not_grow_by_it(
     assert manifest.about == {"project": "large", "tokens": False}
     assert list((node.data / "uploads").iterdir()) == []
     node.call("DELETE", "/project/large")
-
-
-def _own_memory(pid: int) -> int:
-    """Bytes of a process's memory without the files it has mapped."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
 
 def test_only_a_projects_owner_exports_it_and_an_import_needs_a_file(pair: Pair) -> None:

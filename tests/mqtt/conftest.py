@@ -35,6 +35,12 @@ class Site:
         """A client that has not sent CONNECT."""
         return MqttClient(self.node.mqtt_port, version)
 
+    def kept(self, client_id: str, **more: Any) -> MqttClient:
+        """A connected client whose session outlives its connection."""
+        client = self.client()
+        client.connect(client_id, clean=False, expiry_s=600, **more)
+        return client
+
     def event(self, payload: bytes = b"", event_type: str = "DEFAULT") -> bytes:
         """An event of the first publisher."""
         return json.dumps(message(self.publisher, payload, event_type)).encode()

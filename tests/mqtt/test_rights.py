@@ -31,12 +31,6 @@ from tests.support.nodes import RunningNode, message, parts, strategies, until
 OTHER = "moor"
 
 
-def _kept(site: Site, client_id: str, **more: Any) -> MqttClient:
-    client = site.client()
-    client.connect(client_id, clean=False, expiry_s=600, **more)
-    return client
-
-
 def _owner(site: Site) -> MqttClient:
     """An administrator."""
     body = {"name": new_id("key"), "privileges": [{"name": "Event", "perm": "READ_WRITE"}]}
@@ -63,7 +57,7 @@ def test_what_waits_for_a_client_without_the_right_any_more_is_dropped(
 ) -> None:
     site = new_site("--mqtt-device-topics", "lake/#, open/#")
     client_id = new_id("away")
-    with _kept(site, client_id) as client:
+    with site.kept(client_id) as client:
         client.subscribe("open/#", qos)
         client.subscribe("lake/#", qos)
     with _owner(site) as owner:
@@ -73,7 +67,7 @@ def test_what_waits_for_a_client_without_the_right_any_more_is_dropped(
     site.node.stop()
     site.node.set_flags("--mqtt-device-topics", "lake/#")
     site.node.start()
-    with _kept(site, client_id) as client:
+    with site.kept(client_id) as client:
         assert client.receive().topic == "lake/news"
         _gets_nothing(client)
         assert site.node.call("GET", f"/mqtt/session/{client_id}").json["queued"] == 0
@@ -81,7 +75,7 @@ def test_what_waits_for_a_client_without_the_right_any_more_is_dropped(
 
 def test_replies_that_wait_in_a_session_without_a_login_go_to_nobody_else(site: Site) -> None:
     client_id = new_id("nobody")
-    with _kept(site, client_id) as device:
+    with site.kept(client_id) as device:
         device.subscribe("ack/#")
         device.subscribe("lake/after")
         device.send(Publish(_event_topic(site.publisher), b"", 1, packet_id=1))
@@ -90,7 +84,7 @@ def test_replies_that_wait_in_a_session_without_a_login_go_to_nobody_else(site: 
     with site.client() as writer:
         writer.connect()
         writer.publish("lake/after", b"")
-    with _kept(site, client_id) as thief:
+    with site.kept(client_id) as thief:
         assert thief.receive().topic == "lake/after"
         _gets_nothing(thief)
         assert site.node.call("GET", f"/mqtt/session/{client_id}").json["queued"] == 0
@@ -99,13 +93,13 @@ def test_replies_that_wait_in_a_session_without_a_login_go_to_nobody_else(site: 
 def test_replies_that_wait_for_a_publisher_are_there_when_it_logs_in_again(site: Site) -> None:
     client_id = new_id("login")
     login = {"username": "gauge", "password": site.publisher["token"]}
-    with _kept(site, client_id, **login) as own:
+    with site.kept(client_id, **login) as own:
         own.subscribe("ack/#")
     with site.client() as device:
         device.connect()
         device.publish(_event_topic(site.publisher), b"")
         device.publish(_event_topic(site.other), b"")
-    with _kept(site, client_id, **login) as own:
+    with site.kept(client_id, **login) as own:
         assert own.receive().topic == "ack/gauge"
         _gets_nothing(own)
 
@@ -331,7 +325,7 @@ def test_the_will_of_a_login_that_has_ended_is_not_published(site: Site) -> None
         key = publisher["key"]
         will = Will(f"cliff/{key}/gone", b"", 1, True, Properties(will_delay_interval=delay_s))
         login = {"username": key, "password": publisher["token"]}
-        with _kept(site, new_id(key), will=will, **login):
+        with site.kept(new_id(key), will=will, **login):
             pass
 
     with owner.connected() as reader:

@@ -37,12 +37,6 @@ from tests.support.mqtt_client import MqttClient, new_id
 from tests.support.nodes import StartNode, until
 
 
-def _kept(site: Site, client_id: str, **more: Any) -> MqttClient:
-    client = site.client()
-    client.connect(client_id, clean=False, expiry_s=600, **more)
-    return client
-
-
 def _login(site: Site) -> dict[str, Any]:
     return {"username": "gauge", "password": site.publisher["token"]}
 
@@ -59,11 +53,11 @@ def test_an_address_takes_half_of_the_sessions_and_a_login_too(
     site = new_site("--mqtt-session-limit", "20")
     names = [new_id("sessions") for _ in range(10)]
     for name in names:
-        _kept(site, name).socket.close()
+        site.kept(name).socket.close()
     with site.client() as client:
         assert client.connect().code == ReasonCode.QUOTA_EXCEEDED
     for name in names[:9]:
-        _kept(site, name, **_login(site)).socket.close()
+        site.kept(name, **_login(site)).socket.close()
     with _from(site, "127.0.0.2") as other:
         assert other.connect().code == ReasonCode.SUCCESS
     with site.client() as client:
@@ -211,7 +205,7 @@ def test_an_address_takes_half_of_the_store_with_its_subscriptions(
     filters = [Subscription(f"ack/{number}" + "f" * 4_000, 0) for number in range(8)]
     codes: set[int] = set()
     for number in range(300):
-        with _kept(site, f"hog {number}") as hog:
+        with site.kept(f"hog {number}") as hog:
             hog.send(Subscribe(1, tuple(filters)))
             codes.update(hog.expect(SubAck).codes)
     assert codes == {0, ReasonCode.QUOTA_EXCEEDED}
@@ -219,7 +213,7 @@ def test_an_address_takes_half_of_the_store_with_its_subscriptions(
     with site.client() as hog:
         answer = hog.connect(new_id("will"), clean=False, expiry_s=600, will=will)
         assert answer.code == ReasonCode.QUOTA_EXCEEDED
-    with _kept(site, new_id("device"), **_login(site), will=will) as other:
+    with site.kept(new_id("device"), **_login(site), will=will) as other:
         other.send(Subscribe(1, tuple(filters)))
         assert set(other.expect(SubAck).codes) == {0}
 
@@ -250,9 +244,9 @@ def test_a_release_waits_on_a_full_disk_and_is_completed_when_there_is_room(
     disk: Path, start_node: StartNode
 ) -> None:
     site = Site(start_node("--mqtt-device-topics", "lake/#", "--mqtt-queued-bytes", str(1 << 28)))
-    with _kept(site, new_id("queue")) as reader:
+    with site.kept(new_id("queue")) as reader:
         reader.subscribe("lake/queue", 1)
-    with _kept(site, new_id("device")) as device, site.client() as writer:
+    with site.kept(new_id("device")) as device, site.client() as writer:
         writer.connect()
         before = site.count()
         device.send(Publish(PROJECT, site.event(), 2, packet_id=7))
@@ -277,7 +271,7 @@ def test_a_client_whose_session_cannot_be_stored_is_told_so_and_disconnected(
     disk: Path, start_node: StartNode
 ) -> None:
     site = Site(start_node("--mqtt-device-topics", "lake/#", "--mqtt-queued-bytes", str(1 << 28)))
-    with _kept(site, new_id("queue")) as reader:
+    with site.kept(new_id("queue")) as reader:
         reader.subscribe("lake/queue", 1)
     with site.client() as writer:
         writer.connect()
@@ -309,9 +303,9 @@ def test_a_message_that_was_refused_by_a_full_store_is_not_known_after_a_crash(
         *("--mqtt-store-bytes", str(16 * MIB), "--mqtt-queued-bytes", str(1 << 28)),
     )
     device_id, reader_id = new_id("device"), new_id("reader")
-    with _kept(site, reader_id) as reader:
+    with site.kept(reader_id) as reader:
         reader.subscribe("lake/queue", 1)
-    with _kept(site, device_id) as device:
+    with site.kept(device_id) as device:
         with site.client() as writer:
             writer.connect()
             _add_until_refused(writer, "lake/queue", 100_000)
@@ -330,7 +324,7 @@ def test_a_message_that_was_refused_by_a_full_store_is_not_known_after_a_crash(
     until(lambda: _listens(site), "the port is open again")
     with site.client() as reader:
         assert reader.connect(reader_id, clean=False, expiry_s=600).session_present
-        with _kept(site, device_id) as device:
+        with site.kept(device_id) as device:
             for _ in range(20):  # makes room
                 reader.receive()
             device.send(Publish("lake/queue", b"another", 2, packet_id=5))

@@ -17,6 +17,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from fieldbrook.gateway.mqtt.paho_source import PahoSource
+from tests.support.mqtt_bytes import remaining_length
 from tests.support.nodes import RunningNode, until
 from tests.support.tools import LIMIT_S, free_port, require_tool
 
@@ -214,7 +215,7 @@ class Device:
         return data
 
     def _send(self, kind: int, body: bytes) -> None:
-        self._socket.sendall(bytes([kind]) + _length(len(body)) + body)
+        self._socket.sendall(bytes([kind]) + remaining_length(len(body)) + body)
 
 
 def publish_packet(
@@ -222,7 +223,7 @@ def publish_packet(
 ) -> bytes:
     """A PUBLISH packet."""
     body = _text(topic) + (packet_id.to_bytes(2, "big") if qos else b"") + payload
-    return bytes([0x30 | qos << 1 | retain]) + _length(len(body)) + body
+    return bytes([0x30 | qos << 1 | retain]) + remaining_length(len(body)) + body
 
 
 def numbered(topics: Sequence[str], start: int, end: int, size: int = 0) -> list[tuple[str, bytes]]:
@@ -239,15 +240,6 @@ def split_pubacks(received: bytes) -> tuple[int, bytes]:
 def _text(value: str) -> bytes:
     encoded = value.encode()
     return len(encoded).to_bytes(2, "big") + encoded
-
-
-def _length(value: int) -> bytes:
-    out = bytearray()
-    while True:
-        value, low = divmod(value, 128)
-        out.append(low | (0x80 if value else 0))
-        if not value:
-            return bytes(out)
 
 
 def publish(port: int, topic: str, body: bytes, events: int) -> int:

@@ -14,6 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fieldbrook.cli import main
 from tests.support.nodes import until
 from tests.support.tools import LIMIT_S
 
@@ -139,3 +142,10 @@ class Dev:
         self.process.wait(60)
         for reader in self._readers:
             reader.join(60)
+
+
+def run_applet(captured: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run `fieldbrook applet` in this process; returns its exit code and what it prints."""
+    code = main.run(["applet", *map(str, arguments)])
+    printed = captured.readouterr()
+    return code, printed.out, printed.err

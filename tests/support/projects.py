@@ -18,12 +18,12 @@ from fieldbrook.core import clock
 from fieldbrook.core.model import ADMIN
 from fieldbrook.storage.journal.memory import MemoryJournal
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import RegistryWriter
 from fieldbrook.wasm.engine.compile import compile_in_child
 from fieldbrook.wasm.engine.engine import make_engine
 from fieldbrook.wasm.limits import Limits
+from tests.support.stores import reader_of
 
 MAP = 64 << 20
 LIMITS = Limits(deadline_ms=1_000)
@@ -159,11 +159,9 @@ class Project:
 
     def kept(self) -> Any:
         """What is stored: pairs, what was sent, logs, dead letters, all without their times."""
-        reader = ProjectStoreReader.__new__(ProjectStoreReader)
         store = self.store
         store.checkpoint()
-        reader._environment, reader._kv = store._stored.environment, store._tables.kv
-        reader._logs = store._tables.logs
+        reader = reader_of(store)
         scope = kv.scope(self.applet_id)
         keys = reader.kv_keys(self.applet_id, b"", 1000)
         letters, count = reader.dead_letters(None, 1000)

@@ -62,3 +62,10 @@ class Shell:
         assert said
         assert "Traceback" not in said
         return said
+
+
+def shell_with_login(home: Path, node: RunningNode) -> Shell:
+    """A shell with the administrator's login, which the command `login` has saved."""
+    made = Shell(home, node, logged_in=False)
+    made("login", "--password-stdin", stdin=b"correct horse\n")
+    return made

@@ -143,3 +143,9 @@ def npm_installed(folder: Path, limit_s: float = PREPARING_S) -> Path:
         )
     assert done.returncode == 0, done.stderr
     return modules
+
+
+def own_memory(pid: int) -> int:
+    """The memory of a process in bytes, without the files that it has mapped."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) << 10

@@ -179,3 +179,10 @@ def running_worker(folder: Path, projects: int = 2) -> Iterator[Worker]:
         yield worker
     finally:
         worker.close()
+
+
+def count(results: Any) -> int:
+    """The count that a handler returned for one event."""
+    (((_, code, error),),) = results
+    assert error == ""
+    return int(code)

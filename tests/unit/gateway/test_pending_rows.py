@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from fieldbrook.core.errors import UnavailableError
 from fieldbrook.gateway import pending_rows
 from fieldbrook.gateway.pending_rows import PendingRows, flush_projects
 from tests.support.scripted_worker import ScriptedWorker
-from tests.support.tools import LIMIT_S
+from tests.support.waiting import until
 
 STATE = (3, 99, "T", 0, "")
 
@@ -29,12 +29,6 @@ async def workers_in(run_dir: Path, count: int = 1) -> AsyncIterator[list[Script
     for worker in workers:
         worker.die()
     await asyncio.sleep(0)  # the loop closes the connections
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 async def asked(worker: ScriptedWorker, times: int) -> None:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator
-
 import pytest
 
 from fieldbrook.observability import metrics
 from fieldbrook.observability.metrics_table import Table
 
-
-@pytest.fixture(autouse=True)
-def own_row() -> Iterator[None]:
-    """What a test counts is nobody else's."""
-    before = metrics.here.row
-    metrics.here.row = memoryview(array("d", bytes(metrics.ROW_BYTES)))
-    yield
-    metrics.here.row = before
+pytestmark = pytest.mark.usefixtures("own_row")
 
 
 def test_no_two_columns_overlap_and_all_fit_into_a_row() -> None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Iterator
 
 import pytest
 
 from fieldbrook.observability import metrics, metrics_table
 from fieldbrook.observability.metrics_table import NO_ROW, RowAllocator, Table
 
-
-@pytest.fixture(autouse=True)
-def own_row() -> Iterator[None]:
-    """What a test counts is nobody else's."""
-    before = metrics.here.row
-    metrics.here.row = memoryview(array("d", bytes(metrics.ROW_BYTES)))
-    yield
-    metrics.here.row = before
+pytestmark = pytest.mark.usefixtures("own_row")
 
 
 def in_another_process(table: Table, slot: int, counts: dict[int, float]) -> None:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.cli import main
 from fieldbrook.workbench import files, results
 from fieldbrook.workbench import runs as workbench
 from fieldbrook.workbench.files import WorkbenchError
 from fieldbrook.workbench.runs import Trial, Workbench
+from tests.support.dev import run_applet
 
 MODULES = Path(__file__).parents[2] / "modules"
 SENDER = """
@@ -71,14 +71,8 @@ GUEST = str(MODULES / "guest.wat")
 FOUR = (4).to_bytes(4, "little")
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main.run(["applet", *map(str, arguments)])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
-
-
 def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
-    code, out, _ = run(capsys, *arguments, "--json")
+    code, out, _ = run_applet(capsys, *arguments, "--json")
     return code, json.loads(out)
 
 
@@ -107,7 +101,7 @@ def test_a_handler_runs_and_what_it_left_is_shown(
         "writes": {"payload": "21.5"},
         "effects": [],
     }
-    code, out, _ = run(capsys, "run", GUEST, *options)
+    code, out, _ = run_applet(capsys, "run", GUEST, *options)
     assert code == 0
     assert out.startswith("code     0\nwrite    payload = 21.5\ntime     ")
 
@@ -121,7 +115,7 @@ def test_a_trap_is_told_with_its_log_and_its_writes_are_dropped(
     assert left["error"] == "wasm trap: wasm `unreachable` instruction executed"
     assert left["logs"] == [["info", "payload"]]
     assert left["writes"] == {}
-    code, out, _ = run(capsys, "run", GUEST, "--handler", "trap", "--host", host)
+    code, out, _ = run_applet(capsys, "run", GUEST, "--handler", "trap", "--host", host)
     assert code == 1
     assert out.startswith("trap     wasm trap: ")
 
@@ -129,7 +123,7 @@ def test_a_trap_is_told_with_its_log_and_its_writes_are_dropped(
 def test_a_negative_code_is_a_failure_and_a_positive_one_is_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(capsys, "run", GUEST, "--handler", "negative")[0] == 1
+    assert run_applet(capsys, "run", GUEST, "--handler", "negative")[0] == 1
     code, left = result(capsys, "run", GUEST, "--handler", "count_twice")
     assert (code, left["code"]) == (0, 2)
 
@@ -148,10 +142,10 @@ def test_payloads_come_from_text_files_input_and_base64(
     assert echoed("--payload", "AP8=", "--base64") == str({"payload": "base64:AP8="})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"AP8=\n")))
     assert echoed("--payload", "@-", "--base64") == str({"payload": "base64:AP8="})
-    code, _, err = run(capsys, "run", GUEST, "--payload", "?", "--base64")
+    code, _, err = run_applet(capsys, "run", GUEST, "--payload", "?", "--base64")
     assert code == 2
     assert "not base64" in err
-    code, _, err = run(capsys, "run", GUEST, "--payload", "@/nowhere/at/all")
+    code, _, err = run_applet(capsys, "run", GUEST, "--payload", "@/nowhere/at/all")
     assert code == 1
     assert "/nowhere/at/all" in err
 
@@ -172,7 +166,7 @@ def test_a_store_in_a_file_is_carried_from_run_to_run_but_not_out_of_a_trap(
         assert left["code"] == expected
     assert files.read_store(store) == {b"counter": FOUR}
     before = store.read_bytes()
-    assert run(capsys, "run", GUEST, "--handler", "trap", "--store", store)[0] == 1
+    assert run_applet(capsys, "run", GUEST, "--handler", "trap", "--store", store)[0] == 1
     assert store.read_bytes() == before
 
 
@@ -188,7 +182,7 @@ def test_what_a_handler_sends_is_shown_and_goes_nowhere(
         {"kind": "Metric", "value": "{}"},
         {"kind": "Message", "topic": "fan/1", "payload": "base64:b27/"},
     ]
-    _, out, _ = run(capsys, "run", module, "--host", host)
+    _, out, _ = run_applet(capsys, "run", module, "--host", host)
     assert "effect   Message: topic=fan/1, payload=base64:b27/\n" in out
     _, left = result(capsys, "run", module, "--handler", "trap", "--host", host)
     assert left["effects"] == []
@@ -229,11 +223,11 @@ def test_a_handler_without_a_database_is_told_so(
     module.write_text(QUERIER)
     code, left = result(capsys, "run", module, "--handler", "execute", "--payload", "{}")
     assert (code, left["code"]) == (0, 9)
-    code, _, err = run(capsys, "run", module, "--handler", "query", "--database", "x")
+    code, _, err = run_applet(capsys, "run", module, "--handler", "query", "--database", "x")
     assert code == 2
     assert "--schema" in err
     schema.write_text("[]")
-    code, _, err = run(capsys, "run", module, "--handler", "query", "--schema", schema)
+    code, _, err = run_applet(capsys, "run", module, "--handler", "query", "--schema", schema)
     assert code == 1
     assert "schema.json: not a JSON object" in err
 
@@ -248,19 +242,21 @@ def test_what_is_no_applet_and_no_handler_is_told_without_a_traceback(
 ) -> None:
     events = lines(tmp_path / "events.jsonl", {"payload": ""})
     for words in (("run", GUEST), ("test", GUEST, events, "--record")):
-        code, _, err = run(capsys, *words, "--handler", "nowhere")
+        code, _, err = run_applet(capsys, *words, "--handler", "nowhere")
         assert code == 1
         assert "has no handler nowhere" in err
         assert "echo" in err
     bad = tmp_path / "bad.wasm"
     bad.write_bytes(b"MZ\0\xff")
-    code, _, err = run(capsys, "run", bad)
+    code, _, err = run_applet(capsys, "run", bad)
     assert code == 1
     assert "is not a WebAssembly module (it starts with " in err
 
 
 def test_what_a_handler_logs_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "run", GUEST, "--handler", "log_payload", "--payload", "\x1b[2Jx\n")
+    code, out, _ = run_applet(
+        capsys, "run", GUEST, "--handler", "log_payload", "--payload", "\x1b[2Jx\n"
+    )
     assert code == 0
     assert "\x1b" not in out
     assert "log      info: \\x1b[2Jx\\n" in out
@@ -272,7 +268,7 @@ def test_a_store_that_is_none_is_told_with_its_file(
     store = tmp_path / "store.json"
     for text in ("[]", "{", '{"a": 1}', '{"a": "base64:?"}'):
         store.write_text(text)
-        code, _, err = run(capsys, "run", GUEST, "--handler", "echo", "--store", store)
+        code, _, err = run_applet(capsys, "run", GUEST, "--handler", "echo", "--store", store)
         assert code == 1
         assert str(store) in err
 
@@ -309,18 +305,18 @@ def test_what_is_recorded_is_met_and_a_change_is_told(
 ) -> None:
     events = lines(tmp_path / "events.jsonl", {"payload": "a"}, {"payload": {"b": [1, "ü"]}})
     options = (GUEST, events, "--handler", "log_payload")
-    assert run(capsys, "test", *options, "--record")[0] == 0
+    assert run_applet(capsys, "test", *options, "--record")[0] == 0
     expected = tmp_path / "events.expected.jsonl"
     assert [json.loads(line)["logs"][0] for line in expected.read_text().splitlines()] == [
         ["info", "a"],
         ["info", '{"b":[1,"ü"]}'],
     ]
-    code, out, _ = run(capsys, "test", *options)
+    code, out, _ = run_applet(capsys, "test", *options)
     assert code == 0
     assert "2 runs, 0 not as expected" in out
 
     lines(expected, {"code": 0}, {"logs": [], "code": 7})
-    code, out, _ = run(capsys, "test", *options)
+    code, out, _ = run_applet(capsys, "test", *options)
     assert code == 1
     assert "   2  FAIL  DEFAULT log_payload" in out
     assert "code: expected 7, found 0" in out
@@ -343,13 +339,16 @@ def test_a_recorded_test_stays_true_for_handlers_that_ask_for_time_and_chance(
 ) -> None:
     events = lines(tmp_path / "events.jsonl", *[{"payload": ""}] * 5)
     options = (CHANCE, events, "--handler", "all")
-    assert run(capsys, "test", *options, "--record")[0] == 0
+    assert run_applet(capsys, "test", *options, "--record")[0] == 0
     recorded = (tmp_path / "events.expected.jsonl").read_text().splitlines()
     assert len(set(recorded)) == 5
-    assert run(capsys, "test", *options, "--host", host)[0] == 0
-    assert run(capsys, "test", *options, "--host", host, "--seed", 1)[0] == 0
-    assert run(capsys, "test", *options, "--host", host, "--seed", 2)[0] == 1
-    assert run(capsys, "test", *options, "--host", host, "--time", "2020-01-01T00:00:00Z")[0] == 1
+    assert run_applet(capsys, "test", *options, "--host", host)[0] == 0
+    assert run_applet(capsys, "test", *options, "--host", host, "--seed", 1)[0] == 0
+    assert run_applet(capsys, "test", *options, "--host", host, "--seed", 2)[0] == 1
+    assert (
+        run_applet(capsys, "test", *options, "--host", host, "--time", "2020-01-01T00:00:00Z")[0]
+        == 1
+    )
 
 
 def test_each_run_begins_a_second_after_the_one_before_it(
@@ -388,9 +387,9 @@ def test_a_trap_that_is_expected_is_no_failure(
 ) -> None:
     events = lines(tmp_path / "events.jsonl", {"payload": "a"})
     options = (GUEST, events, "--handler", "trap", "--expect", tmp_path / "kept.jsonl")
-    assert run(capsys, "test", *options)[0] == 1  # there is no such file yet
-    assert run(capsys, "test", *options, "--record")[0] == 0
-    assert run(capsys, "test", *options)[0] == 0
+    assert run_applet(capsys, "test", *options)[0] == 1  # there is no such file yet
+    assert run_applet(capsys, "test", *options, "--record")[0] == 0
+    assert run_applet(capsys, "test", *options)[0] == 0
 
 
 def test_a_line_may_be_a_data_message_as_a_device_sends_it(tmp_path: Path) -> None:
@@ -452,7 +451,9 @@ def test_handler_and_strategies_exclude_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = lines(tmp_path / "events.jsonl", {"payload": ""})
-    code, _, err = run(capsys, "test", GUEST, events, "--handler", "echo", "--strategy", "A=b")
+    code, _, err = run_applet(
+        capsys, "test", GUEST, events, "--handler", "echo", "--strategy", "A=b"
+    )
     assert code == 2
     assert "--strategy" in err
 

@@ -17,7 +17,7 @@ from fieldbrook.core.errors import OwnerChangedError
 from fieldbrook.storage.journal.protocol import Record
 from tests.support.nodes import until
 from tests.support.projects import COUNTER
-from tests.support.workers import Worker
+from tests.support.workers import Worker, count
 
 CHANGED = OwnerChangedError(reason="host h2 took it over in term 2")
 
@@ -145,12 +145,6 @@ def worker(tmp_path: Path) -> Iterator[LaterWorker]:
 
 def event(name: str = "e") -> WireEvent:
     return ("DEFAULT", 9, name, COUNTER + b"k", 1, 0, "")
-
-
-def count(results: Any) -> int:
-    (((_, code, error),),) = results
-    assert error == ""
-    return int(code)
 
 
 def test_answers_leave_when_the_commit_is_settled(worker: LaterWorker) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from fieldbrook.storage.project.store import ProjectStore
 from tests.support.disks import MIB, fill, small_disk
 from tests.support.nodes import until
 from tests.support.projects import COUNTER, SPIN
-from tests.support.workers import Worker, running_worker
+from tests.support.workers import Worker, count, running_worker
 
 RESUMED: WireEvent = (RESUME, NODE_COMMAND, "resume", pack(()), 0, 0, "")
 
@@ -40,13 +39,6 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 def event(payload: bytes, name: str = "e", publisher: int = 9) -> WireEvent:
     return ("DEFAULT", publisher, name, payload, 1, 0, "")
-
-
-def count(results: Any) -> int:
-    """The count that a handler returned for one event."""
-    (((_, code, error),),) = results
-    assert error == ""
-    return int(code)
 
 
 def stored(worker: Worker, project: int) -> bytes:

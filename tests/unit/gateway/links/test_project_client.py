@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from fieldbrook.gateway.links.pending_event import Outcome, StoredResults
 from fieldbrook.gateway.links.project_client import ProjectClient
 from fieldbrook.gateway.links.worker_link import WorkerLinks
 from tests.support.tools import LIMIT_S
+from tests.support.waiting import until
 
 
 class Project:
@@ -105,12 +106,6 @@ async def connected() -> AsyncIterator[tuple[ProjectClient, Board]]:
     yield client, board
     links.close()
     await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def numbers(outcomes: list[Outcome]) -> list[int]:

@@ -16,7 +16,7 @@ from fieldbrook.gateway.links import project_client, worker_link
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.links.project_clients import ProjectClients
 from tests.support.scripted_worker import ScriptedWorker, results
-from tests.support.tools import LIMIT_S
+from tests.support.waiting import until
 
 PROJECTS = range(1, 65)
 
@@ -75,12 +75,6 @@ async def world(folder: Path, workers: int = 1) -> AsyncIterator[tuple[Any, ...]
     for worker in running:
         worker.die()
     await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_the_events_of_all_projects_of_a_turn_travel_in_one_frame(tmp_path: Path) -> None:

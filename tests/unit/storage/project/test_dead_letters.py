@@ -21,6 +21,7 @@ from fieldbrook.storage.project.dead_letters import (
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
+from tests.support.stores import reader_of
 
 
 def letter(event_id: str, payload: bytes = b"p") -> DeadLetter:
@@ -30,14 +31,6 @@ def letter(event_id: str, payload: bytes = b"p") -> DeadLetter:
 def add_dead_letters(store: ProjectStore, *event_ids: str, payload: bytes = b"p") -> None:
     store.dead_letters.extend(letter(event_id, payload) for event_id in event_ids)
     store.commit()
-
-
-def reader_of(store: ProjectStore) -> ProjectStoreReader:
-    """A second process's view; LMDB forbids two in one, so the environment is shared."""
-    reader = ProjectStoreReader.__new__(ProjectStoreReader)
-    reader._environment = store._stored.environment
-    reader._kv, reader._logs = store._tables.kv, store._tables.logs
-    return reader
 
 
 def ids(reader: ProjectStoreReader, before: int | None = None, limit: int = 100) -> list[str]:

@@ -21,6 +21,7 @@ from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 from fieldbrook.storage.project.store import ProjectStore
+from tests.support.stores import reader_of
 
 APPLET, OTHER = 7, 8
 KEY = kv.stored_key(kv.scope(APPLET), b"k")
@@ -43,14 +44,6 @@ def paged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProjectStore]:
     opened = ProjectStore(tmp_path_factory.mktemp("paged") / "p", 1 << 20)
     yield opened
     opened.close()
-
-
-def reader_of(store: ProjectStore) -> ProjectStoreReader:
-    """A second process's view; LMDB forbids two in one, so the environment is shared."""
-    reader = ProjectStoreReader.__new__(ProjectStoreReader)
-    reader._environment = store._stored.environment
-    reader._kv, reader._logs = store._tables.kv, store._tables.logs
-    return reader
 
 
 def texts(store: ProjectStore, after: int = 0, limit: int = 1000) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from fieldbrook.gateway.mqtt.old_broker.nats_wire import Endpoint, NatsConnection, RequestError
 from tests.support.tools import LIMIT_S
+from tests.support.waiting import until
 
 INFO = b'INFO {"server_id":"x"}\r\n'
 Taken = tuple[bytes, bytes, bytes, bytes]
@@ -87,12 +88,6 @@ async def connected(serve: Serve = welcome) -> AsyncIterator[tuple[Server, NatsC
         connection.close()
         server.writer.close()
         listening.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def parsed(pieces: list[bytes]) -> list[Taken]:

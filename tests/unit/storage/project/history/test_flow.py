@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from fieldbrook.storage.project.history import flow
 from fieldbrook.storage.project.history.flow import Flow, Sender
 from fieldbrook.storage.project.history.records import RecordTuple, event_record
-from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.outbox import DeliveryCounts, OutboxEntry, encoded_entries
-from tests.unit.storage.project.history.test_search import History
+from tests.unit.storage.project.history.conftest import History
 
 NOW = 1_000_000
 DONE, TRAPPED = ((9, 7, ""),), ((9, 0, ""), (10, -1, "trap"))
@@ -32,13 +30,6 @@ def record(
     targets = [(100 + index, 1, 1) for index in range(len(result))]
     event = (event_type, publisher, "e", b"abc", at - 5, 0, "")
     return event_record(event, at, result, flags, targets)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    opened = History(tmp_path / "p", HistoryLimits())
-    yield opened
-    opened.store.close()
 
 
 def counted(history: History, begin: int = NOW - 300_000) -> Flow:

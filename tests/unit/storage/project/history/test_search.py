@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from fieldbrook.storage.project.history import search
 from fieldbrook.storage.project.history.chunks import TYPES_LIMIT, StoredChunk, head_of
 from fieldbrook.storage.project.history.records import DUPLICATE, RecordTuple, event_record
-from fieldbrook.storage.project.history.search import EventFilter, EventPage, spans_of
+from fieldbrook.storage.project.history.search import EventFilter, spans_of
 from fieldbrook.storage.project.history.tables import DATABASE, HistoryLimits
-from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.rows import LogRow
-from fieldbrook.storage.project.store import ProjectStore
+from tests.unit.storage.project.history.conftest import History
 
 DONE, TRAPPED = ((9, 7, ""),), ((9, 0, ""), (10, -1, "trap"))
 
@@ -34,41 +33,6 @@ def record(
 ) -> RecordTuple:
     event = (event_type, publisher, event_id, b"abc", at, 0, "")
     return event_record(event, at + 5, result, flags)
-
-
-class History:
-    """A store, and a second process's view; LMDB forbids two in one: they share an environment."""
-
-    def __init__(self, path: Path, limits: HistoryLimits) -> None:
-        self.store = ProjectStore(path, 1 << 24, limits=limits)
-        self.reader = ProjectStoreReader.__new__(ProjectStoreReader)
-        self.reader._environment = self.store._stored.environment
-        self.reader._logs = self.store._tables.logs
-
-    def write(self, *records: RecordTuple) -> None:
-        """Write a chunk."""
-        self.store.record(records, [b"abc"] * len(records))
-        self.store.checkpoint()
-
-    def find(self, wanted: EventFilter, limit: int = 100) -> list[str]:
-        """The ids of all matching events, page by page."""
-        found, before = [], 0
-        while True:
-            page = self.page(wanted, before, limit)
-            found += [event.record.event_id for event in page.rows]
-            before = page.following
-            if not before:
-                return found
-
-    def page(self, wanted: EventFilter, before: int = 0, limit: int = 100) -> EventPage:
-        return self.reader.find_events(wanted, before, limit)
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    opened = History(tmp_path / "p", HistoryLimits())
-    yield opened
-    opened.store.close()
 
 
 def test_a_page_tells_the_newest_event_whether_it_matches_or_not(history: History) -> None:

@@ -13,8 +13,8 @@ from fieldbrook.storage.project.history.chunks import PLACES
 from fieldbrook.storage.project.history.records import TRACED, event_record
 from fieldbrook.storage.project.history.search import EventFilter
 from fieldbrook.storage.project.history.traces import EventTrace
-from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
+from tests.support.stores import reader_of
 
 RECORD = event_record(("T", 1, "e", b"", 1, 0, ""), 2, ((1, 0, ""),), TRACED)
 MAP_BYTES = 8 << 20
@@ -30,8 +30,7 @@ class Stored:
 
     def __init__(self, path: Path) -> None:
         self.store = ProjectStore(path, MAP_BYTES)
-        self.reader = ProjectStoreReader.__new__(ProjectStoreReader)
-        self.reader._environment = self.store._stored.environment
+        self.reader = reader_of(self.store)
 
     def names(self, place: int) -> list[str] | None:
         trace = self.reader.trace_at(place)

@@ -42,7 +42,7 @@ LIMIT, AFTER, DONE, CONSUMER, REFUSED = "limit", "after", "done", "consumer", "r
 the part that asks (`storage.project.outbox.consumer_of`). `DONE` has the numbers of delivered
 entries, `REFUSED` the numbers and reasons of entries that cannot be delivered. The answer is a
 list of `(number, kind, target, body, event id)`, oldest first; an entry of a traced event has its
-context (`spans.Context`) as a sixth item. It is `NOT_HERE` also while the
+context (`span.Context`) as a sixth item. It is `NOT_HERE` also while the
 store fails: the project announces its entries again when that is over."""
 
 WRITE_LOG = "write_log"
@@ -100,7 +100,7 @@ event among all events of its publisher and is the key of deduplication."""
 
 
 def with_context(event: WireEvent, context: bytes) -> WireEvent:
-    """An event that is traced: an eighth item has the context of its span (`spans.Context`)."""
+    """An event that is traced: an eighth item has the context of its span (`span.Context`)."""
     return cast(WireEvent, (*event[:7], context))
 
 

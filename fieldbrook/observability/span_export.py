@@ -17,7 +17,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from fieldbrook import __version__
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability.spans import TRACE_BYTES, Span
+from fieldbrook.observability.span import TRACE_BYTES, Span
 
 log = logging.getLogger(__name__)
 

@@ -20,17 +20,14 @@ from typing import NamedTuple, TypeVar
 
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics
+from fieldbrook.observability.span import SPAN_BYTES, TRACE_BYTES, Context, Span
 
-Context = bytes
-"""The id of a trace and that of a span in it, which is the parent of what comes next."""
+Attributes = Mapping[str, str | int | bool]
 
-TRACE_BYTES, SPAN_BYTES = 16, 8
 INTERNAL, SERVER, CLIENT, PRODUCER = "INTERNAL", "SERVER", "CLIENT", "PRODUCER"
 """Kinds of spans, as OpenTelemetry names them."""
 RECEIVE, HANDLE, COMMIT = "gateway.receive", "project.handle", "journal.commit"
 PUBLISH, CALL, SUBMIT = "outbox.publish", "outbox.call", "transaction.submit"
-
-Attributes = Mapping[str, str | int | bool]
 
 _EXPORTED_TOGETHER = 512
 _FLUSH_S = 1.0
@@ -45,23 +42,6 @@ class Parent(NamedTuple):
     trace: bytes
     span: bytes
     sampled: bool
-
-
-class Span(NamedTuple):
-    """A span that has ended.
-
-    `context` is its own; `parent` is the id of the span above it, b"" without one. Times are Unix
-    nanoseconds. `error` is "" unless it failed.
-    """
-
-    name: str
-    kind: str
-    context: Context
-    parent: bytes
-    began_ns: int
-    ended_ns: int
-    attributes: Attributes
-    error: str = ""
 
 
 def read_traceparent(value: str) -> Parent | None:

@@ -15,7 +15,8 @@ from fieldbrook.actors.wire import (
 )
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.links.pending_event import Outcome, Settle, StoredResults
-from fieldbrook.observability.spans import RECEIVE, SERVER, TRACE_BYTES, Span, Spans
+from fieldbrook.observability.span import TRACE_BYTES, Span
+from fieldbrook.observability.spans import RECEIVE, SERVER, Spans
 
 _SOURCES = {0: "http", BY_MQTT: "mqtt", BY_CRON: "cron", BY_API: "api", BY_CHAIN: "chain"}
 

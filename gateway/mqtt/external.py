@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fieldbrook.actors.wire import DELIVERY, REDELIVERY
 from fieldbrook.core.errors import (
@@ -18,8 +17,9 @@ from fieldbrook.core.errors import (
     ProjectNotFoundError,
     StoreError,
 )
-from fieldbrook.core.settings import Settings
+from fieldbrook.core.settings import Settings, split_address
 from fieldbrook.gateway.channel import aliases, project_name
+from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.refusals import TEMPORARY
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName
@@ -32,16 +32,15 @@ from fieldbrook.gateway.mqtt.event_topics import (
     read_topic,
     submit_event,
 )
-from fieldbrook.gateway.mqtt.sources import Delivery, make_publisher, make_source
+from fieldbrook.gateway.mqtt.paho_source import PahoSource
+from fieldbrook.gateway.mqtt.sources import Delivery, Source
 from fieldbrook.gateway.peers import Answers
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import NO_BROKER, ProcessHealth
 from fieldbrook.observability.logs import RateLimitedLog
+from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage.registry.service import RegistryReader
-
-if TYPE_CHECKING:
-    from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ class ExternalBroker:
         self._publisher: Publisher | None = None
         self._project_names: frozenset[str] = frozenset()
         self._backlog = Backlog(self._process, _publisher_of, loop.call_later)
-        self._source = make_source(settings)
+        self._source = _make_source(settings)
         self._lost_at = loop.time()
         self._refused = RateLimitedLog(log, _LOG_INTERVAL_S)
 
@@ -104,7 +103,7 @@ class ExternalBroker:
     def publish(self, topic: str, payload: bytes, project_id: int) -> Awaitable[None]:
         """See `gateway.MqttInput`."""
         if self._publisher is None:
-            self._publisher = make_publisher(self._settings)
+            self._publisher = _make_publisher(self._settings)
         return self._publisher.publish(topic, payload)
 
     def answers(self) -> Answers:
@@ -198,3 +197,40 @@ def _delivery_name(delivery: Delivery) -> DeliveryName:
         return NO_NAME
     kind = DELIVERY | REDELIVERY if delivery.may_repeat else DELIVERY
     return f"mqtt-{delivery.sequence}", kind
+
+
+def _make_source(settings: Settings) -> Source:
+    """Create the source for the external broker of the settings."""
+    assert settings.mqtt_broker is not None
+    host, port = split_address(settings.mqtt_broker)
+    return PahoSource(
+        host,
+        port,
+        client_id=_client_id(settings),
+        username=settings.mqtt_username,
+        password=settings.mqtt_password,
+        context=tls.broker_context(settings),
+    )
+
+
+def _make_publisher(settings: Settings) -> Publisher:
+    """Create the connection on which handlers publish, to the same broker.
+
+    Call it in the loop.
+    """
+    assert settings.mqtt_broker is not None
+    host, port = split_address(settings.mqtt_broker)
+    return Publisher(
+        host,
+        port,
+        f"{_client_id(settings)}-out",
+        settings.mqtt_username,
+        settings.mqtt_password,
+        tls.broker_context(settings),
+    )
+
+
+def _client_id(settings: Settings) -> str:
+    # One per node: two nodes at one broker must not take over each other's session.
+    key = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key")
+    return f"fieldbrook-{key.hex()[:12]}"

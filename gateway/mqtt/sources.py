@@ -8,14 +8,9 @@ says so. The broker delivers unacknowledged messages again after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from fieldbrook.core.settings import Settings, split_address
 from fieldbrook.gateway.channel import project_name
-from fieldbrook.security import node_secrets, tls
-
-if TYPE_CHECKING:
-    from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 
 # Bounds of all unacknowledged messages: those in work and the backlog (`gateway.mqtt.backlog`).
 UNACKNOWLEDGED_HIGH = 24_000
@@ -80,48 +75,6 @@ class Source(Protocol):
 
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
-
-
-def make_source(settings: Settings) -> Source:
-    """Create the source for the external broker of the settings."""
-    from fieldbrook.gateway.mqtt.paho_source import PahoSource
-
-    assert settings.mqtt_broker is not None
-    host, port = split_address(settings.mqtt_broker)
-    return PahoSource(
-        host,
-        port,
-        client_id=_client_id(settings),
-        username=settings.mqtt_username,
-        password=settings.mqtt_password,
-        context=tls.broker_context(settings),
-    )
-
-
-def make_publisher(settings: Settings) -> Publisher:
-    """Create the connection on which handlers publish, to the same broker.
-
-    Call it in the loop.
-    """
-    # Imported here: a node whose handlers publish nothing does not load the library.
-    from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
-
-    assert settings.mqtt_broker is not None
-    host, port = split_address(settings.mqtt_broker)
-    return Publisher(
-        host,
-        port,
-        f"{_client_id(settings)}-out",
-        settings.mqtt_username,
-        settings.mqtt_password,
-        tls.broker_context(settings),
-    )
-
-
-def _client_id(settings: Settings) -> str:
-    # One per node: two nodes at one broker must not take over each other's session.
-    key = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key")
-    return f"fieldbrook-{key.hex()[:12]}"
 
 
 def is_ingress(topic: str, projects: frozenset[str]) -> bool:

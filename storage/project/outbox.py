@@ -51,7 +51,7 @@ class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
 
     `target` is the topic of an MQTT message, the type of the event that returns an API call's
     result, or the key of a transaction's lease in hexadecimal. `time_ms` is the time of the
-    event's commit in Unix milliseconds. `context` is that of the handler's span (`spans.Context`),
+    event's commit in Unix milliseconds. `context` is that of the handler's span (`span.Context`),
     b"" for an event that is not traced.
     """
 

@@ -11,17 +11,8 @@ from collections.abc import Iterable, Sequence
 from fieldbrook.actors.project.execution.runner import HandlerRunner
 from fieldbrook.actors.project.routing import Target
 from fieldbrook.actors.wire import EventResult, HandlerResult, Requester, WireEvent, context_of
-from fieldbrook.observability.spans import (
-    COMMIT,
-    HANDLE,
-    INTERNAL,
-    TRACE_BYTES,
-    Attributes,
-    Context,
-    Span,
-    Spans,
-    child_of,
-)
+from fieldbrook.observability.span import TRACE_BYTES, Context, Span
+from fieldbrook.observability.spans import COMMIT, HANDLE, INTERNAL, Attributes, Spans, child_of
 from fieldbrook.storage.project.deduplication import Outcome
 
 Batch = Iterable[tuple[Requester, list[EventResult], Sequence[WireEvent], int]]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, load
 from fieldbrook.observability import metrics, spans
-from fieldbrook.observability.spans import Joined, Parent, Span, Spans, read_traceparent
+from fieldbrook.observability.span import Span
+from fieldbrook.observability.spans import Joined, Parent, Spans, read_traceparent
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"

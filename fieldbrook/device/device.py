@@ -18,16 +18,42 @@ from fieldbrook.device.transports import open_transport
 class Device:
     """Sends the events of one device, a publisher of a project, to a node.
 
-    `send` puts an event into a queue on the device's disk and returns. A thread sends what waits,
-    in order, and again with the same event id until the node has answered: the node runs an event
-    once, however often it arrives. What was not answered when the process ended is sent by the next
-    `Device` with the same queue.
+    `send` puts an event into a queue on the device's disk and returns. A thread sends the queued
+    events in order, and repeats each with the same event id until the node has answered. The node
+    runs an event once, however often it arrives. Events that were not answered when the process
+    ended are sent by the next `Device` with the same queue.
 
         with Device("https://node.example:8888", project="room", publisher="sensor-1",
                     token=token, queue="/var/lib/sensor") as device:
             device.send("TEMPERATURE", {"celsius": 21.5})
 
-    At the end of a `with` block it waits up to 5 seconds for what has not been sent.
+    At the end of a `with` block it waits up to 5 seconds for the unsent events.
+
+    Args:
+        url: `http://`, `https://`, `mqtt://` or `mqtts://` with host and port.
+        project: the name of the project.
+        publisher: the key of the publisher.
+        token: its token.
+        queue: a folder for the queue of this device alone; made if it is missing.
+        ca: a PEM file of the authorities to trust; None for those of the system.
+        certificate: a PEM file with a certificate of the device, if the node asks for one.
+        key: the PEM file of its key.
+        limit_events: how many events the queue holds.
+        limit_bytes: how many bytes they have; each counts 200 beside payload, type and id.
+        when_full: `refuse`: `send` raises `QueueFullError`; `drop-oldest`: the oldest events
+            are dropped and counted in `dropped`.
+        sync: `send` waits until the disk has the event, which then outlives a power cut.
+        batch_events: how many events are sent together. 1 keeps the order also among events
+            that the node cannot take at the moment.
+        batch_bytes: how many bytes are sent together.
+        timeout_s: how long the node may be silent before events are sent again.
+        on_accepted: called when the node has handled an event, in the sending thread.
+        on_refused: called when the node refuses an event for good, in the sending thread.
+
+    Raises:
+        DeviceError: the URL, a certificate or a limit is not valid.
+        QueueBusyError: another process has the queue.
+        QueueError: the queue cannot be opened.
     """
 
     def __init__(
@@ -51,34 +77,7 @@ class Device:
         on_accepted: Callable[[Event, Accepted], object] | None = None,
         on_refused: Callable[[Event, Refused], object] | None = None,
     ) -> None:
-        """Open the queue and begin to send. The node need not be there.
-
-        Args:
-            url: `http://`, `https://`, `mqtt://` or `mqtts://` with host and port.
-            project: the name of the project.
-            publisher: the key of the publisher.
-            token: its token.
-            queue: a folder for the queue of this device alone; made if it is missing.
-            ca: a PEM file of the authorities to trust; None for those of the system.
-            certificate: a PEM file with a certificate of the device, if the node asks for one.
-            key: the PEM file of its key.
-            limit_events: how many events the queue holds.
-            limit_bytes: how many bytes they have; each counts 200 beside payload, type and id.
-            when_full: `refuse`: `send` raises `QueueFullError`; `drop-oldest`: the oldest events
-                are dropped and counted in `dropped`.
-            sync: `send` waits until the disk has the event, which then outlives a power cut.
-            batch_events: how many events are sent together. 1 keeps the order also among events
-                that the node cannot take at the moment.
-            batch_bytes: how many bytes are sent together.
-            timeout_s: how long the node may be silent before events are sent again.
-            on_accepted: called when the node has handled an event, in the sending thread.
-            on_refused: called when the node refuses an event for good, in the sending thread.
-
-        Raises:
-            DeviceError: the URL, a certificate or a limit is not valid.
-            QueueBusyError: another process has the queue.
-            QueueError: the queue cannot be opened.
-        """
+        """Open the queue and begin to send. The node need not run yet."""
         paths = [None if path is None else str(path) for path in (ca, certificate, key)]
         _require_positive(limit_events, limit_bytes, batch_events, batch_bytes, timeout_s)
         if when_full not in ("refuse", "drop-oldest"):

@@ -72,15 +72,16 @@ def run(
     if reports is not None:
         reports.ready()
     watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
+    is_forming = cluster is not None and not cluster.formed
+    is_host = cluster is not None and cluster.formed
     lost: list[str] = []
     next_sign = time.monotonic()
-    formed = False
-    removed = ""
+    formed, removed = False, ""
     while not stops() and not (lost or formed or removed):
         lost = watch.wait(0.2)
         process_tree.reap()
-        formed = cluster is not None and not cluster.formed and hosts_file.is_formed(settings.data)
-        if cluster is not None and cluster.formed:
+        formed = is_forming and hosts_file.is_formed(settings.data)
+        if is_host:
             removed = _removal(settings.data)
         if reports is not None and sign_s is not None and time.monotonic() >= next_sign:
             next_sign = time.monotonic() + sign_s
@@ -91,10 +92,21 @@ def run(
         log.critical("%s died", ", ".join(lost))
         process_tree.kill_descendants()
         return PART_LOST
+    _drain(tree, is_host=is_host, keeps_ports=formed)
+    if removed:
+        log.critical("%s", removed)
+        return REMOVED
+    return FORMED if formed else 0
+
+
+def _drain(tree: runtime.ActorTree, *, is_host: bool, keeps_ports: bool) -> None:
+    """Stop all parts; the next core uses the ports if `keeps_ports` is set.
+
+    A host of a cluster gives up its projects, too.
+    """
     started = time.monotonic()
-    is_host = cluster is not None and cluster.formed
     tree.ask(m.Drain(), HOST_DRAIN_LIMIT_S if is_host else DRAIN_LIMIT_S, m.Drained)
-    if not formed:  # else the next core goes on with the same ports
+    if not keeps_ports:
         sockets.stop_listening()
     tree.shutdown()
     process_tree.await_descendants(_END_LIMIT_S)
@@ -102,10 +114,6 @@ def run(
     if killed:
         log.warning("killed %d processes that did not end by themselves", killed)
     log.info("stopped in %.1f s", time.monotonic() - started)
-    if removed:
-        log.critical("%s", removed)
-        return REMOVED
-    return FORMED if formed else 0
 
 
 def _removal(data: Path) -> str:

@@ -129,16 +129,7 @@ class MqttServer:
             self.own_messages.publish_will,
             self.loop.call_later,
         )
-        self.publishing = Publishing(
-            events,
-            reader,
-            self.access,
-            self.router,
-            self.budget,
-            self.sessions.save_surely,
-            self.slices,
-            limits.shared(REPLIES_WAITING),
-        )
+        self.publishing = self._publishing(events, reader)
         self.connections: set[Connection] = set()
         self._ceiling = connections_limit(tls=False, most=limits.connections)
         self._by_address = limits.shared(self._ceiling)
@@ -151,6 +142,18 @@ class MqttServer:
         self._sweeper: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._relay: asyncio.Server | None = None
+
+    def _publishing(self, events: EventService, reader: RegistryReader) -> Publishing:
+        return Publishing(
+            events,
+            reader,
+            self.access,
+            self.router,
+            self.budget,
+            self.sessions.save_surely,
+            self.slices,
+            self.limits.shared(REPLIES_WAITING),
+        )
 
     async def start(self) -> None:
         """Open the port and the socket of the HTTP gateways; see `gateway.MqttInput`."""

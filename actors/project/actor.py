@@ -211,7 +211,7 @@ class ProjectActor:
             self._close()
         else:
             self._announce_idle(now)
-            executor.release_idle()
+            executor.run_idle_work()
             self._next_rest = self._rest_at(now)
 
     def finish(self, *, full: bool) -> None:

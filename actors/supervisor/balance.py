@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 WINDOW_S = 10.0
 # Shares of a core:
 BUSY = 0.9  # a worker that uses more is busy, because its runners share one interpreter's lock
-_GAP = 0.4  # how much less another worker has to use so that projects move there
+_GAP = 0.4  # the least difference to another worker at which projects move there
 _LEAST = 0.01  # projects that use less stay
-_LARGE = 0.1  # of a worker's memory: a project with less is not the cause that it is high
+_LARGE = 0.1  # of a worker's memory: a project with less is not blamed for its size
 
 
 class Rates:
@@ -31,8 +31,8 @@ class Rates:
     def __init__(self) -> None:
         self._samples: dict[str, collections.deque[tuple[float, float]]] = {}
 
-    def note(self, part: str, now: float, seconds: float) -> None:
-        """Note the counter of a part."""
+    def record(self, part: str, now: float, seconds: float) -> None:
+        """Record the counter of a part."""
         samples = self._samples.setdefault(part, collections.deque())
         samples.append((now, seconds))
         while len(samples) > 2 and now - samples[1][0] >= WINDOW_S:
@@ -52,7 +52,7 @@ class Rates:
         return (after - before) / max(now - began, 1e-3)
 
     def whole_share(self, part: str) -> float:
-        """The share of a core over the whole window; 0.0 for a part that is not known as long."""
+        """The share of a core over the whole window; 0.0 for a part with a shorter record."""
         samples = self._samples.get(part)
         if samples is None or samples[-1][0] - samples[0][0] < WINDOW_S:
             return 0.0
@@ -60,13 +60,13 @@ class Rates:
 
 
 def to_move(used: Mapping[str, float], busy: float, room: float) -> set[str]:
-    """Choose the projects that leave a busy worker: the heaviest ones, but for the very heaviest.
+    """Choose the projects that leave a busy worker: the heaviest ones except the first.
 
     Args:
         used: the time that the worker spent on each project, per second. Its threads wait for each
             other, so this may be more than the processor time.
         busy: the worker's share of a core.
-        room: the share of a core that may leave, so that the other worker is no busier then.
+        room: the share of a core that may move, so that the other worker does not become busier.
     """
     factor = min(1.0, busy / max(sum(used.values()), 1e-9))
     moving: set[str] = set()
@@ -79,22 +79,22 @@ def to_move(used: Mapping[str, float], busy: float, room: float) -> set[str]:
 
 
 class Balance:
-    """Moves projects away from heavy neighbours, and bounds the memory of projects and workers."""
+    """Moves projects away from busy workers, and bounds the memory of projects and workers."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self.rates = Rates()
         self._moved_at = float("-inf")
 
-    def look(self, now: float) -> None:
-        """Record the use of all, and move or restart projects; call it every few seconds."""
+    def check(self, now: float) -> None:
+        """Record the usage of all parts, move or restart projects; call it every few seconds."""
         children = self._supervisor.children.values()
         workers = [child for child in children if child.kind == "worker" and child.state == UP]
         projects: dict[str, list[Child]] = {worker.part: [] for worker in workers}
         for child in children:
             if child.is_project and child.state == UP and child.worker in projects:
                 projects[child.worker].append(child)
-        self._note(now, workers, [child for found in projects.values() for child in found])
+        self._record(now, workers, [child for found in projects.values() for child in found])
         for worker in workers:
             self._check_memory(worker, projects[worker.part])
         shared = [worker for worker in workers if not worker.is_dedicated and worker.state == UP]
@@ -103,13 +103,13 @@ class Balance:
         if busiest is not None and now - self._moved_at > 2 * WINDOW_S:
             self._make_room(now, busiest, projects[busiest.part], shared)
 
-    def _note(self, now: float, workers: Sequence[Child], projects: Sequence[Child]) -> None:
+    def _record(self, now: float, workers: Sequence[Child], projects: Sequence[Child]) -> None:
         for worker in workers:
             stat = None if worker.pid is None else read_stat(worker.pid)
             if stat is not None:
-                self.rates.note(worker.part, now, stat.cpu_s)
+                self.rates.record(worker.part, now, stat.cpu_s)
         for project in projects:
-            self.rates.note(project.part, now, self._number(project, metrics.BUSY_SECONDS))
+            self.rates.record(project.part, now, self._number(project, metrics.BUSY_SECONDS))
         self.rates.keep_only({child.part for child in (*workers, *projects)})
 
     def _number(self, project: Child, column: int) -> float:
@@ -122,17 +122,17 @@ class Balance:
     def _make_room(
         self, now: float, worker: Child, projects: Sequence[Child], shared: Sequence[Child]
     ) -> None:
-        """Move projects of a busy worker to one that does much less; the heaviest one stays."""
+        """Move projects of a busy worker to the least busy one; the heaviest project stays."""
         rates = self.rates
         busy = rates.whole_share(worker.part)
-        calmest = min(shared, key=lambda other: rates.share(other.part))
-        gap = busy - rates.share(calmest.part)
+        least_busy = min(shared, key=lambda other: rates.share(other.part))
+        gap = busy - rates.share(least_busy.part)
         if busy < BUSY or gap < _GAP:
             return
         used = {project.part: rates.whole_share(project.part) for project in projects}
         moving = to_move(used, busy, gap / 2)
         if moving:
-            log.info("%d projects move from %s to %s", len(moving), worker.part, calmest.part)
+            log.info("%d projects move from %s to %s", len(moving), worker.part, least_busy.part)
             self._moved_at = now
         for project in projects:
             if project.part in moving:

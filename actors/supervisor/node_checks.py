@@ -45,7 +45,7 @@ class NodeChecks:
                 self._board.clear(health.DISK, health.DISK_LOW)
 
     def _check_clock(self, now: float) -> None:
-        if self._clock.look(now, clock.now_ms()):
+        if self._clock.is_behind(now, clock.now_ms()):
             detail = f"by {self._clock.by_ms / 1000:.0f} s"
             self._board.raise_(health.CLOCK, health.CLOCK_BACK, detail)
         else:

@@ -468,8 +468,8 @@ class Supervisor(NodeActor):
         now = time.monotonic()
         self.projects.check_parked()
         self.projects.settle_homes()
-        self._watchdog.look(now)
-        self.workers.look(now)
+        self._watchdog.check(now)
+        self.workers.check(now)
         self._checks.run(now, parked=self.projects.parked)
         self.board.end_cleared()
         if self.board.changed:

@@ -22,7 +22,7 @@ _OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the
 
 
 class Watchdog:
-    """Watches the processes of a supervisor, which calls `look` every `ping_s` seconds."""
+    """Watches the processes of a supervisor, which calls `check` every `ping_s` seconds."""
 
     def __init__(self, supervisor: Supervisor, watchdog_s: float) -> None:
         self.ping_s = min(LONGEST_PING_S, watchdog_s / PINGS)
@@ -31,8 +31,8 @@ class Watchdog:
         self._pings = 0
         self._looked = time.monotonic()
 
-    def look(self, now: float) -> None:
-        """Ping every process, and look how long it has been silent."""
+    def check(self, now: float) -> None:
+        """Ping every process, and check how long it has been silent."""
         self._pings += 1
         # A late timer means that this process itself was paused, so no child counts as silent.
         paused = now - self._looked > 3 * self.ping_s

@@ -117,9 +117,9 @@ class Workers:
         """Whether a project has a worker of its own, by choice or because it is suspected."""
         return project.project_id in self.dedicated or time.monotonic() < project.suspect_until
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Move and restart projects and workers as needed; call it every few seconds."""
-        self._balance.look(now)
+        self._balance.check(now)
         self.settle()
         self._recover_elsewhere(now)
         for child in list(self._supervisor.children.values()):

@@ -245,7 +245,7 @@ class ClockWatch:
         self._since: float | None = None
         self.by_ms = 0
 
-    def look(self, monotonic: float, wall_ms: int) -> bool:
+    def is_behind(self, monotonic: float, wall_ms: int) -> bool:
         """Whether the wall clock is behind its maximum; `by_ms` holds the size of the jump."""
         before, before_ms = self._last
         self._last = monotonic, wall_ms

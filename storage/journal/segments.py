@@ -1,9 +1,10 @@
-"""Segments: the files of a journal, zero-filled when made and used again in turn.
+"""Segments: the files of a journal, filled with zeros when created, and then used in rotation.
 
 A sync of a file whose blocks exist writes no metadata, and needs no space on the disk. The first
-two blocks have a head each. Using a file for the next segment writes one of them; the other still
-has the head of the file's last segment, should the write be cut off. A segment's head names the
-segment before it and says how far that one counts: what a failed sync left behind is not read.
+two blocks contain a head each. When a file is used for the next segment, one of them is written.
+If this write is interrupted, the other one still has the head of the file's last segment. The head
+of a segment names the previous segment and the end of its valid part, so that the rest of a failed
+sync is not read.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Stored:
 
     Attributes:
         tables: the tables.
-        room: what still fits in.
+        space: the estimate of the free space.
         staged: whether there may be a staged batch; `settle` decides about it.
     """
 
@@ -125,7 +125,7 @@ class Stored:
         return open_new(self._path, make_tables, map_size=map_size, max_readers=FEW_READERS)
 
     def _publish(self) -> None:
-        """Make the environment durable, before the first transaction that counts."""
+        """Make the environment durable, before its first real transaction."""
         if self._is_new:
             publish(self.environment, self._path)
             self._is_new = False
@@ -179,7 +179,7 @@ class Stored:
             raise store_error(None, error) from error
 
     def outcome_of(self, digest: bytes) -> StoredOutcome | None:
-        """Return what is stored of an event."""
+        """Return the stored outcome of an event; None without one."""
         try:
             return self.tables.deduplication.outcome(self.snapshot(), digest)
         except (lmdb.Error, OSError) as error:
@@ -193,12 +193,12 @@ class Stored:
     # ---------------------------------------------------------------- writing
 
     def write(self, batch: Batch, count: int) -> None:
-        """Write one batch; when that fails, nothing of it has happened.
+        """Write one batch, completely or not at all.
 
         `count` is 0 for a batch without a number.
 
         Raises:
-            BatchTooLargeError: it would not even fit into an empty store.
+            BatchTooLargeError: it does not fit into an empty store.
             StoreError: the map or the disk is full, or the disk failed.
         """
         if batch.sent:
@@ -210,7 +210,7 @@ class Stored:
         self.tables.deduplication.delivered(batch.deliveries)
 
     def apply_at_any_size(self, effects: PendingWrites, also: InTransaction | None = None) -> None:
-        """Write what has happened already; a full store must not stop it half-way.
+        """Write effects of committed batches; for them, the size limit is raised if necessary.
 
         `also` is called with the transaction, twice if the store was full.
 
@@ -245,7 +245,7 @@ class Stored:
 
     @contextmanager
     def _size_errors(self, batch: Batch) -> Iterator[None]:
-        """Raise `BatchTooLargeError` when the batch would not even fit into an empty store."""
+        """Raise `BatchTooLargeError` when the batch does not fit into an empty store."""
         try:
             yield
         except lmdb.MapFullError as error:

@@ -125,7 +125,7 @@ async def test_where_nodes_lag_the_chain_is_looked_at_again_after_half_the_time(
         assert [await pause(), head.confirmed] == [60, 54], "one additional look, not two"
         pool.lacks = -1
         assert [await pause(), head.confirmed] == [60, 56]
-        for _ in range(head_module._LAGGING_LOOKS):
+        for _ in range(head_module._LAGGING_POLLS):
             await head.look()
         assert [await pause(), await pause()] == [60, 60], "it has not lagged for a while"
 

@@ -75,7 +75,7 @@ def moves_without_a_checkpoint() -> Iterator[None]:
         self.closed = True
         self._end(executor)
         store._stored.close()
-        self._surroundings.post(m.ProjectEnded(self.part, self.generation, failed=False))
+        self._context.post(m.ProjectEnded(self.part, self.generation, failed=False))
 
     with mock.patch.object(ProjectActor, "_close", close):
         yield

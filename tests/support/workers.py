@@ -93,14 +93,14 @@ class Worker:
         journal, damaged = open_journal(self.settings, reader, "0", segment_bytes=1 << 20)
         assert not damaged
         self.journal = SharedJournal(journal)
-        surroundings = WorkerContext(
+        context = WorkerContext(
             *(self.settings, self.folder, reader, engine),
             *(self.look_ahead_threads, self.posted.append),
         )
         self.core = WorkerCore(self.journal, self.posted.append)
         self.actors = {
             project_id: ProjectActor(
-                project_id, 1, -1, surroundings, ProjectRecords(project_id, self.journal)
+                project_id, 1, -1, context, ProjectRecords(project_id, self.journal)
             )
             for project_id in self.projects
         }

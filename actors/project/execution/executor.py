@@ -1,4 +1,4 @@
-"""What a project does with its events: handles them in batches, and answers each batch.
+"""The executor of a project: handles its events in batches, and answers each batch.
 
 A batch ends after `BATCH_EVENTS` events, a slice of time or `BATCH_BYTES` of writes. Its events
 are answered after its commit, which the worker makes for the batches of several projects at once.
@@ -143,9 +143,9 @@ class ProjectExecutor:
         self._version = -1
         self._configuration = NO_CONFIGURATION
         self._followed = LiveCheckpoints()
-        self._refused_now = False  # the last event, by the store or a chain; no commit counts here
+        self._refused_now = False  # whether the store or a chain refused the last event
         self._gauges_at = float("-inf")
-        self.gauges_due = math.inf  # when the gauges have to be set again, monotonic
+        self.gauges_due = math.inf  # the next time to set the gauges (`time.monotonic`)
         self.last_event = time.monotonic()
 
     def refresh(self) -> None:
@@ -409,8 +409,8 @@ class ProjectExecutor:
 
     # ---------------------------------------------------------------- between requests
 
-    def release_idle(self) -> None:
-        """Use an idle moment: write waiting log rows, and check raised health conditions again.
+    def run_idle_work(self) -> None:
+        """Write waiting log rows, and check raised health conditions again.
 
         Call `finish` next, as after `run`.
         """
@@ -442,7 +442,7 @@ class ProjectExecutor:
 
     @property
     def can_retire(self) -> bool:
-        """Whether nothing is left that only a running project can do.
+        """Whether the project has no work left for which it must run.
 
         That is: no outbox entries, no health condition to clear, no waiting body.
         """

@@ -17,10 +17,10 @@ UNREAD_LIMIT_S = 60.0
 """How long a client may leave sent packets unread."""
 KEEP_ALIVE_SHARE = 1.5
 UNWRITTEN_BYTES = 1 << 20
-"""What may wait for a client to read it; further QoS 0 messages to it are dropped."""
+"""Sent bytes that a client has not read; above this, QoS 0 messages to it are dropped."""
 
 CONTROL_BYTES = 160 << 10
-"""The size of a packet that is no PUBLISH: a CONNECT with a long will, user name and password."""
+"""The size of a packet other than PUBLISH: a CONNECT with a long will, user name and password."""
 USER_PROPERTIES = 32
 """User properties of a message."""
 CLIENT_ID_BYTES = 256
@@ -32,29 +32,29 @@ ALL_LEVELS = 1_000_000  # of all filters
 WILL_BYTES = 16 << 10
 RETAINED_BYTES = 64 << 10
 QOS0_IN_PROGRESS = 256
-"""QoS 0 messages of a connection that are being handled; it is not read from above that."""
+"""QoS 0 messages of a connection in progress; above this, nothing is read from it."""
 SAVES_IN_PROGRESS = 16
-"""Changes of a connection's session that are being stored; it is not read from above that."""
+"""Changes of a session that are being stored; above this, nothing is read from its connection."""
 HANDLED_KEPT = 128
 """Packet ids of a session that are remembered in memory after their acknowledgement."""
 RELEASES_KEPT = 128
-"""Packet ids of a session of which is known how often they were released."""
+"""Packet ids of a session whose number of releases is remembered."""
 SENDERS_KEPT = 1_000
-"""Publishers of a connection whose replies it may read; a gateway sends for many devices."""
+"""Publishers whose replies a connection may read; a device gateway sends for many devices."""
 REPLIES_WAITING = 10_000
-"""Replies to events that wait for the turns of those who have sent the events, shared."""
+"""Waiting replies to events of all senders, shared; see `connection.time_slices`."""
 WILLS_WAITING = 10_000
 """Wills that are being published, shared."""
 ALIASES = 16
 UNRELEASED = 1_024
-"""QoS 2 messages that a client has not released, unless the receive maximum allows more; at one
-more it is disconnected."""
+"""QoS 2 messages that a client has not released, unless the receive maximum allows more. A client
+with more is disconnected."""
 ALL_PACKET_IDS = 1_000_000
 """Packet ids that all sessions remember together; one takes about 75 bytes."""
 LEAST_PACKET_IDS = 8
 """Packet ids of each kind that a session may remember in any case."""
 ROW_BYTES = 256
-"""Bytes of a message in the store beside its topic, payload and properties, at most about."""
+"""About the largest overhead of a message in the store beside topic, payload and properties."""
 _SEND_MAXIMUM = 1_000  # messages that a client has not acknowledged
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
@@ -81,13 +81,13 @@ class Limits:
 
     @property
     def unreleased(self) -> int:
-        """How many QoS 2 messages of a session may be unreleased: all that MQTT 5 clients are told
-        they may have unacknowledged, and some more for clients that do not count them."""
+        """The number of QoS 2 messages that a session may leave unreleased: the receive maximum of
+        MQTT 5 clients, and more for clients that do not count them."""
         return max(UNRELEASED, self.receive_maximum)
 
     def send_maximum(self, packet: Connect) -> int:
         """Return the number of sent messages that a client may leave unacknowledged."""
-        if packet.version != VERSION_5:  # such a client cannot say it
+        if packet.version != VERSION_5:  # MQTT 3.1.1 has no receive maximum
             return min(self.queued_messages, self.receive_maximum, _SEND_MAXIMUM)
         asked = packet.properties.receive_maximum or _SEND_MAXIMUM
         return min(asked, self.queued_messages, _SEND_MAXIMUM)
@@ -122,16 +122,16 @@ def check_topic(topic: str) -> None:
     """Check the topic of a message.
 
     Raises:
-        ProtocolError: it is no topic, or too long, or too deep.
+        ProtocolError: it is not a topic name, or has too many bytes or levels.
     """
     check_topic_name(topic, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
 
 
 class Shared:
-    """Counts what all clients use of one limit, and what each holder uses of it.
+    """Counts the usage of one limit, by all clients and by each holder.
 
-    A holder is the login of a client, or the address of one without a login (`peer_of`). What has
-    the holder "" counts for the limit alone.
+    A holder is the login of a client, or the address of a client without a login (`peer_of`). Usage
+    of the holder "" counts for the limit only.
     """
 
     def __init__(self, limit: int, share_percent: int) -> None:

@@ -112,30 +112,30 @@ def test_a_process_reports_only_changes() -> None:
 
 def test_a_clock_that_goes_back_is_noticed_until_it_has_caught_up() -> None:
     watch = ClockWatch(0.0, 10_000_000)
-    assert not watch.look(1.0, 10_001_000)
-    assert watch.look(2.0, 10_002_000 - 60_000)
+    assert not watch.is_behind(1.0, 10_001_000)
+    assert watch.is_behind(2.0, 10_002_000 - 60_000)
     assert watch.by_ms == 60_000
-    assert watch.look(30.0, 9_970_000)
-    assert not watch.look(63.0, 10_003_000)
+    assert watch.is_behind(30.0, 9_970_000)
+    assert not watch.is_behind(63.0, 10_003_000)
 
 
 def test_a_clock_put_right_for_good_is_an_end_after_a_while() -> None:
     watch = ClockWatch(0.0, 10**12)
-    assert watch.look(1.0, 10**9)
-    assert watch.look(ClockWatch.REMEMBERED_S, 10**9 + 599_000)
-    assert not watch.look(ClockWatch.REMEMBERED_S + 2, 10**9 + 601_000)
-    assert not watch.look(ClockWatch.REMEMBERED_S + 3, 10**9 + 602_000)
+    assert watch.is_behind(1.0, 10**9)
+    assert watch.is_behind(ClockWatch.REMEMBERED_S, 10**9 + 599_000)
+    assert not watch.is_behind(ClockWatch.REMEMBERED_S + 2, 10**9 + 601_000)
+    assert not watch.is_behind(ClockWatch.REMEMBERED_S + 3, 10**9 + 602_000)
 
 
 @pytest.mark.parametrize("step_ms", [0, 1_999, -3_600_000])
 def test_small_steps_back_and_any_step_forward_raise_no_condition(step_ms: int) -> None:
     watch = ClockWatch(0.0, 10_000_000)
-    assert not watch.look(1.0, 10_001_000 - step_ms)
+    assert not watch.is_behind(1.0, 10_001_000 - step_ms)
 
 
 def test_a_process_that_was_stopped_saw_no_jump() -> None:
     watch = ClockWatch(0.0, 10_000_000)
-    assert not watch.look(900.0, 10_900_000)
+    assert not watch.is_behind(900.0, 10_900_000)
 
 
 def test_a_node_with_many_unhealthy_projects_answers_shortly() -> None:

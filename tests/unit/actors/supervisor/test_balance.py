@@ -98,9 +98,9 @@ def test_a_move_never_makes_the_other_worker_the_busier_one(
 def test_a_share_is_that_of_the_last_ten_seconds() -> None:
     rates = Rates()
     for second in range(30):
-        rates.note("worker:0", second, min(second, 15))
+        rates.record("worker:0", second, min(second, 15))
     assert rates.share("worker:0") == 0.0
-    rates.note("worker:0", 30, 17)
+    rates.record("worker:0", 30, 17)
     assert rates.whole_share("worker:0") == pytest.approx(0.2, abs=0.05)
     assert rates.share("worker:1") == rates.whole_share("worker:1") == 0.0
 

@@ -322,7 +322,7 @@ def test_a_worker_that_comes_up_after_all_keeps_its_projects(start: Start) -> No
     tree.activate(0)
     tree.die("worker:0")
     tree.pass_time(0)
-    tree.supervisor.workers.look(tree.now)
+    tree.supervisor.workers.check(tree.now)
     assert tree.taken("worker:1", m.RecoverJournal) == [m.RecoverJournal("0")]
     tree.pass_time(0.2)
     tree.ready("worker:0")

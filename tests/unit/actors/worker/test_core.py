@@ -97,11 +97,11 @@ class LaterWorker(Worker):
         super().open()
         self.journal.close()
         self.later = LaterJournal()
-        surroundings = next(iter(self.actors.values()))._surroundings
+        context = next(iter(self.actors.values()))._context
         self.core = self.later.core = WorkerCore(self.later, self.posted.append)
         self.actors = {
             project_id: ProjectActor(
-                project_id, 1, -1, surroundings, ProjectRecords(project_id, self.later)
+                project_id, 1, -1, context, ProjectRecords(project_id, self.later)
             )
             for project_id in self.projects
         }

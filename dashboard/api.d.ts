@@ -796,7 +796,7 @@ export interface Routes {
     body: undefined;
     answer: AccountReply;
   };
-  /** Enable an account and its access keys again; its owner has to log in anew. */
+  /** Enable an account and its access keys again; its owner has to log in again. */
   "PUT /account/{accountID}/enable": {
     query: undefined;
     body: undefined;
@@ -1222,7 +1222,7 @@ export interface Routes {
     body: undefined;
     answer: TraceState;
   };
-  /** End the trace of a project; what it has kept stays. */
+  /** End the trace of a project; traces of events that it has stored remain. */
   "DELETE /event_log/{projectName}/trace": {
     query: undefined;
     body: undefined;

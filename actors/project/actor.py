@@ -72,8 +72,8 @@ class ProjectActor:
         project_id: the project.
         generation: how often the project was started; its messages carry it.
         slot: its row in the table of metrics.
-        context: what it shares with the other projects of the worker.
-        records: where it leaves the records of its batches.
+        context: the objects that all projects of the worker use.
+        records: takes the records of its batches.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ def split_pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask on the terminal whether to go on; `yes` is the value of `yes_option`.
+    """Ask on the terminal whether to continue; `yes` is the value of `yes_option`.
 
     Raises:
         click.Abort: the answer is no.

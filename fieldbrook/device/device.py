@@ -156,7 +156,7 @@ class Device:
         return count
 
     def close(self, flush_s: float = 5.0) -> None:
-        """Wait up to `flush_s` seconds for what waits, then stop. What is left stays on disk."""
+        """Wait up to `flush_s` seconds for queued events, then stop. The rest stays on disk."""
         if flush_s > 0:
             self.flush(flush_s)
         self._sender.close()

@@ -144,7 +144,7 @@ class DiskQueue:
         return dropped
 
     def first(self, limit_events: int, limit_bytes: int) -> list[Queued]:
-        """The oldest events that wait: at most so many, and so many bytes, but at least one.
+        """Return the oldest queued events up to both limits, but at least one.
 
         Raises:
             QueueError: the file cannot be read.

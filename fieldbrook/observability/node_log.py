@@ -53,7 +53,7 @@ class Placed(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Lines, and where the next request goes on; 0 when nothing older is left."""
+    """Lines, and the position of the next request; 0 when there are no older lines."""
 
     lines: list[Placed]
     following: int

@@ -131,7 +131,7 @@ class Spans:
         self._thread.start()
 
     def stop(self) -> None:
-        """Export what waits, for two seconds at most."""
+        """Export the queued spans, for two seconds at most."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -165,7 +165,7 @@ def start(settings: Settings, part: str) -> None:
 
 
 def stop() -> None:
-    """Export what waits before this process ends."""
+    """Export the queued spans before this process ends."""
     if here is not None:
         here.stop()
 

@@ -37,7 +37,7 @@ class ServiceManager:
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody is told anything."""
+        """Whether there is a service manager."""
         return bool(self._address)
 
     def ready(self, status: str) -> None:

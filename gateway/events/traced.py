@@ -12,7 +12,7 @@ class TracedEventService(EventService):
     """Takes the place of the `EventService` where events are traced."""
 
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NO_META) -> None:
-        """See `EventService.accept`; what it submits at once is below the span of the sender."""
+        """See `EventService.accept`; events of this call are below the sender's span."""
         here = spans.here
         if here is None or not meta.traceparent:
             super().accept(project_name, body, answer, meta)

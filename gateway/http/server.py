@@ -228,7 +228,7 @@ class HttpGateway(GatewayActor):
         return self._stores.get(project_id)
 
     async def _flush(self, project_id: int) -> None:
-        """Have a project write what waits for a checkpoint; see `ManagementContext`."""
+        """Ask a project for a checkpoint; see `ManagementContext`."""
         if self._cluster.is_member:
             self._cluster.require_here(project_id)
             if project_id not in self.projects.routed:

@@ -207,7 +207,7 @@ class ProjectClient:
         self._advance()
 
     def _advance(self) -> None:
-        """Do what comes next for the events that wait: ask for a route, or for a turn on the
+        """Take the next step for the queued events: ask for a route, or for a turn on the
         link. A link that is not that of the route is left when nothing on it is unanswered."""
         route, link = self._route, self._link
         if link is not None:

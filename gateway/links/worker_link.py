@@ -86,10 +86,10 @@ class LinkUser(Protocol):
         ...
 
     def link_ended(self, alone: bool, settled: Settled) -> None:
-        """Settle what was in flight. `alone`: this was one event, the only one of the link."""
+        """Settle the events in flight. `alone`: this was one event, the only one of the link."""
 
     def link_closed(self) -> None:
-        """Forget the link, which was closed because nobody used it."""
+        """Forget the link, which was closed because it was idle."""
 
 
 class WorkerLink(asyncio.Protocol):
@@ -160,7 +160,7 @@ class WorkerLink(asyncio.Protocol):
         self.end()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what waits for the new connection."""
+        """Send the events that wait for the new connection."""
         self._transport = cast(asyncio.Transport, transport)
         limit_reads(transport)
         if self._ended:
@@ -289,7 +289,7 @@ class WorkerLinks:
             del self._links[link.path]
 
     def close_idle(self) -> None:
-        """Close the links that nobody has used for a while."""
+        """Close the idle links."""
         for link in list(self._links.values()):
             link.close_if_idle()
 

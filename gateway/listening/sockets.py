@@ -20,7 +20,7 @@ _held: dict[tuple[str, int, int], socket.socket] = {}
 
 
 def hold(address: str, port: int, processes: int = 1) -> None:
-    """Bind a port for so many processes that are forked later, and listen on it.
+    """Bind a port once for each of `processes` later forks, and listen on it.
 
     Raises:
         SettingsError: see `bind`.

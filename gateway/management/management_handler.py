@@ -232,7 +232,7 @@ class ManagementHandler(BaseHandler):
     get = post = put = delete = patch = head = _serve
 
     def require_caller(self) -> None:
-        """Refuse to go on for a caller whose rights have ended since the request began.
+        """Refuse to continue for a caller whose rights have ended since the request began.
 
         A request may wait for minutes, for a compiler or for handlers: what it changes then is
         checked again. What its own commands have ended does not stop it half-way.

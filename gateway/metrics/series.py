@@ -37,12 +37,12 @@ class Owners:
         self.rates: dict[int, Rates] = {}  # of the last sample, where they are not 0
 
     def count(self, counts: Mapping[int, Rates]) -> None:
-        """Count what came since the last reading."""
+        """Count the events since the last reading."""
         for owner, pair in counts.items():
             self.counts[owner] = added(self.counts.get(owner, NOTHING), pair)
 
-    def keep(self, number: int, took_s: float) -> None:
-        """Make a sample of what was counted."""
+    def append(self, number: int, took_s: float) -> None:
+        """Append a sample of the counts."""
         counts, self.counts = self.counts, {}
         self.rates = {owner: (a / took_s, b / took_s) for owner, (a, b) in counts.items()}
         self.rings.put(number, self.rates)
@@ -56,8 +56,8 @@ class AccountProjects:
         self._first: dict[int, int] = {}
         self._several: set[int] = set()
 
-    def note(self, account_id: int, project_id: int) -> None:
-        """Take notice of events of a project."""
+    def record(self, account_id: int, project_id: int) -> None:
+        """Record that a project of an account had events."""
         if self._first.setdefault(account_id, project_id) != project_id:
             self._several.add(account_id)
 
@@ -114,9 +114,9 @@ class Step:
         self._times[at] = now.at
         found = readings.figures(before, now, self._highest)
         self._numbers[at * width : (at + 1) * width] = array("f", found)
-        self.projects.keep(self._taken, now.at - before.at)
+        self.projects.append(self._taken, now.at - before.at)
         self._share_rings()
-        self.accounts.keep(self._taken, now.at - before.at)
+        self.accounts.append(self._taken, now.at - before.at)
         self._taken += 1
 
     def _share_rings(self) -> None:
@@ -223,7 +223,7 @@ class Series:
         for project_id, counts in projects.items():
             account_id = self._account_projects.account_of(project_id)
             if account_id is not None:
-                self._account_projects.note(account_id, project_id)
+                self._account_projects.record(account_id, project_id)
                 sums[account_id] = added(sums.get(account_id, NOTHING), counts)
         return sums
 

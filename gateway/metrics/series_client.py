@@ -93,7 +93,7 @@ class RemoteSeries:
 
 
 class NoSeries:
-    """For gateways that take no samples and have nobody to ask."""
+    """The client of a gateway without samples, and without another gateway to ask."""
 
     async def read(self, query: SeriesQuery) -> SeriesAnswer:
         """Raises: UnavailableError."""

@@ -96,7 +96,7 @@ def _copy_both(environment: lmdb.Environment, database: Path, target: Path) -> b
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Copy the files of a damaged store as they are, for whoever repairs it."""
+    """Copy the files of a damaged store unchanged, so that it can be repaired."""
     target.mkdir(mode=0o700, parents=True)
     for path in source.iterdir():
         if path.is_file() and path.name != "lock.mdb":

@@ -129,7 +129,7 @@ def count_waiting(data: Path, numbers: Mapping[int, int], ignored: Collection[in
 
 
 def check_journals(data: Path, numbers: Mapping[int, int]) -> tuple[list[str], int]:
-    """Check all journals that no running worker has open, and what waits beside the stores.
+    """Check all journals that no running worker has open, and the unapplied batches of all stores.
 
     Args:
         data: the data folder.

@@ -123,7 +123,7 @@ def collect(registry: RegistrySnapshot, project: Project, *, with_tokens: bool) 
 
 
 def _kind(token: str) -> str:
-    """Return only the prefix of a token that tells its kind."""
+    """Return the prefix of a token, which names its kind."""
     return token[: len("w3b_")] if token.startswith("w3b_") else ""
 
 

@@ -109,7 +109,7 @@ class FileJournal:
         return read_segments(self._found, note)
 
     def begin(self) -> None:
-        """Start anew; see the protocol.
+        """Empty the journal; see the protocol.
 
         Files in which `records` found damage are kept as `*.damaged`, and no longer used.
         """

@@ -50,7 +50,7 @@ class MemoryJournal:
             yield from segment.records
 
     def begin(self) -> None:
-        """Start anew."""
+        """Empty the journal."""
         assert not self._begun
         self._live = deque([_Segment()])
         self._begun = True

@@ -72,5 +72,5 @@ def publish(environment: lmdb.Environment, path: Path) -> None:
 
 
 def remove_new(path: Path) -> None:
-    """Remove what was not published."""
+    """Remove an environment that was not published."""
     shutil.rmtree(path / NEW, ignore_errors=True)

@@ -116,7 +116,7 @@ class DeadLetters:
         return len(self._numbers)
 
     def count_after(self, added: int, resolved: Iterable[int]) -> int:
-        """Return how many letters there will be with so many new ones, and without `resolved`."""
+        """Return the number of letters after adding some and removing `resolved`."""
         gone = sum(number in self._numbers for number in resolved)
         return min(len(self._numbers) + added - gone, LETTERS_LIMIT)
 

@@ -69,7 +69,7 @@ class RefusedRing:
         """Open the ring of the process `part` below the node's data folder `folder`.
 
         Raises:
-            StoreError: the ring cannot be opened, nor created anew.
+            StoreError: the ring cannot be opened, nor created again.
         """
         path = ring_path(folder, part)
         try:

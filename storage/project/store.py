@@ -126,12 +126,12 @@ class ProjectStore(Effects):
 
     @property
     def number(self) -> int:
-        """The number of the last batch that has happened. Numbers have no gaps."""
+        """The number of the last committed batch. Numbers have no gaps."""
         return self._stored.number + self._waiting.count
 
     @property
     def waiting_bytes(self) -> int:
-        """The size of the batches that wait for a checkpoint, without what was replaced since."""
+        """The size of the batches that wait for a checkpoint, without replaced values."""
         return self._waiting.bytes
 
     @property
@@ -339,7 +339,7 @@ class ProjectStore(Effects):
         self._happened(decoded, len(batch))
 
     def checkpoint(self) -> None:
-        """Write everything that waits into the store, log rows and event records, too.
+        """Write all pending writes into the store, including log rows and event records.
 
         The journal is told that it need not keep these batches any longer. What the size limit
         has no room for is written beyond it, because its events are answered. Call it between

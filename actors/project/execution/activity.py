@@ -1,4 +1,4 @@
-"""The activity of a project's data thread, from which the supervisor tells whether it hangs."""
+"""The activity of a project's data thread, by which the supervisor recognises that it hangs."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class HandlerRunner:
         """Remove from the batch what runs without SQL have added since `mark`, except logs.
 
         Returns:
-            What they wanted to send.
+            The effects that they would have sent.
         """
         store = self._store
         store.overlay.clear()

@@ -153,7 +153,7 @@ def speculate(host: Host, handler: str, run: Run) -> SpeculativeRun | None:
 
 
 def is_valid(speculative: SpeculativeRun, run: Run) -> bool:
-    """Whether `run`, whose turn has come, would be told what the speculative run was told.
+    """Whether `run`, whose turn has come, gives the answers that the speculative run got.
 
     Raises:
         NodeError: `run.read` failed.

@@ -87,7 +87,7 @@ def chain_doctor(
     no_rate: bool,
     limit_s: float,
 ) -> None:
-    """Ask an endpoint what it can, and print settings that fit it; needs no node.
+    """Examine an endpoint, and print settings that fit it; needs no node.
 
     URL is an address with http, https, ws or wss. About 60 requests are sent; it takes up to a
     minute. The exit code is 1 when the endpoint cannot be used, or is not of the chain; 3 when

@@ -93,7 +93,7 @@ class OwnedElsewhereError(StoreError):
 
 
 class EngineUnreachableError(StoreError):
-    """The replication engine of this host does not answer. What was on its way may be stored."""
+    """The replication engine of this host does not answer. Records in flight may be stored."""
 
 
 class StreamStalledError(StoreError):

@@ -66,7 +66,7 @@ class Follower(Protocol):
 
 
 class Channel:
-    """Reads a topic four times a second while somebody follows it."""
+    """Reads a topic four times a second while it has a follower."""
 
     def __init__(self, reader: Reader, ended: Callable[[], None]) -> None:
         self._reader = reader

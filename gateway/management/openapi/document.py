@@ -238,7 +238,7 @@ def _request_body(route: Route) -> Json | None:
 
 
 def _upload(route: Route) -> Json:
-    """The form of an upload: a module, and what its route takes beside it."""
+    """The form of an upload: a module, and the other fields of its route."""
     info: Json = {} if route.body is None else {"info": _reference(route.body)}
     needed: Json = (
         {"required": ["file", *info]}

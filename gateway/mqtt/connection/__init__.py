@@ -1,4 +1,4 @@
-"""One connection of an MQTT client, and what its packets do.
+"""One connection of an MQTT client, and the handling of its packets.
 
 In: bytes of a client.
 Out: events to projects, changes of the client's session, acknowledgements after the commit.

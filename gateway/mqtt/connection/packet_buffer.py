@@ -49,7 +49,7 @@ class PacketBuffer:
         return data
 
     def keep(self, rest: bytes, limit: int, now: float) -> None:
-        """Keep what could not be read: the beginning of a packet, or what must wait.
+        """Keep the unread bytes: the beginning of a packet, or packets that must wait.
 
         Args:
             limit: how many bytes a packet may have.

@@ -100,7 +100,7 @@ class Access:
         self._trusts_connection = trusts_connection
 
     def connect(self, username: str | None, password: bytes | None) -> Principal:
-        """Identify a client by what its CONNECT says.
+        """Identify a client by its CONNECT.
 
         Raises:
             RefusedConnectError: the client may not connect.

@@ -53,7 +53,7 @@ class Slice(Protocol):
         """Whether the rest of the work has to wait."""
 
     def continue_later(self, work: Callable[[], object]) -> None:
-        """Do the rest of the work soon, before what comes after it."""
+        """Do the rest of the work soon, before later work."""
 
 
 # A session, its subscription, the message, the QoS, and the subscription identifiers.

@@ -1,9 +1,9 @@
 """The commit of a batch of events: its effects, its encoding, and its writes until a checkpoint.
 
-A batch has happened when its record is in the journal. It waits in memory, where reads see it,
+A batch is committed when its record is in the journal. It waits in memory, where reads see it,
 until a checkpoint writes it into LMDB together with all others that wait.
 
 In: the effects of a batch; batches of the journal after a crash.
 Out: encoded batches for the journal; merged effects for one LMDB transaction.
-Open first: `batch.py`, then `waiting.py`.
+Open first: `batch.py`, then `pending.py`.
 """

@@ -1,4 +1,4 @@
-"""Chunks: events that were written together, with a head that tells what they are."""
+"""Chunks: events that were written together, with a head that describes them."""
 
 from __future__ import annotations
 

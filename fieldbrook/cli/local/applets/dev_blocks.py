@@ -53,7 +53,7 @@ class Block:
     """What goes on running after an error."""
 
     def fail(self, error: ClientError, kept: str) -> None:
-        """Add an error, and what goes on running."""
+        """Add an error, and the version that still runs."""
         self.error, self.hint, self.kept = str(error), error.hint, kept
 
 

@@ -22,7 +22,7 @@ class Target(Protocol):
 
     @property
     def kept(self) -> str:
-        """What goes on running when a build fails, "" for nothing."""
+        """The version that still runs when a build fails, "" for none."""
 
     def apply(self, module: Path, block: Block) -> None:
         """Use the module, and add the results to the block.
@@ -43,7 +43,7 @@ class LocalTarget:
         self._events, self._rules, self._given = events, rules, given
 
     def apply(self, module: Path, block: Block) -> None:
-        """Run all events anew, from the store that `--store` names."""
+        """Run all events again, from the store that `--store` names."""
         from fieldbrook.workbench import files, results, runs
         from fieldbrook.workbench.chain_file import ChainSourceError
 

@@ -83,7 +83,7 @@ async def get_account(call: Call[None, None]) -> AccountReply:
 
 
 async def enable_account(call: Call[None, None]) -> AccountReply:
-    """Enable an account and its access keys again; its owner has to log in anew."""
+    """Enable an account and its access keys again; its owner has to log in again."""
     return await _set_state(call, ENABLED)
 
 

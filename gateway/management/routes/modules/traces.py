@@ -120,7 +120,7 @@ async def read_trace(call: Call[None, None]) -> TraceState:
 
 
 async def stop_trace(call: Call[None, None]) -> None:
-    """End the trace of a project; what it has kept stays."""
+    """End the trace of a project; traces of events that it has stored remain."""
     project = own_project(call)
     if await call.context.trace_state(project.project_id) is not None:
         await call.command(project.project_id, TRACE, [])

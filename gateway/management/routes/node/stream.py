@@ -21,7 +21,7 @@ _NOTICED_S = 0.5  # how long a client that has gone keeps its place
 
 
 class FollowTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """The topic, the project's name, the filters of the topic, and the `place` to go on after."""
+    """The topic, the project's name, the topic's filters, and the `place` to continue after."""
 
     topic: Topic
     project: str = ""

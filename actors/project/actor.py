@@ -95,7 +95,9 @@ class ProjectActor:
         self._idle_s = float(context.settings.project_idle_s)
         self._outside: list[tuple[ProjectLink, Any]] = []
         self.ended: m.ProjectEnded | m.Failed | None = None  # to be told when it is gone
-        self.told: set[Connection] = set()  # those that were answered `LOST` or `NOT_HERE`
+        self.notified: set[Connection] = (
+            set()
+        )  # connections that were answered `LOST` or `NOT_HERE`
         self.answers: list[Answer] = []  # of the current turn
         self._links: dict[Connection, ProjectLink] = {}
         self._lock = threading.Lock()  # for what the poller changes while a turn runs
@@ -243,7 +245,7 @@ class ProjectActor:
         if executor is not None:
             for requester, started in executor.unanswered():
                 requester.answer(LOST if started else NOT_HERE)
-            self.told |= {connection for connection, _ in self.answers}
+            self.notified |= {connection for connection, _ in self.answers}
             self._end(executor)
         if store is not None:
             store.close()
@@ -356,7 +358,7 @@ class ProjectActor:
 
     def _end(self, executor: ProjectExecutor) -> None:
         """Close all but the store. Events that wait for a `RESUME` still wait in the next actor."""
-        self.told |= {
+        self.notified |= {
             link.connection for link in list(self._links.values()) if executor.holds(link)
         }
         executor.close()

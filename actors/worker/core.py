@@ -225,11 +225,11 @@ class WorkerCore:
         """Refuse requests of gateways for an actor that is gone, until they know that."""
         for link, _ in actor.outside:
             link.connection.answer([(actor.project_id, NOT_HERE)])
-            actor.told.add(link.connection)
+            actor.notified.add(link.connection)
         actor.outside.clear()
         # Another thread than the one with the baton may be here.
-        told = [(connection, actor.project_id) for connection in actor.told]
-        self.call(lambda: self._refused.update(told))
+        notified = [(connection, actor.project_id) for connection in actor.notified]
+        self.call(lambda: self._refused.update(notified))
         if actor.ended is not None:
             self._post(actor.ended)  # from now on the supervisor may start the project again
 

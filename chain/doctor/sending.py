@@ -1,4 +1,4 @@
-"""A transaction of nothing from an account to itself, on a test chain, up to its receipt."""
+"""A transaction of value 0 from an account to itself, on a test chain, up to its receipt."""
 
 from __future__ import annotations
 

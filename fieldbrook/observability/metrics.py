@@ -390,8 +390,8 @@ BUSY_SECONDS = _add(
 )
 PROJECT_MEMORY = _add(
     "fieldbrook_project_memory_bytes",
-    "Memory of the instances that a running project keeps, and of what it has yet to write to its "
-    "store; project_memory_bytes is the limit.",
+    "Memory of the instances that a running project keeps and of its unwritten data; "
+    "project_memory_bytes is the limit.",
     GAUGE,
     PROJECT,
 )
@@ -567,7 +567,7 @@ STREAM_LIMIT_BYTES = _add(
 
 UP = _add(
     "fieldbrook_up",
-    "What runs of a part of the node: 0 or 1 process, or the number of projects or dedicated "
+    "Running processes of a part of the node: 0 or 1, or the number of projects or dedicated "
     "workers.",
     GAUGE,
     PART,

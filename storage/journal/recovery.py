@@ -168,7 +168,7 @@ def apply_all_unapplied(stores: Stores) -> None:
 
 def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
     done = Recovered(0, {}, [])
-    deadly = _marked(mark)
+    fatal = _marked(mark)
     for part in in_parts(journal.records(done.damaged.append)):
         for project_id, records in part.items():
             if not stores.exists(project_id):
@@ -176,7 +176,7 @@ def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
             try:
                 if project_id in done.unapplied:
                     raise done.unapplied[project_id]
-                if project_id == deadly:
+                if project_id == fatal:
                     raise StoreError(
                         reason="reading its store ended the process of the last recovery"
                     )

@@ -74,7 +74,7 @@ class LookAhead:
         self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}
         self._hosts: dict[int, HostCopies] = {}
-        self._own: set[int] = set()  # applets whose handlers have to wait for their turn
+        self._in_turn_only: set[int] = set()  # applets whose handlers have to wait for their turn
         self._row = metrics.here.row if row is None else row
         self._counting = threading.Lock()
         self._running = 0
@@ -88,7 +88,7 @@ class LookAhead:
         self._env = env
         self._applets = {applet.applet_id: applet for applet in applets}
         self._scopes = {number: kv.scope(kv.owner(a)) for number, a in self._applets.items()}
-        self._own = set()
+        self._in_turn_only = set()
         self._capabilities.forget()
         for applet_id in self._hosts.keys() - self._applets.keys():
             self._hosts.pop(applet_id).close()
@@ -116,7 +116,7 @@ class LookAhead:
         self._used = time.monotonic()
         basis = Basis(
             self._store.read_committed,
-            *(self._env, self._capabilities, self._scopes, self._own, self._count),
+            *(self._env, self._capabilities, self._scopes, self._in_turn_only, self._count),
         )
         self._speculation = Speculation(
             *(self._threads, self.policy, basis, events), lambda event: self._steps(plan(event))
@@ -162,7 +162,7 @@ class LookAhead:
         steps: list[Step] = []
         for target in targets:
             applet_id = target.applet_id
-            hosts = None if applet_id in self._own else self._hosts_of(applet_id)
+            hosts = None if applet_id in self._in_turn_only else self._hosts_of(applet_id)
             if hosts is None:
                 return []
             scope = self._scopes[applet_id]

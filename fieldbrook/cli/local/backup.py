@@ -163,7 +163,7 @@ def outbox_status(data: Path | None) -> None:
 @outbox.command("release")
 @_data_option
 def outbox_release(data: Path | None) -> None:
-    """Let a restored node send its parked entries.
+    """Let a restored node deliver the entries of its outbox.
 
     A running node begins within seconds.
     """

@@ -53,9 +53,7 @@ def chain_networks() -> None:
 
 @chain.command("doctor")
 @click.argument("url")
-@click.option(
-    "--chain", "wanted", metavar="CHAIN", help="The chain that it must be of, by id or known name."
-)
+@click.option("--chain", "wanted", metavar="CHAIN", help="The expected chain, by id or known name.")
 @click.option(
     "--websocket",
     metavar="URL",
@@ -65,8 +63,8 @@ def chain_networks() -> None:
     "--send-from",
     "key_file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="On a test chain only: send nothing from the account of this file's private key (64 "
-    "hexadecimal digits) to itself, and wait for the receipt.",
+    help="On a test chain only: send a transaction of value 0 from the account of this file's "
+    "private key (64 hexadecimal digits) to itself, and wait for the receipt.",
 )
 @click.option("--no-rate", is_flag=True, help="Do not measure how many requests are answered.")
 @click.option(

@@ -148,7 +148,7 @@ class Settings(BaseSettings):
     )
     join_token: Text = Field(
         None,
-        description="What lets this node join; the cluster makes it, and it expires. Empty: none.",
+        description="Token of the cluster that this node joins, valid for an hour. Empty: none.",
     )
     host_name: Text = Field(
         None,
@@ -224,8 +224,8 @@ class Settings(BaseSettings):
     )
     mqtt_logins: bool = Field(
         True,
-        description="Whether MQTT clients with a user name and password that are nobody's are let "
-        "in like clients without a login. False: they are refused.",
+        description="Whether MQTT clients whose user name and password belong to no publisher or "
+        "account are accepted like clients without a login. False: they are refused.",
     )
     mqtt_trust_connection: bool = Field(
         True,
@@ -252,16 +252,16 @@ class Settings(BaseSettings):
         50,
         ge=1,
         le=100,
-        description="How much one address or one login may take of what all MQTT clients share: "
-        "connections, connections per second, sessions, retained messages, disk space and memory. "
-        "100: all, for a node behind a proxy.",
+        description="Percentage of each shared limit of MQTT clients that one address or login may "
+        "use: connections, connections per second, sessions, retained messages, disk space and "
+        "memory. 100: all, for a node behind a proxy.",
     )
     mqtt_receive_maximum: int = Field(
         64,
         ge=1,
         le=65_535,
         description="Number of messages of one MQTT connection that may lack their "
-        "acknowledgement. At more, the connection is not read from.",
+        "acknowledgement. With more, the node does not read from the connection.",
     )
     mqtt_keep_alive_s: int = Field(
         3_600,
@@ -380,15 +380,15 @@ class Settings(BaseSettings):
         512 * _MIB,
         ge=16 * _MIB,
         le=_MOST,
-        description="Memory of the instances that one project keeps, and of what it has yet to "
-        "write to its store, in bytes. A project with more is started again without them.",
+        description="Memory of the instances that one project keeps and of its unwritten data, in "
+        "bytes. A project with more is restarted.",
     )
     worker_memory_bytes: int = Field(
         4 * _GIB,
         ge=128 * _MIB,
         le=_MOST,
-        description="Memory of one worker, in bytes, without maps of files. Above it the project "
-        "that uses most is started again, or the worker if no project uses much.",
+        description="Memory of one worker, in bytes, without maps of files. Above it, the "
+        "project that uses most is restarted, or the worker if no project uses much.",
     )
     project_map_bytes: int = Field(
         _GIB,

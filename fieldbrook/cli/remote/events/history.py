@@ -147,7 +147,7 @@ def event_replay(
     help="How far back events are counted.",
 )
 def event_flow(project: str, seconds: int) -> None:
-    """Show how many events came lately, by type and sender, and how many failed."""
+    """Count the recent events by type and sender, and the failed ones."""
     client, project = open_project(project)
     answer = client.call("GET", ["event_log", project, "flow"], query={"seconds": seconds})
     if current().json:

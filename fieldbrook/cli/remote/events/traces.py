@@ -41,7 +41,7 @@ def trace(
     show: bool,
     stop: bool,
 ) -> None:
-    """Record what the handlers of the next events ask of the node.
+    """Record the host calls of the handlers of the next events.
 
     For each of these events the node keeps the keys that its handlers read and wrote, their SQL
     statements, messages, calls, variables and log lines, in order. `event show PROJECT EVENT`

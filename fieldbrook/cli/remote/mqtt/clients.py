@@ -76,7 +76,7 @@ _FILTERS = {
 _client_argument = click.argument("client_id", metavar="CLIENT")
 _principal_option = click.option(
     "--principal",
-    help="Whose client, if several have this id: PRINCIPAL of the list, - for one without a login.",
+    help="Login of the client, if several have this id: PRINCIPAL of the list, - for none.",
 )
 
 

@@ -161,7 +161,7 @@ def pub(
     type=click.IntRange(0, 0xFFFFFFFF),
     default=0,
     metavar="SECONDS",
-    help="Go on with the session of --client-id, and keep it so long [default: a new session].",
+    help="Continue the session of --client-id, and keep it for this time [default: a new session].",
 )
 @_target_options
 def sub(

@@ -43,7 +43,7 @@ export const ways = { http: 'HTTP', mqtt: 'MQTT', python: 'Python', c: 'C' };
 export const howTo = 'Ways to connect';
 export const whatToDo = {
   http: 'Answered when all handlers have run and their effects are on disk.',
-  mqtt: 'With QoS 1 the broker stores the event before it acknowledges it.',
+  mqtt: 'With QoS 1 the node acknowledges the event when its effects are on disk.',
   python: 'Needs Python 3 alone.',
   c: 'Needs libcurl: cc -o send send.c -lcurl',
 };

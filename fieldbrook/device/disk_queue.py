@@ -127,7 +127,7 @@ class DiskQueue:
     def _make_room(self, size_bytes: int, drop_oldest: bool) -> int:
         if size_bytes > self._limit_bytes:
             raise QueueFullError(
-                f"the event takes {size_bytes} bytes, and the queue has {self._limit_bytes} in all"
+                f"the event takes {size_bytes} bytes; the whole queue has {self._limit_bytes}"
             )
         dropped = 0
         while self._events >= self._limit_events or self._bytes + size_bytes > self._limit_bytes:

@@ -229,7 +229,7 @@ def test_what_is_there_already_is_left_alone(
         ('[build]\nmodule = "a.wasm"\nsteps = [[1]]', "1 is not a string"),
         ('[build]\nmodule = "a.wasm"\nsteps = [[]]', "a step is empty"),
         ('[build]\nmodule = "a.wasm"\nneeds = []', "applet.toml"),
-        ('[build]\nmodule = "a.wasm"', "did not make"),
+        ('[build]\nmodule = "a.wasm"', "did not create"),
         ('[build]\nmodule = "a.wasm"\nsteps = [["/nowhere/tool"]]', "/nowhere/tool"),
     ],
 )

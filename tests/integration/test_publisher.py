@@ -52,7 +52,7 @@ def test_a_message_that_is_too_large_for_the_broker_jams_no_other(
 
     with Narrow(tmp_path) as broker:
         asyncio.run(scenario(broker.port))
-    assert "is dropped: the broker closes the connection" in caplog.text
+    assert "at which the broker closes the connection" in caplog.text
 
 
 async def test_messages_keep_their_order_while_a_broker_hesitates_to_accept_the_connection() -> (

@@ -124,7 +124,7 @@ def test_an_exception_in_a_project_ends_only_its_actor(
     assert answers[broken] == LOST
     assert count(answers[other]) == 1
     assert worker.ended(broken).failed
-    assert "failed and starts again" in caplog.text
+    assert "failed and will be restarted" in caplog.text
     worker.send((broken, [event(COUNTER + b"k")]))
     assert worker.receive(1) == [(broken, NOT_HERE)]
     worker.send((broken, [RESUMED]))

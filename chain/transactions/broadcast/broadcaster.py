@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -32,7 +32,7 @@ from fieldbrook.chain.transactions.broadcast.outcomes import RECEIPTS_TOGETHER, 
 from fieldbrook.chain.transactions.broadcast.refusals import Refusals
 from fieldbrook.chain.transactions.broadcast.replacements import Replacements
 from fieldbrook.chain.transactions.broadcast.rows import Rows
-from fieldbrook.chain.transactions.broadcast.submissions import SENT_TOGETHER, Submissions
+from fieldbrook.chain.transactions.broadcast.submissions import Submissions
 from fieldbrook.chain.transactions.chain_state import EachRpc
 from fieldbrook.chain.transactions.nonces import Leases
 from fieldbrook.core.clock import Clock, now_ms
@@ -287,53 +287,56 @@ class Broadcaster:
     # ---------------------------------------------------------------- one account
 
     async def _account(self, sender: str, head: int, parked: bool) -> None:
-        """Process the transactions of one account in the order of their nonces."""
+        """Process the transactions of one account.
+
+        The next ones are sent first: blocks can include no others before them, and receipts of
+        earlier ones may take an endpoint that limits requests longer than a turn.
+        """
         rows = sorted((r for r in self._rows.committed() if r.sender == sender), key=_turn)
         params = [sender, "latest"]
         counted: int = await self._rpc.call("eth_getTransactionCount", params, read=quantity)
         ends_at = asyncio.get_running_loop().time() + _TURN_S
-        going = not parked and not self._refusals.is_paused(sender)
-        taken = set()
-        group: list[Transaction] = []  # that are sent together
-        async for row in self._with_receipts(rows, counted, head, ends_at):
-            if row.state not in (INIT, PENDING):
-                continue
-            if row.nonce in taken:
-                # A lease was dropped and its nonce reused, although its event was committed.
-                # This transaction gets its own nonce once a block includes the other one.
-                self._rows.update(row, reason=f"another transaction has nonce {row.nonce} too")
-                continue
-            if row.nonce < counted:
-                await self._resolve_used_nonce(row, head)
-            elif going:
-                taken.add(row.nonce)
-                ahead = row.nonce - counted
-                # The next one alone: if it is refused, the others could only wait for it.
-                if is_sent := ahead > 0 and self._submissions.is_to_be_sent(row):
-                    group.append(row)
-                if len(group) == SENT_TOGETHER or (group and not is_sent):
-                    going, group = await self._submissions.send_together(group, head), []
-                if going and not is_sent:
-                    going = await self._submissions.push(row, head, ahead=ahead)
-        if group and going:
-            await self._submissions.send_together(group, head)
-        if waiting := await self._gaps.compare(sender, counted):
+        waiting: Sequence[Transaction] = ()
+        if not parked and not self._refusals.is_paused(sender):
+            waiting = self._first_of_nonces(r for r in rows if r.nonce >= counted)
+        failure = None
+        try:
+            waiting = await self._submissions.send_next(waiting, counted, head)
+        except (ChainUnavailableError, RpcError) as error:  # receipts may be had nevertheless
+            waiting, failure = (), error
+        failure = await self._look_up(rows, counted, head, ends_at) or failure
+        if not await self._submissions.send_others(waiting, counted, head, ends_at):
+            self.wake()
+        if failure is not None:
+            raise failure
+        if gap := await self._gaps.compare(sender, counted):
             self._submissions.block(
-                min(waiting, key=_turn),
+                min(gap, key=_turn),
                 f"the chain counts {counted} nonces of its account, and no transaction of the node "
                 f"has nonce {counted}",
             )
 
-    async def _with_receipts(
+    def _first_of_nonces(self, rows: Iterable[Transaction]) -> list[Transaction]:
+        """Return the transactions that no block includes, one for each nonce.
+
+        A lease may be dropped and its nonce used again, although its event was committed. The
+        second transaction gets a nonce of its own once a block includes the first one.
+        """
+        found: dict[int, Transaction] = {}
+        for row in rows:
+            if row.state in (INIT, PENDING) and found.setdefault(row.nonce, row) is not row:
+                self._rows.update(row, reason=f"another transaction has nonce {row.nonce} too")
+        return list(found.values())
+
+    async def _look_up(
         self, rows: Sequence[Transaction], counted: int, head: int, ends_at: float
-    ) -> AsyncIterator[Transaction]:
-        """Yield the transactions of an account, after looking up the blocks that include them.
+    ) -> ChainUnavailableError | RpcError | None:
+        """Look up and record which blocks include the transactions of an account.
 
-        Those that could not be looked up are left out. After `ends_at` (time of the event loop) the
-        next round begins instead, because other accounts and commands wait for this one.
+        After `ends_at` (time of the event loop) no further group of them is looked up before the
+        next round, because other accounts and commands wait for this one.
 
-        Raises:
-            ChainUnavailableError, RpcError: one could not; after the others of its group.
+        Returns the reason why some could not be looked up.
         """
 
         def is_due(row: Transaction) -> bool:
@@ -341,19 +344,21 @@ class Broadcaster:
                 return row.block_number <= self._outcomes.counted
             return row.nonce < counted
 
-        for first in range(0, len(rows), RECEIPTS_TOGETHER):
-            some = rows[first : first + RECEIPTS_TOGETHER]
-            found, failure = await self._outcomes.receipts(filter(is_due, some))
+        due = list(filter(is_due, rows))
+        for first in range(0, len(due), RECEIPTS_TOGETHER):
+            if first and asyncio.get_running_loop().time() > ends_at:
+                self.wake()
+                return None
+            some = due[first : first + RECEIPTS_TOGETHER]
+            found, failure = await self._outcomes.receipts(some)
             for row in some:
-                if asyncio.get_running_loop().time() > ends_at:
-                    self.wake()
-                    return
-                if is_due(row) and row.transaction_id not in found:
-                    continue
-                receipt = found.get(row.transaction_id)
-                yield row if receipt is None else await self._outcomes.record(row, receipt, head)
+                if (receipt := found.get(row.transaction_id)) is not None:
+                    await self._outcomes.record(row, receipt, head)
+                elif row.transaction_id in found and row.state in (INIT, PENDING):
+                    await self._resolve_used_nonce(row, head)
             if failure is not None:
-                raise failure
+                return failure
+        return None
 
     # ---------------------------------------------------------------- what ends
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from fieldbrook.storage.chain.transactions import INIT, PENDING, Transaction
 
 log = logging.getLogger(__name__)
 
-SENT_TOGETHER = 8  # of one account
+_SENT_TOGETHER = 8  # of one account
 _GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
 
 
@@ -72,11 +73,64 @@ class Submissions:
         """Forget what pools are known to have of all other transactions."""
         self._pool.keep_only(rows)
 
-    def is_to_be_sent(self, row: Transaction) -> bool:
+    async def send_next(
+        self, rows: Sequence[Transaction], counted: int, head: int
+    ) -> Sequence[Transaction]:
+        """Send or check the next transaction of an account, and send the first ones behind it.
+
+        Args:
+            rows: those that no block includes, in the order of their nonces.
+            counted: how many nonces the chain counts.
+            head: the newest block.
+
+        Returns:
+            The transactions that are left; none after a refusal, because they could only wait.
+
+        Raises:
+            ChainUnavailableError, RpcError: one could not be sent or looked up.
+        """
+        behind = [row for row in rows if row.nonce > counted]
+        for row in rows[: len(rows) - len(behind)]:
+            if not await self._push(row, head, ahead=0):
+                return ()
+        first = list(itertools.islice(filter(self._is_to_be_sent, behind), _SENT_TOGETHER))
+        if not await self._send_together(first, head):
+            return ()
+        taken = {row.transaction_id for row in first}
+        return [row for row in behind if row.transaction_id not in taken]
+
+    async def send_others(
+        self, rows: Sequence[Transaction], counted: int, head: int, ends_at: float
+    ) -> bool:
+        """Send or check the transactions that `send_next` has left.
+
+        Returns False if some are left for the next round at `ends_at` (time of the event loop).
+
+        Raises:
+            ChainUnavailableError, RpcError: see `send_next`.
+        """
+        now = asyncio.get_running_loop().time
+        unsent: list[Transaction] = []
+        sent: list[Transaction] = []
+        for row in rows:
+            (unsent if self._is_to_be_sent(row) else sent).append(row)
+        for at in range(0, len(unsent), _SENT_TOGETHER):
+            if now() > ends_at:
+                return False
+            if not await self._send_together(unsent[at : at + _SENT_TOGETHER], head):
+                return True
+        for row in sent:
+            if now() > ends_at:
+                return False
+            if not await self._push(row, head, ahead=row.nonce - counted):
+                return True
+        return True
+
+    def _is_to_be_sent(self, row: Transaction) -> bool:
         """Return whether a transaction was not sent yet, or is known to be lost."""
         return row.state == INIT or self._pool.is_lost(row)
 
-    async def send_together(self, rows: Sequence[Transaction], head: int) -> bool:
+    async def _send_together(self, rows: Sequence[Transaction], head: int) -> bool:
         """Send transactions of one account that follow each other; returns False after a refusal.
 
         One after the other would take as many times as long as an endpoint needs for an answer. Of
@@ -94,19 +148,19 @@ class Submissions:
                 try:
                     return await self._record(row, head, answer)
                 except TransactionRefusedError as error:
-                    return self.refuse(row, str(error))
+                    return self._refuse(row, str(error))
             if answer is not None:
                 raise answer
         return True
 
-    async def push(self, row: Transaction, head: int, *, ahead: int) -> bool:
+    async def _push(self, row: Transaction, head: int, *, ahead: int) -> bool:
         """Send a transaction, or check one that was sent; returns False if it was refused."""
         try:
-            return await self._push(row, head, ahead)
+            return await self._send_or_check(row, head, ahead)
         except TransactionRefusedError as error:
-            return self.refuse(row, str(error))
+            return self._refuse(row, str(error))
 
-    async def _push(self, row: Transaction, head: int, ahead: int) -> bool:
+    async def _send_or_check(self, row: Transaction, head: int, ahead: int) -> bool:
         if row.state == INIT:
             return await self._send(row, head)
         now = self._clock()
@@ -181,7 +235,7 @@ class Submissions:
                 case "fee" | "underpriced" as why:
                     return await self._too_cheap(row, why, refusal.text)
                 case "funds":
-                    return self.refuse(row, refusal.text)
+                    return self._refuse(row, refusal.text)
                 case _:
                     return await self._refused_by_all(row, head, refusal.text)
         self._pool.sent(row, head)
@@ -202,7 +256,7 @@ class Submissions:
         dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
         if dearer and await self._replacements.raise_fees(row):
             return False  # the next round sends it
-        return self.refuse(row, f"{text}; it may pay {cap} wei per gas at most")
+        return self._refuse(row, f"{text}; it may pay {cap} wei per gas at most")
 
     async def _refused_by_all(self, row: Transaction, head: int, text: str) -> bool:
         """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.
@@ -214,7 +268,7 @@ class Submissions:
         long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
         never = classify_rejection(text) == "never" and not row.last.cancels
         if not (never and long and times >= _GIVEN_UP_AFTER) or await self._is_known(row):
-            return self.refuse(row, text)
+            return self._refuse(row, text)
         why = f"refused for good: {text}"
         log.warning("transaction %s of project %d: %s", row.name, row.project_id, why)
         await self._replacements.cancel(row, why, competes=False)
@@ -228,7 +282,7 @@ class Submissions:
                 return True
         return False
 
-    def refuse(self, row: Transaction, reason: str) -> bool:
+    def _refuse(self, row: Transaction, reason: str) -> bool:
         """Pause an account whose next transaction was refused; always returns False."""
         self._refusals.record(row.sender)
         self.block(row, reason, state=INIT)

@@ -14,6 +14,7 @@ import pytest
 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.refusals import is_verdict
+from fieldbrook.chain.transactions.broadcast import broadcaster
 from fieldbrook.chain.transactions.broadcast.broadcaster import Broadcaster
 from fieldbrook.chain.transactions.broadcast.finality import LAGS_MS
 from fieldbrook.chain.transactions.nonces import Leases
@@ -462,6 +463,45 @@ def test_those_that_could_be_sent_are_recorded_when_the_endpoint_fails(bench: Be
         bench.round()
     assert [bench.row(n).state for n in ids] == [PENDING, PENDING, INIT, PENDING]
     assert not any(bench.row(n).refused_at for n in ids)
+
+
+def test_a_turn_that_receipts_use_up_sends_the_next_transactions_nevertheless(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcaster, "_TURN_S", -1.0)
+    ids = bench.commit(40)
+    raw = ["0x" + bench.row(n).last.raw.hex() for n in ids]
+    bench.rpc.mined = {bench.row(n).last.hash: 5 for n in ids[:20]}
+    bench.rpc.counted, bench.rpc.known = 20, True
+    bench.round()
+    assert bench.rpc.sent == raw[20:29]
+    assert [n for n in ids if bench.row(n).mined] == ids[:16]
+    bench.round(100)
+    assert bench.rpc.sent == raw[20:37]
+    assert [n for n in ids if bench.row(n).mined] == ids[:20]
+    bench.round(100)
+    assert bench.rpc.sent == raw[20:]
+
+
+def test_what_fails_of_sending_and_looking_up_does_not_stop_the_other(bench: Bench) -> None:
+    ids = bench.commit(14)
+    raw = ["0x" + bench.row(n).last.raw.hex() for n in ids]
+    bench.rpc.counted, bench.rpc.known = 2, True
+    bench.rpc.mined = {bench.row(n).last.hash: 5 for n in ids[:2]}
+    bench.rpc.malformed = {"eth_getTransactionReceipt"}
+    with pytest.raises(ChainUnavailableError):
+        bench.round()
+    assert bench.rpc.sent == raw[2:]
+    assert not any(bench.row(n).mined for n in ids)
+
+    def fail(_raw: str) -> str:
+        raise ChainUnavailableError(chain=CHAIN.id, reason="no answer")
+
+    bench.rpc.malformed, bench.rpc.words = set(), fail
+    bench.commit(1, first=14)
+    with pytest.raises(ChainUnavailableError):
+        bench.round(100)
+    assert [n for n in ids if bench.row(n).mined] == ids[:2]
 
 
 def test_what_waits_behind_many_others_is_looked_up_seldom(bench: Bench) -> None:

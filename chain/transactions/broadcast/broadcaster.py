@@ -162,7 +162,9 @@ class Broadcaster:
             senders = list(dict.fromkeys(row.sender for row in rows))
             failures = await self._all_accounts(senders, head, parked)
             # Last, because nothing should wait for these requests; the next round sends again.
-            for row in await self._blocks.vanished(self._rows.included(), head):
+            included, counts = self._rows.included(), self._gaps.counts
+            doubted = [row for row in included if row.mined and not counts.has_counted(row)]
+            for row in await self._blocks.vanished(included, head, doubted):
                 self._outcomes.vanish(self._rows.current(row))
                 self.wake()
             self._end_watches(head)

@@ -56,12 +56,16 @@ class Blocks:
         """Return whether the last look found a transaction's block, or it has none."""
         return not row.mined or _place(row) in self._known
 
-    async def vanished(self, rows: Sequence[Transaction], head: int) -> list[Transaction]:
+    async def vanished(
+        self, rows: Sequence[Transaction], head: int, doubted: Sequence[Transaction] = ()
+    ) -> list[Transaction]:
         """Return those of `rows` whose block is certainly not on the chain.
 
         Args:
             rows: transactions in blocks that may vanish.
             head: see `highest`.
+            doubted: those of them whose nonces the chain does not count. The block of the first
+                one is compared at once, because all others of its account wait for it.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
@@ -77,9 +81,15 @@ class Blocks:
         asked = {newest, *sorted(places - self._known, reverse=True)[:_TOGETHER]}
         if self._newest is not None:
             asked.add(self._newest)
+        if doubted:
+            asked.add(min(map(_place, doubted)))
         gone, unsure = await self._compared(asked, head)
         if gone:  # what is below them may have vanished as well, and is compared anew
-            self._newest, self._linked = None, (self._known or self._linked) & places
+            linked = self._known or self._linked
+            lowest = min(gone & linked, default=None)
+            if lowest is not None:  # an ancestor of those above it
+                gone |= {place for place in linked & places if place > lowest}
+            self._newest, self._linked = None, (linked & places) - gone
             self._known = set()
         elif not {newest, self._newest} & unsure:
             found = asked - unsure

@@ -56,6 +56,11 @@ class Counts:
         self.behind[sender] = counted, expected
         return now - self._since.setdefault(sender, now)
 
+    def has_counted(self, row: Transaction) -> bool:
+        """Return whether the chain counts the nonce of a transaction, as far as is known."""
+        counted, _ = self.behind.get(row.sender, (row.nonce + 1, 0))
+        return row.nonce < counted
+
     def keep_only(self, senders: Collection[str]) -> None:
         """Forget all other accounts."""
         for sender in self.behind.keys() - set(senders):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -83,11 +84,13 @@ class Clock:
         return self.now
 
 
-def looked(blocks: Blocks, chain: Chain, rows: list[Transaction]) -> list[int]:
+def looked(
+    blocks: Blocks, chain: Chain, rows: list[Transaction], doubted: Sequence[Transaction] = ()
+) -> list[int]:
     """The nonces of those that have vanished."""
     chain.asked.clear()
     head = blocks.highest(chain.head)
-    return [found.nonce for found in asyncio.run(blocks.vanished(rows, head))]
+    return [found.nonce for found in asyncio.run(blocks.vanished(rows, head, doubted))]
 
 
 def test_one_header_shows_that_all_blocks_are_on_the_chain_once_each_was_seen_there() -> None:
@@ -119,6 +122,25 @@ def test_blocks_of_another_fork_have_vanished_and_those_below_have_not() -> None
     assert looked(blocks, chain, rows[:7]) == []
     assert chain.asked == [7], "what was known below them is known again"
     assert all(blocks.is_known(each) for each in rows[:7])
+
+
+def test_what_was_above_the_first_nonce_that_the_chain_does_not_count_has_vanished_with_it() -> (
+    None
+):
+    chain = Chain(60)
+    blocks = Blocks(chain, Clock())
+    rows = [row(nonce, CONFIRMED, nonce + 1) for nonce in range(40)]
+    while not all(blocks.is_known(each) for each in rows):
+        assert looked(blocks, chain, rows) == []
+    assert looked(blocks, chain, rows, rows[30:]) == [], "the endpoint only lags"
+    assert sorted(chain.asked) == [31, 40]
+    chain.fork_at = 21
+    assert looked(blocks, chain, rows, rows[20:]) == list(range(20, 40))
+    assert sorted(chain.asked) == [21, 40]
+    assert looked(blocks, chain, rows[:20]) == []
+    assert looked(blocks, chain, rows[:20]) == []
+    assert chain.asked == [20]
+    assert all(blocks.is_known(each) for each in rows[:20])
 
 
 def test_a_second_reorganisation_is_seen_while_the_first_one_is_looked_at() -> None:

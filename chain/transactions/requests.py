@@ -127,16 +127,18 @@ class Transactions:
 
     async def start(self) -> None:
         """Start serving projects, and resume unfinished transactions."""
+        for row in list(self._rows.unfinished.values()):
+            if row.state in FINISHED:
+                self._finished(row)
+        # Stored signatures are sent while the libraries for further ones are imported, which takes
+        # a second, and many on a busy machine.
+        essential(self._start_task(self.broadcaster.run()))
         await asyncio.to_thread(warm_up)
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         self._path.chmod(0o600)
-        essential(self._start_task(self.broadcaster.run()))
         self._start_task(self._funds.run())
         self._start_task(self._poll_silent_projects())
-        for row in list(self._rows.unfinished.values()):
-            if row.state in FINISHED:
-                self._finished(row)
 
     async def stop(self) -> None:
         """Stop serving projects and sending transactions."""

@@ -13,6 +13,7 @@ from fieldbrook.chain.transaction import (
     fees_for,
     raised_fees,
     sign,
+    warm_up,
 )
 from fieldbrook.chain.transactions.broadcast.rows import Rows
 from fieldbrook.chain.transactions.nonces import Leases
@@ -46,7 +47,7 @@ class Replacements:
         fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
         if fees is None:
             return False
-        self._sign(row, row.nonce, fees, "higher fees", cancels=row.last.cancels)
+        await self._sign(row, row.nonce, fees, "higher fees", cancels=row.last.cancels)
         metrics.add(metrics.TRANSACTIONS_REPLACED["fees"])
         return True
 
@@ -58,7 +59,7 @@ class Replacements:
         market, _ = await self._leases.chain_state.market()
         cap = self._chain.max_fee_per_gas
         fees = raised_fees(fees_of(row.last), market, cap) if competes else None
-        self._sign(row, row.nonce, fees or fees_for(market, cap), why, cancels=True)
+        await self._sign(row, row.nonce, fees or fees_for(market, cap), why, cancels=True)
         metrics.add(metrics.TRANSACTIONS_REPLACED["cancel"])
 
     async def assign_nonce(self, row: Transaction) -> bool:
@@ -76,17 +77,18 @@ class Replacements:
             ):
                 limit.reschedule(None)
                 nonce = await self._leases.next_nonce(row.sender)
-                self._sign(row, nonce, fees, why)
+                await self._sign(row, nonce, fees, why)
                 metrics.add(metrics.TRANSACTIONS_REPLACED["nonce"])
         except TimeoutError:
             return False
         log.warning("transaction %s: %s; it has nonce %d now", row.name, why, nonce)
         return True
 
-    def _sign(
+    async def _sign(
         self, row: Transaction, nonce: int, fees: Fees, why: str, *, cancels: bool = False
     ) -> None:
         """Sign a transaction again and store the signature."""
+        await asyncio.to_thread(warm_up)  # the process may have started just now
         secret = self._leases.secret_of(row)
         if secret is None:
             raise TransactionRefusedError(

@@ -124,7 +124,7 @@ export type ChainTxPage = { data: ChainTxReply[]; total: number };
 /** A monitor of a transaction. */
 export type ChainTxReply = { chaintxID: string; txAddress: string; projectID: string; projectName: string; eventType: string; chainID: number; chainName?: string; paused: boolean; finished: boolean; state: string; events?: number; removedEvents?: number; lag?: number; failures?: number; lastError?: string; blockHash?: string; createdAt: string; updatedAt: string };
 
-/** What events of a project are answered while a chain is unavailable: `CODE` or `RETRY`. */
+/** The answer to events of a project while a chain is unavailable: `CODE` or `RETRY`. */
 export type ChainsReply = { unavailable: string };
 
 /** The old password and the new one of the caller. */
@@ -208,7 +208,7 @@ export type CronJobPage = { data: CronJobReply[]; total: number };
 /** A cron job. `nextAt` is the time of its next event, `next` the next five; RFC 3339. */
 export type CronJobReply = { cronJobID: string; projectID: string; cronExpressions: string; eventType: string; nextAt?: string; next: string[]; createdAt: string; updatedAt: string };
 
-/** What the dashboard's first page needs. `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS. `publicURL` is the setting `public_url`, absent if that is empty. `cluster`: the node is one of several hosts. */
+/** The facts that the dashboard's first page needs. `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS. `publicURL` is the setting `public_url`, absent if that is empty. `cluster`: the node is one of several hosts. */
 export type DashboardReply = { version: string; setup: boolean; setupCodeIn?: string; walletSignIn: boolean; ports: NodePorts; tls: boolean; publicURL?: string; chains: ChainName[]; cluster: boolean };
 
 /** A project's tables. `tables` is the early form: tables of the schema `public`, each with the columns for the times of a row. */
@@ -235,7 +235,7 @@ export type Deploy = { cache?: Cache | null };
 /** Counts of what a filter has discarded; `next` is empty when no letter is left. */
 export type DiscardedSelection = { found: number; discarded: number; next: string };
 
-/** What would be sent (`mqtt`, `api`, `transaction`) or stored (`metric`) after the commit. `target` is the topic, the event type of the answer, or the chain. */
+/** An effect that a commit would send (`mqtt`, `api`, `transaction`) or store (`metric`). `target` is the topic, the event type of the answer, or the chain. */
 export type DryRunEffect = { kind: string; target: string; body: Bytes };
 
 /** A handler and the event to run it over; `payload` is base64. `version` is a stored version of the applet, by default its present one. Without `withState` the handler finds no keys and no rows. */
@@ -244,7 +244,7 @@ export type DryRunEvent = { handler: string; eventType?: string; payload?: strin
 /** A line of the applet log. */
 export type DryRunLog = { level: string; source: string; text: string };
 
-/** What the handler did. `error` is empty if it returned `code`. `elapsedUs` includes the making of the instance; `memoryBytes` is the linear memory of the handler after the run. `notes` say how the run differed from one on the node. */
+/** The run of the handler. `error` is empty if it returned `code`. `elapsedUs` includes the making of the instance; `memoryBytes` is the linear memory of the handler after the run. `notes` say how the run differed from one on the node. */
 export type DryRunReport = { code: number; error: string; logs: DryRunLog[]; writes: DryRunWrite[]; statements: DryRunStatement[]; effects: DryRunEffect[]; elapsedUs: number; memoryBytes: number; notes: string[] };
 
 /** A SQL statement as the handler sent it, with its rows or the error. */
@@ -335,7 +335,7 @@ export type GenerateOperator = { name: string };
 /** A group of operations that privileges name. */
 export type GroupReply = { name: string; desc: string };
 
-/** How many runs of a strategy's handler failed. */
+/** The number of failed runs of a strategy's handler. */
 export type HandlerFailures = { strategyID: string; failed: number };
 
 /** The result of one handler: its return code, or -1 and the reason of its failure. The ids and the version are absent in events of early versions of the node. `handler` and `appletName` are absent when the strategy or the applet was removed. */
@@ -506,7 +506,7 @@ export type PublisherPage = { data: ActivePublisher[]; total: number };
 /** A publisher with its token, for the project's owner. */
 export type PublisherReply = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
 
-/** A publisher in the list of the early interface. The interface spells the key `ProjectName` so. */
+/** A publisher in the list of the early interface, which spells the key `ProjectName` so. */
 export type PublisherRow = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string; ProjectName: string };
 
 /** A page of publishers of the early interface; `total` counts all matching ones. */
@@ -593,7 +593,7 @@ export type SearchReply = { data: SearchResult[] };
 /** Something that was found. `name` is the name of a project, an applet or a publisher, the id of an event, the hash of a transaction, the address of an operator, or the address that a monitor watches. `id` is that of the row; for an event it is the event's. `project` is the name of the project it belongs to; for an operator that of a project for which it signs, if there is one. */
 export type SearchResult = { kind: "applet" | "event" | "monitor" | "operator" | "project" | "publisher" | "transaction"; name: string; project?: string; id: string };
 
-/** What handlers have sent: `kind` is `mqtt`, `api` or `chain`. */
+/** The effects that handlers have sent: `kind` is `mqtt`, `api` or `chain`. */
 export type SendFlow = { kind: string; delivered: number; refused: number; waiting: number };
 
 /** A transaction that an event has sent. */
@@ -683,7 +683,7 @@ export type TablesReply = { tables: Table[] };
 /** The metadata of a publisher's token, in the form of an access key. Source: interface document, 4.4. */
 export type TokenReply = { name: string; identityType: string; identityID: string; form: string; privileges: PrivilegeReply[]; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
 
-/** Which events are traced: those of a type, of a publisher (key or id), from a source. */
+/** A filter of events: by type, by publisher (key or id), by source. */
 export type TraceFilter = { type?: string; publisher?: string; source?: "api" | "chain" | "cron" | "http" | "mqtt" | null };
 
 /** The trace of a project. `remaining` is 0 when none is on; then there is no `until`. `kept` is the number of events whose host calls are kept, also from earlier traces. */
@@ -1636,7 +1636,7 @@ export interface Routes {
     body: ChainConduct;
     answer: ConfigReply;
   };
-  /** What events of a project are answered while a chain is unavailable. */
+  /** The answer to events of a project while a chain is unavailable. */
   "GET /project_config/x/{projectName}/PROJECT_CHAINS": {
     query: undefined;
     body: undefined;

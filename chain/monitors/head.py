@@ -59,10 +59,7 @@ class HeadTracker:
         self._contradictions = 0  # polls with contradictory answers since the last success
         self._tagged = -1  # the newest block that has the chain's `block_tag`
         self._polls_for_announced = 0  # in a row, without success
-        self._lagging_polls = (
-            0  # number of further polls for which the nodes of an endpoint may lag
-        )
-        self._polls_past_lag = False  # whether the next poll is an additional one
+        self._lagging_polls = 0  # further polls during which nodes of an endpoint may lag
         self.subscription: HeadSubscription | None = None
         if host.chain.websocket is not None:
             # Announcements in quick succession cause one poll together.
@@ -191,9 +188,7 @@ class HeadTracker:
 
     def _poll_past_lag(self, lags: bool, moved: bool) -> None:
         self._lagging_polls = _LAGGING_POLLS if lags else max(0, self._lagging_polls - 1)
-        wanted = lags or (self._lagging_polls > 0 and not moved)
-        self._polls_past_lag = wanted and not self._polls_past_lag
-        if self._polls_past_lag:
+        if lags or (self._lagging_polls > 0 and not moved):
             self._due -= (self._due - self._polled_at) / 2
 
     def _compare(self, subscription: HeadSubscription) -> None:

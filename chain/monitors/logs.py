@@ -27,7 +27,7 @@ from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
 log = logging.getLogger(__name__)
 
 _TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
-_LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 2.0  # of an unknown block
+_LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 1.0  # of an unknown block
 _COMPANY_S = 0.5
 _NOTED_S = 5.0  # from then on an unknown block is a failure that users see
 

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from fieldbrook import __version__
 from fieldbrook.actors import messages as m

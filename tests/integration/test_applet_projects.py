@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.cli import main
 from fieldbrook.system.kernel import has_ended
 from fieldbrook.wasm.module import abi
 from fieldbrook.workbench import scaffold

@@ -309,7 +309,7 @@ class Provider:
         if refusal is None:
             answer = await self._pass_on(call)
             if method == "eth_blockNumber":
-                answer = {**answer, "result": hex(int(answer["result"], 16) - node)}
+                answer = {**answer, "result": hex(max(0, int(answer["result"], 16) - node))}
             if method == "eth_getLogs" and "fromBlock" in params[0] and answer.get("result"):
                 shown = [
                     log
@@ -338,7 +338,7 @@ class Provider:
         """What a node says that lacks the newest blocks, or old ones; else the call it answers."""
         method, params = call["method"], call["params"]
         head = int((await self._pass_on(_made("eth_blockNumber")))["result"], 16)
-        newest, oldest = head - behind, head - self.personality.history
+        newest, oldest = max(0, head - behind), head - self.personality.history
         if method == "eth_getBlockByNumber" and params[0] not in ("safe", "finalized"):
             if params[0] == "latest":
                 return None, {**call, "params": [hex(newest), *params[1:]]}

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.actors.wire import EXACT, NAMED, WireEvent
+from fieldbrook.actors.wire import EXACT, KEYED, NAMED, WireEvent, keyed
 from fieldbrook.core import clock
 from fieldbrook.core.errors import (
     IdempotencyKeyReusedError,
@@ -120,7 +120,10 @@ def outcome_event(row: Transaction) -> WireEvent:
         body = response(HTTPStatus.OK, header, text)
     again = f"-{len(row.outcomes)}" if row.outcomes else ""
     event_id = f"sent-{row.name}-{row.state}{again}"
-    return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT, ""
+    # The id is a key as well: a reorganisation may put the transaction into another block while the
+    # project has the event, and the payload of the next one names that block.
+    kind, name = NAMED | KEYED | EXACT, keyed(event_id, event_id)
+    return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), kind, name
 
 
 def outcome(row: Transaction) -> dict[str, Any]:

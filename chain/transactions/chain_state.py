@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
@@ -43,8 +44,9 @@ class ChainState:
     """Reads the state for handlers and for transactions that are signed again.
 
     `within_s` is how long a handler waits for the answer; None means that nobody does. Every
-    method raises ChainUnavailableError if no endpoint gives a usable answer, and RpcError if one
-    refuses.
+    method raises ChainUnavailableError if no endpoint gives a usable answer. `gas` raises RpcError
+    if one refuses the call. A refusal of anything else is no verdict on a transaction: the endpoint
+    lacks the newest block now, for example, and counts as one that gives no answer.
     """
 
     def __init__(self, chain: Chain, rpc: Rpc) -> None:
@@ -56,12 +58,14 @@ class ChainState:
     async def nonce_count(self, address: str, within_s: float | None = None) -> int:
         """Return how many nonces of an account are used, pending transactions included."""
         params = [address, "pending"]
-        return await self._number("eth_getTransactionCount", params, within_s)
+        with self._no_verdict():
+            return await self._number("eth_getTransactionCount", params, within_s)
 
     async def balance(self, address: str, within_s: float | None = None) -> int:
         """Return the balance of an account in wei."""
         params = [address, "latest"]
-        return await self._number("eth_getBalance", params, within_s)
+        with self._no_verdict():
+            return await self._number("eth_getBalance", params, within_s)
 
     async def gas(
         self, call: ContractCall, fields: Mapping[str, str], within_s: float | None = None
@@ -76,6 +80,12 @@ class ChainState:
         now = asyncio.get_running_loop().time()
         if self._market is not None and now - self._market[0] < _MARKET_KEPT_S:
             return self._market[1], self._market[2]
+        with self._no_verdict():
+            market, block_gas = await self._read_market(within_s)
+        self._market = now, market, block_gas
+        return market, block_gas
+
+    async def _read_market(self, within_s: float | None) -> tuple[Market, int]:
         # Together, because a distant endpoint takes most of a second for each request.
         params = ["latest", False]
         asking = self._rpc.call("eth_getBlockByNumber", params, within_s=within_s, read=_read_fees)
@@ -84,9 +94,7 @@ class ChainState:
         if has_base_fee is not self._has_base_fee:
             self._has_base_fee = has_base_fee
             fee = await self._fee(within_s)
-        market = Market(base, fee, 0) if has_base_fee else Market(None, 0, fee)
-        self._market = now, market, block_gas
-        return market, block_gas
+        return Market(base, fee, 0) if has_base_fee else Market(None, 0, fee), block_gas
 
     async def _fee(self, within_s: float | None) -> int:
         """Return the priority fee to offer; the endpoint's gas price without base fees."""
@@ -97,6 +105,14 @@ class ChainState:
             return max(least or 0, await self._number("eth_maxPriorityFeePerGas", [], within_s))
         except RpcError:  # not every node supports the method
             return _PRIORITY_WEI if least is None else least
+
+    @contextlib.contextmanager
+    def _no_verdict(self) -> Iterator[None]:
+        try:
+            yield
+        except RpcError as error:
+            reason = f"an endpoint refuses a request for its state: {error.text}"
+            raise ChainUnavailableError(chain=self._chain.id, reason=reason) from error
 
     async def _number(self, method: str, params: list[Any], within_s: float | None) -> int:
         answer = await self._rpc.call(method, params, within_s=within_s, read=quantity)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.transaction import Market
+from fieldbrook.chain.transaction import ContractCall, Market
 from fieldbrook.chain.transactions.chain_state import ChainState
+from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.settings import Chain
 from tests.unit.chain.transactions.endpoint import AnyEndpoint
 
@@ -65,3 +66,19 @@ def test_blocks_without_a_base_fee_make_transactions_with_a_gas_price() -> None:
 
 def test_legacy_fees_are_a_gas_price_whatever_blocks_have() -> None:
     assert market(5 * GWEI, 2 * GWEI, fees="legacy") == Market(None, 0, 7 * GWEI)
+
+
+class Refusing(AnyEndpoint):
+    """An endpoint that refuses everything, as one does that lacks the newest block."""
+
+    async def answer(self, method: str, params: list[Any]) -> Any:
+        raise RpcError(-32000, "header not found")
+
+
+def test_only_a_refusal_of_the_call_itself_is_a_verdict_on_a_transaction() -> None:
+    state = ChainState(Chain(id=31337, name="dev", endpoints=("http://e",)), Refusing())
+    for asking in (state.nonce_count("0x"), state.balance("0x"), state.market()):
+        with pytest.raises(ChainUnavailableError, match="header not found"):
+            asyncio.run(asking)  # type: ignore[arg-type]  # of different results
+    with pytest.raises(RpcError, match="header not found"):
+        asyncio.run(state.gas(ContractCall("0x" + "00" * 20, 0, b""), {}))

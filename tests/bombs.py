@@ -74,6 +74,11 @@ def _manifest(files: Mapping[str, bytes | tuple[int, str]], kind: str = "project
     return _file(MANIFEST, json.dumps({**about, "files": entries}).encode())
 
 
+def archive_of(manifest: Mapping[str, Any]) -> bytes:
+    """An archive with this manifest and nothing else."""
+    return _pack(_file(MANIFEST, json.dumps(manifest).encode()), 1024)
+
+
 def project(files: Mapping[str, bytes]) -> bytes:
     """A well-formed archive of a project with these files."""
     return _pack(_manifest(files), *(_file(n, c) for n, c in files.items()), 1024)
@@ -131,6 +136,15 @@ def _odd_members() -> Iterator[tuple[str, bytes]]:
     yield (
         "folders in folders",
         _pack(_manifest({deep: b""}), _extended(_pax(b"path", deep.encode())), _file("x", b"")),
+    )
+    paths = ["/".join([f"{n}", *"a" * 58, "x"]) for n in range(1_000)]
+    yield (
+        "a thousand short paths of 60 folders",
+        _pack(
+            _manifest(dict.fromkeys(paths, b"")),
+            *(_extended(_pax(b"path", path.encode())) + _file("x", b"") for path in paths),
+            1024,
+        ),
     )
     many = b"".join(_extended(_pax(b"path", b"y")) for _ in range(20_000))
     yield "many pax headers in a row", _pack(before, many, 1024)

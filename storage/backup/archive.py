@@ -18,7 +18,7 @@ import secrets
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -37,6 +37,9 @@ MANIFEST_LIMIT_BYTES = 32 << 20  # for a backup: about two hundred thousand file
 _NAME_SHOWN = 100
 # `shutil.rmtree` is recursive: it could not remove a very deep tree.
 _DEPTH_LIMIT = 64
+# Each file may bring so many new folders. A short path has 64 of them, and a manifest of a megabyte
+# could name 300,000, which take a minute to create and to remove.
+_FOLDERS_PER_FILE = 4
 _PIECE = 1 << 20
 _LEVEL = 1  # four times as fast as the default, for output that is a tenth larger
 
@@ -124,6 +127,7 @@ def unpack(
     *,
     manifest_limit_bytes: int = MANIFEST_LIMIT_BYTES,
     reserve_bytes: int = 0,
+    is_expected: Callable[[str], bool] = lambda _name: True,
 ) -> Manifest:
     """Write the files of an archive below a folder.
 
@@ -134,6 +138,7 @@ def unpack(
         limit_bytes: the limit for all files together, for archives from untrusted sources.
         manifest_limit_bytes: the limit for the manifest.
         reserve_bytes: the space on the disk that must stay free.
+        is_expected: whether an archive of this kind can have a file of this name.
 
     Raises:
         StoreError: the file is not an archive of this kind, has a newer format, exceeds a
@@ -145,6 +150,7 @@ def unpack(
         if manifest.kind != kind:
             what = f"holds {_kind_name(manifest.kind)}, not {_kind_name(kind)}"
             raise StoreError(reason=f"{archive}: the archive {what}")
+        _check_names(archive, manifest, is_expected)
         size = sum(file.size for file in manifest.files.values())
         if size > limit_bytes:
             raise StoreError(reason=f"{archive}: {size} bytes, the limit is {limit_bytes}")
@@ -159,7 +165,7 @@ def unpack(
             _extract(archive, tar, folder / _checked_path(archive, member.name), expected)
         if wanted:
             missing = min(wanted)[:_NAME_SHOWN]
-            raise _damaged(archive, f"{len(wanted)} files are missing, {missing} among them")
+            raise _damaged(archive, f"{len(wanted)} files are missing, {missing!r} among them")
     return manifest
 
 
@@ -190,12 +196,17 @@ def _read_manifest(archive: Path, tar: TarReader, limit_bytes: int) -> Manifest:
         if made.format > FORMAT:
             raise StoreError(
                 reason=f"{archive}: the archive has format {made.format} and was made by "
-                f"{made.made_by[:_NAME_SHOWN]}; fieldbrook {__version__} reads up to "
+                f"{_printable(made.made_by)}; fieldbrook {__version__} reads up to "
                 f"format {FORMAT}"
             )
         return msgspec.json.decode(data, type=Manifest)
     except (ValueError, RecursionError) as error:  # no text, no JSON, or JSON of another form
         raise _damaged(archive, f"{MANIFEST}: {error}") from error
+
+
+def _printable(text: str) -> str:
+    """What an archive says, cut, and quoted if it could write to the terminal."""
+    return text[:_NAME_SHOWN] if text.isprintable() else repr(text[:_NAME_SHOWN])
 
 
 def _damaged(archive: Path, what: str) -> StoreError:
@@ -208,6 +219,28 @@ def _kind_name(kind: str) -> str:
     return {"backup": "a backup of a node", "project": "an exported project"}.get(
         kind, repr(kind[:_NAME_SHOWN])
     )
+
+
+def _check_names(archive: Path, manifest: Manifest, is_expected: Callable[[str], bool]) -> None:
+    """Check all names before anything is written.
+
+    Raises:
+        StoreError: a name is not valid, not expected, or there are too many folders.
+    """
+    names: set[str] = set()
+    folders: set[PurePosixPath] = set()
+    limit = _FOLDERS_PER_FILE * len(manifest.files) + _DEPTH_LIMIT
+    for name in manifest.files:
+        path = _checked_path(archive, name)
+        if not is_expected(name):
+            raise _damaged(archive, f"{name[:_NAME_SHOWN]!r} is not a file of such an archive")
+        folder = name.rpartition("/")[0]
+        if folder in names:
+            continue
+        names.add(folder)
+        folders.update(path.parents)
+        if len(folders) > limit:
+            raise _damaged(archive, f"its files are in more than {limit} folders")
 
 
 def _checked_path(archive: Path, name: str) -> PurePosixPath:
@@ -232,7 +265,9 @@ def _extract(archive: Path, tar: TarReader, path: Path, expected: ArchivedFile) 
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != expected.sha256:
-        raise _damaged(archive, f"{path.name} has another SHA-256 than the manifest gives")
+        raise _damaged(
+            archive, f"{path.name[:_NAME_SHOWN]!r} has another SHA-256 than the manifest gives"
+        )
 
 
 def _entry_of(path: Path) -> ArchivedFile:

@@ -211,6 +211,7 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
         limits.unpacked_bytes,
         manifest_limit_bytes=MANIFEST_LIMIT_BYTES,
         reserve_bytes=limits.reserve_bytes,
+        is_expected=_is_own,
     )
     try:
         exported = read_records(folder)
@@ -221,6 +222,14 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
     if reason := _excess(exported) or _mismatch(exported, manifest, limits.module_bytes):
         raise StoreError(reason=f"{archive}: {reason}")
     return exported
+
+
+def _is_own(name: str) -> bool:
+    """Whether a project's file can have a file of this name."""
+    folder, _, file = name.rpartition("/")
+    if folder:
+        return folder == MODULES and file.endswith(".wasm")
+    return file in (RECORDS, _PAIRS, _ROWS)
 
 
 def read_records(folder: Path) -> Exported:

@@ -5,6 +5,7 @@ Source: ours; the original interface has no such routes.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from functools import partial
 
@@ -103,7 +104,8 @@ async def import_project(call: Call[ImportProject, None]) -> ImportedProjectRepl
         modules = await _compile(call, file, contents)
         project = await _import(call, file, contents, name, modules)
     finally:
-        shutil.rmtree(file.folder, ignore_errors=True)
+        # In a thread: there may be thousands of files.
+        await asyncio.to_thread(shutil.rmtree, file.folder, ignore_errors=True)
     with context.reader.snapshot() as registry:
         strategies = registry.strategies(project.project_id)
         found = list(warnings.dead_strategies(strategies, modules_by_applet(registry, strategies)))

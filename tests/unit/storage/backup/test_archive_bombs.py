@@ -15,7 +15,7 @@ import pytest
 from fieldbrook.core.errors import StoreError, UploadFileDiskLimitError
 from fieldbrook.storage.backup import archive, transfer
 from fieldbrook.storage.backup.transfer import ReadLimits
-from tests.bombs import bombs
+from tests.bombs import archive_of, bombs, project
 
 # Python itself has 30; a manifest as long as one may be takes most of the rest.
 PEAK_BYTES = 176 << 20
@@ -43,6 +43,7 @@ def test_no_archive_takes_memory_that_it_was_not_allowed(tmp_path: Path) -> None
         ("zeros after the end", "data follows after its end"),
         ("a negative size", "a member has a negative size"),
         ("folders in folders", "is nested in more than 64 folders"),
+        ("a thousand short paths of 60 folders", "its files are in more than 4064 folders"),
     ):
         assert words in said[name], (name, said[name])
 
@@ -62,6 +63,34 @@ def test_every_archive_that_is_no_project_says_what_is_wrong_with_it(tmp_path: P
         else:
             with pytest.raises(StoreError):
                 transfer.read(path, folder, LIMITS)
+
+
+def test_a_project_file_with_files_of_other_names_is_refused_before_any_is_written(
+    tmp_path: Path,
+) -> None:
+    for number, name in enumerate(("other.bin", "a/b/c", "modules/a/b.wasm", "modules/b")):
+        path, folder = tmp_path / f"{number}", tmp_path / f"{number}.unpacked"
+        path.write_bytes(project({name: b"x"}))
+        folder.mkdir()
+        with pytest.raises(StoreError, match="is not a file of such an archive"):
+            transfer.read(path, folder, LIMITS)
+        assert list(folder.iterdir()) == []
+
+
+def test_what_a_file_says_of_itself_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    escape, other = "\x1b]0;owned\x07", {"size": 0, "sha256": "0" * 64}
+    about = {"kind": escape, "format": 1, "made_by": escape, "made_at": ""}
+    (tmp_path / "target").mkdir()
+    for changed in (
+        {},
+        {"format": 9},
+        {"kind": "backup", "files": {escape: other}},
+        {"kind": "backup", "files": {f"../{escape}": other}},
+    ):
+        (tmp_path / "file").write_bytes(archive_of({**about, "files": {}, **changed}))
+        with pytest.raises(StoreError) as refused:
+            archive.unpack(tmp_path / "file", tmp_path / "target", "backup")
+        assert str(refused.value).isprintable()
 
 
 def test_a_file_with_a_long_name_and_one_with_a_long_size_come_through(tmp_path: Path) -> None:
@@ -115,7 +144,7 @@ def test_a_project_file_without_records_is_refused_without_a_path_of_the_node(
     given, inside = tmp_path / "given", tmp_path / "inside"
     given.mkdir()
     inside.mkdir()
-    (given / "other.bin").write_bytes(b"x")
+    (given / "pairs.bin").write_bytes(b"x")
     archive.pack(given, tmp_path / "file", transfer.KIND, {})
     with pytest.raises(StoreError, match=r"project\.bin: No such file") as refused:
         transfer.read(tmp_path / "file", inside, ReadLimits(1 << 20, 1 << 20))

@@ -32,7 +32,12 @@ from fieldbrook.gateway.events.request import parse_content_length
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.base_handler import BaseHandler, Services
 from fieldbrook.gateway.management.framework.audit_trail import AuditedRegistry, AuditTrail
-from fieldbrook.gateway.management.framework.binding import MISSING, bind_body, bind_query
+from fieldbrook.gateway.management.framework.binding import (
+    JSON_LIMIT_BYTES,
+    MISSING,
+    bind_body,
+    bind_query,
+)
 from fieldbrook.gateway.management.framework.route import (
     Auth,
     Call,
@@ -51,7 +56,6 @@ from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED
 from fieldbrook.storage.data_lock import RUN
 
-JSON_LIMIT_BYTES = 1 << 20
 _TRUSTED_MS = 1_000  # after that, a caller is authenticated again: keys and tokens expire
 _MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upload
 _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives

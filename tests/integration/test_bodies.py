@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from fieldbrook.gateway.management.management_handler import JSON_LIMIT_BYTES
+from fieldbrook.gateway.management.framework.binding import JSON_LIMIT_BYTES
 from tests.support.management import (
     V0,
     Server,

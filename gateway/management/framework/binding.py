@@ -22,6 +22,8 @@ from fieldbrook.core.errors import BadRequestError, FieldError
 
 MISSING = "missing required field"
 
+JSON_LIMIT_BYTES = 1 << 20
+"""How long the body of a request may be, unless it has a file."""
 _ID_LIMIT = 1 << 63
 # Binding runs on the event loop: a longer array would delay all other requests.
 _ITEMS_LIMIT = 10_000

@@ -38,6 +38,7 @@ from fieldbrook.core.model import (
     Strategy,
     TrafficLimit,
 )
+from fieldbrook.gateway.management.framework.binding import JSON_LIMIT_BYTES
 from fieldbrook.gateway.management.routes.chain import contract_abis, contract_events
 from fieldbrook.gateway.management.routes.chain.monitors import (
     CreateChainTx,
@@ -64,7 +65,9 @@ from fieldbrook.gateway.management.routes.projects.configurations.environment im
 from fieldbrook.gateway.management.routes.projects.configurations.flow import Flow
 from fieldbrook.gateway.management.routes.projects.publishers import EVENT_TYPES_LIMIT
 from fieldbrook.gateway.schedule.cron import parse_schedule
+from fieldbrook.security.tokens import TOKEN_LIMIT
 from fieldbrook.storage.backup.transfer import Exported, ExportedToken
+from fieldbrook.storage.registry.tables import monitor_rule
 
 _TEXT_LIMIT = 64 << 10
 _TOPICS = 4
@@ -102,9 +105,14 @@ def find_problem(exported: Exported) -> str:
     about = exported.project
     if max(map(len, (about.version, about.protocol, about.description))) > _TEXT_LIMIT:
         return f"a text of the project has more than {_TEXT_LIMIT} characters"
-    kinds = [config.kind for config in exported.configs]
-    if len(set(kinds)) < len(kinds):
-        return "it has two configurations of the same kind"
+    for what, keys in (
+        ("configurations", [config.kind for config in exported.configs]),
+        ("cron jobs", [(job.expression, job.event_type) for job in exported.cron_jobs]),
+        ("monitors", [monitor_rule(monitor) for monitor in exported.monitors]),
+        ("traffic limits", [limit.api_type for limit in exported.traffic_limits]),
+    ):
+        if len(set(keys)) < len(keys):
+            return f"it has two {what} of the same kind"
     return contract_abis.find_problem(exported.contract_abis)
 
 
@@ -131,6 +139,8 @@ def _require(good: bool, name: str, reason: str) -> None:
 def _check_config(config: Config) -> str:
     kind = _CONFIGS.get(config.kind)
     _require(kind is not None, config.kind, "there is no such kind")
+    size = len(config.value)
+    _require(size <= JSON_LIMIT_BYTES, config.kind, f"it has {size} bytes")
     value: Any = msgspec.json.decode(config.value, type=kind)
     errors: list[FieldError] = []
     if isinstance(value, Environment):
@@ -161,7 +171,7 @@ def _check_strategy(strategy: Strategy) -> str:
 def _check_publisher(publisher: Publisher) -> str:
     key = publisher.key
     _require(0 < len(key) <= NAME_LIMIT, key, "a key has 1 to 256 characters")
-    _require(len(publisher.token) <= _TEXT_LIMIT, key, "its token is too long")
+    _require(len(publisher.token) <= TOKEN_LIMIT, key, "its token is too long")
     _require(len(publisher.event_types) <= EVENT_TYPES_LIMIT, key, "too many event types")
     for event_type in publisher.event_types:
         _check_event_type(event_type, key)

@@ -67,6 +67,7 @@ def test_what_the_routes_have_made_is_taken() -> None:
         ("configs", changed(ENV, value=b'{"env":1}'), "Expected `array`"),
         ("configs", changed(ENV, value=b"[" * 99_999), "its configuration"),
         ("configs", changed(ENV, value=b'{"env":[["","b"]]}'), "the key is empty"),
+        ("configs", changed(ENV, value=b"[" * ((1 << 20) + 1)), "it has 1048577 bytes"),
         ("configs", changed(ENV, kind="PROJECT_X"), "there is no such kind"),
         ("configs", changed(ENV, kind=PROJECT_SPENDING, value=b'{"weiPerDay":"-1"}'), "regex"),
         ("applets", changed(APPLET, isolation="X"), "isolation 'X'"),
@@ -75,6 +76,7 @@ def test_what_the_routes_have_made_is_taken() -> None:
         ("applets", changed(APPLET, name="x" * 300), "more than 256"),
         ("strategies", changed(STRATEGY, event_type=""), "an event type of 0"),
         ("publishers", changed(PUBLISHER, key=""), "a key has 1 to 256"),
+        ("publishers", changed(PUBLISHER, token="x" * 1_025), "its token is too long"),
         ("publishers", changed(PUBLISHER, event_types=["x"] * 101), "too many event types"),
         ("publishers", changed(PUBLISHER, token_expires_at=-1), "Expected `int`"),
         ("publishers", changed(PUBLISHER, token_expires_at=1 << 53), "Expected `int`"),
@@ -113,5 +115,22 @@ def test_a_record_that_no_route_would_have_made_is_named(
     assert len(found) < 1_000
 
 
-def test_two_configurations_of_a_kind_are_refused() -> None:
-    assert "two configurations of the same kind" in find_problem(changed(GOOD, configs=[ENV, ENV]))
+@pytest.mark.parametrize(
+    ("field", "first", "second", "what"),
+    [
+        ("configs", ENV, changed(ENV, config_id=9), "configurations"),
+        ("cron_jobs", JOB, changed(JOB, cron_job_id=9), "cron jobs"),
+        ("monitors", LOGS, changed(LOGS, monitor_id=9, address="1A" * 20), "monitors"),
+        ("traffic_limits", LIMIT, changed(LIMIT, traffic_limit_id=9), "traffic limits"),
+    ],
+)
+def test_two_records_of_which_a_project_has_one_are_refused(
+    field: str, first: object, second: object, what: str
+) -> None:
+    found = find_problem(changed(GOOD, **{field: [first, second]}))
+    assert found == f"it has two {what} of the same kind"
+
+
+def test_a_finished_monitor_does_not_keep_the_same_one_from_being_imported() -> None:
+    both = [changed(TX, monitor_id=9, finished=True), TX]
+    assert find_problem(changed(GOOD, monitors=both)) == ""

@@ -17,9 +17,12 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from typing import Protocol
 
 from tornado import iostream
+
+from fieldbrook.gateway.http.frame_reads import FrameReads
 
 HEAD_LIMIT = 16_384
 """The largest request head in bytes, its empty line included."""
@@ -28,7 +31,6 @@ _LINGER_S = 1.0
 _LINGERING_LIMIT = 64
 _READ_BYTES = 64 << 10
 _UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
-_CONTROL_FRAME_BYTES = 125  # the longest ping (RFC 6455, 5.5)
 _HANDSHAKE = b"\x16"  # the first byte of TLS (RFC 8446, 5.1)
 # TLS, a complete head, or as many bytes as the limit allows. Bytes beyond it are not examined.
 _HEAD = re.compile(
@@ -71,10 +73,14 @@ class RequestStream(iostream.IOStream):
     upgraded = False
     """Whether this is a WebSocket by now, which may be silent for as long as it likes."""
     may_hold: Callable[[int], bool] | None = None
-    """Counts the bytes of a frame of a WebSocket before they have arrived; False: it has to go."""
+    """Counts the bytes of a WebSocket's message before they have arrived; False: it has to go."""
     _began = 0.0
     _abrupt = False
     _second = _reads = 0
+
+    @cached_property
+    def _frames(self) -> FrameReads:
+        return FrameReads()
 
     async def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> bytes:
         """Read the next request head; Tornado uses this method for nothing else.
@@ -101,12 +107,16 @@ class RequestStream(iostream.IOStream):
         """
         if self.upgraded:
             self._count_read()
-            if num_bytes > _CONTROL_FRAME_BYTES and self.may_hold and not self.may_hold(num_bytes):
+            held = num_bytes if self._frames.belongs_to_message else 0
+            if held and self.may_hold and not self.may_hold(held):
                 self.evict()
                 raise iostream.StreamClosedError
         self.waiting_since = None if self.upgraded else self._began
         data = await super().read_bytes(num_bytes, partial)
         self.waiting_since = None
+        if self.upgraded and not self._frames.note(data):
+            self.evict()
+            raise iostream.StreamClosedError
         return data
 
     def _count_read(self) -> None:

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_head import Fields, Head, read_fields, read_head
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tls.bridge import bridge
@@ -28,6 +29,7 @@ from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, Even
 
 PIPELINED_LIMIT = 16
 REQUESTS_AT_ONCE = 16  # of a connection in a turn of the loop
+_SLICE_S = 0.05  # of all connections in a turn of the loop
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_CACHED = 4_096
@@ -92,6 +94,11 @@ def header_value(text: str) -> bytes:
     return text.encode()
 
 
+def make_turns() -> ReadTurns:
+    """Make the turns that the fast paths of a process share."""
+    return ReadTurns(_SLICE_S)
+
+
 class FastPath:
     """The fast-path connections of one port and the caches that they share."""
 
@@ -102,6 +109,7 @@ class FastPath:
         hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
         *,
         memory_budget: MemoryBudget | None = None,
+        turns: ReadTurns | None = None,
     ) -> None:
         """Create the fast path of one port, without connections.
 
@@ -111,7 +119,9 @@ class FastPath:
             hand_over: gives a connection to Tornado; called with the socket, the peer address
                 and the bytes read so far.
             memory_budget: the memory budget for partially received requests.
+            turns: the turns that the fast paths of a process share.
         """
+        self.turns = turns or make_turns()
         self.memory_budget = memory_budget or request_budget(body_limit_bytes)
         self.events = events
         self.body_limit_bytes = body_limit_bytes
@@ -173,6 +183,7 @@ class EventConnection(asyncio.Protocol):
         "_eof_received",
         "_fast_path",
         "_handing_over",
+        "_is_queued",
         "_is_tls",
         "_missing",
         "_reserved",
@@ -193,6 +204,7 @@ class EventConnection(asyncio.Protocol):
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
+        self._is_queued = False
         self._is_tls = False
         self._active_at = 0.0
 
@@ -255,7 +267,7 @@ class EventConnection(asyncio.Protocol):
     @property
     def awaits_answer(self) -> bool:
         """Whether the client still waits for an answer."""
-        return bool(self._answers)
+        return bool(self._answers) or self._is_queued
 
     def active_at(self) -> float:
         """The start of the client's last request, in seconds of the loop's clock."""
@@ -289,7 +301,7 @@ class EventConnection(asyncio.Protocol):
         connection or a client that does not read its answers.
         """
         limit = REQUEST_LIMIT_S if self._buffer and not self._writing_paused else IDLE_LIMIT_S
-        if self._transport is None or now - self._active_at <= limit:
+        if self._transport is None or self._is_queued or now - self._active_at <= limit:
             return
         if self._transport.get_write_buffer_size():
             self._transport.abort()  # `close` would wait for the client to read
@@ -298,17 +310,22 @@ class EventConnection(asyncio.Protocol):
                 self._transport.write(_REQUEST_TIMEOUT)
             self._transport.close()
 
-    def _handle_requests(self) -> None:
-        buffer, table = self._buffer, self._fast_path
+    def _handle_requests(self, *, has_turn: bool = False) -> None:
+        """Handle the complete requests of the buffer; with `has_turn` others need not be asked."""
+        buffer, table, transport = self._buffer, self._fast_path, self._transport
         start, end, handled = 0, len(buffer), 0
-        while start < end and self._transport is not None and not self._handing_over:
+        while start < end and transport is not None and not self._handing_over:
+            if transport.is_closing():  # the client has gone away; asyncio logs further writes
+                break
             if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
-                self._transport.pause_reading()
+                transport.pause_reading()
                 break
             if handled >= REQUESTS_AT_ONCE:
                 # Refusals are answered at once, so that one read could have thousands of requests.
-                self._transport.pause_reading()
-                asyncio.get_running_loop().call_soon(self._go_on)
+                self._wait_for_turn(asyncio.get_running_loop().call_soon, self._go_on)
+                break
+            if not (has_turn or table.turns.may_go_on()):
+                self._wait_for_turn(table.turns.call, partial(self._go_on, has_turn=True))
                 break
             if not buffer.startswith(_START[: end - start], start):
                 self._buffer = buffer[start:]
@@ -367,21 +384,34 @@ class EventConnection(asyncio.Protocol):
         else:
             self._resume_reading()
 
-    def _go_on(self) -> None:
-        if not self._handing_over:
-            self._resume_reading()
+    def _wait_for_turn(
+        self, call: Callable[[Callable[[], None]], object], go_on: Callable[[], None]
+    ) -> None:
+        if self._transport is not None and not self._is_queued:
+            self._is_queued = True
+            self._transport.pause_reading()
+            call(go_on)
+
+    def _go_on(self, *, has_turn: bool = False) -> None:
+        self._is_queued = False
+        if not self._handing_over and self._read_again():
+            self._handle_requests(has_turn=has_turn)
 
     def _resume_reading(self) -> None:
         """Resume reading when fewer than `PIPELINED_LIMIT` answers are pending."""
+        if not self._is_queued and self._read_again():
+            asyncio.get_running_loop().call_soon(self._handle_requests)
+
+    def _read_again(self) -> bool:
         transport = self._transport
         if transport is None or transport.is_reading():
-            return
-        if not self._writing_paused and len(self._answers) < PIPELINED_LIMIT:
-            loop = asyncio.get_running_loop()
-            # The node did not read meanwhile, so the client is not late.
-            self._active_at = loop.time()
-            transport.resume_reading()
-            loop.call_soon(self._handle_requests)
+            return False
+        if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
+            return False
+        # The node did not read meanwhile, so the client is not late.
+        self._active_at = asyncio.get_running_loop().time()
+        transport.resume_reading()
+        return True
 
     def _begin_hand_over(self) -> None:
         """Hand the connection over to Tornado after the pending answers."""

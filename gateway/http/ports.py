@@ -12,7 +12,8 @@ from tornado import httpserver, web
 
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.http.fast_path import FastPath
+from fieldbrook.gateway.http.fast_path import FastPath, make_turns
+from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.http.tls.bridge import BridgedStream
 from fieldbrook.gateway.http.tls.plain import Redirected, Refused, Served
@@ -91,6 +92,8 @@ class Ports:
         self._events = events
         self._memory_budget = memory_budget
         self._connections = connections
+        self._turns = ReadTurns()
+        self._fast_turns = make_turns()
 
     def open(
         self,
@@ -128,8 +131,9 @@ class Ports:
         fast_path = FastPath(
             self._events,
             self._settings.body_limit_bytes,
-            partial(hand_over, server),
+            partial(hand_over, server, turns=self._turns),
             memory_budget=self._memory_budget,
+            turns=self._fast_turns,
         )
         return Way(fast_path, server)
 
@@ -149,10 +153,15 @@ def hand_over(
     connection: socket.socket,
     address: tuple[Any, ...],
     read: bytes,
+    turns: ReadTurns | None = None,
 ) -> None:
-    """Give a connection to Tornado, together with the bytes already read from it."""
+    """Give a connection to Tornado, together with the bytes already read from it.
+
+    `turns` is shared by all connections of the process.
+    """
     kind = BridgedStream if server.protocol == "https" else RequestStream
     stream = kind(connection, max_buffer_size=64 << 20)
+    stream.turns = turns
     # Put the bytes that the fast path has read into Tornado's buffer, as if Tornado had read them.
     stream._read_buffer += read
     stream._read_buffer_size += len(read)

@@ -15,7 +15,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cached_property
 from typing import Protocol
@@ -23,6 +23,7 @@ from typing import Protocol
 from tornado import iostream
 
 from fieldbrook.gateway.http.frame_reads import FrameReads
+from fieldbrook.gateway.http.read_turns import ReadTurns
 
 HEAD_LIMIT = 16_384
 """The largest request head in bytes, its empty line included."""
@@ -74,6 +75,8 @@ class RequestStream(iostream.IOStream):
     """Whether this is a WebSocket by now, which may be silent for as long as it likes."""
     may_hold: Callable[[int], bool] | None = None
     """Counts the bytes of a WebSocket's message before they have arrived; False: it has to go."""
+    turns: ReadTurns | None = None
+    """What the connections of a process share."""
     _began = 0.0
     _abrupt = False
     _second = _reads = 0
@@ -97,9 +100,11 @@ class RequestStream(iostream.IOStream):
         if has_bare_line_feed(head):
             await self._refuse(_BARE_LINE_FEED)
         self.waiting_since = None
+        if not self._may_go_on():
+            await self._turn()
         return head
 
-    async def read_bytes(self, num_bytes: int, partial: bool = False) -> bytes:
+    def read_bytes(self, num_bytes: int, partial: bool = False) -> Awaitable[bytes]:
         """Read the next bytes of a body, or of a WebSocket.
 
         Raises:
@@ -112,12 +117,42 @@ class RequestStream(iostream.IOStream):
                 self.evict()
                 raise iostream.StreamClosedError
         self.waiting_since = None if self.upgraded else self._began
-        data = await super().read_bytes(num_bytes, partial)
+        return self._result_of(super().read_bytes(num_bytes, partial))
+
+    def read_until(self, delimiter: bytes, max_bytes: int | None = None) -> Awaitable[bytes]:
+        """Read the next line of a chunked body."""
+        self.waiting_since = self._began
+        return self._result_of(super().read_until(delimiter, max_bytes))
+
+    def _result_of(self, reading: Awaitable[bytes]) -> Awaitable[bytes]:
+        """The result of a read; it is there already, as Tornado's own, if nothing is waited for.
+
+        Tornado puts small pieces of a body together only then.
+        """
+        if isinstance(reading, asyncio.Future) and reading.done() and self._may_go_on():
+            self._arrived(reading.result())
+            return reading
+        return self._when_read(reading)
+
+    async def _when_read(self, reading: Awaitable[bytes]) -> bytes:
+        data = await reading
+        self._arrived(data)
+        if not self._may_go_on():
+            await self._turn()
+        return data
+
+    def _arrived(self, data: bytes) -> None:
         self.waiting_since = None
         if self.upgraded and not self._frames.note(data):
             self.evict()
             raise iostream.StreamClosedError
-        return data
+
+    def _may_go_on(self) -> bool:
+        return self.turns is None or self.turns.may_go_on()
+
+    async def _turn(self) -> None:
+        if self.turns is not None:
+            await self.turns.wait()
 
     def _count_read(self) -> None:
         """Close a WebSocket whose frames come too fast.
@@ -132,13 +167,6 @@ class RequestStream(iostream.IOStream):
         if self._reads > _UPGRADED_READS_PER_S:
             self.evict()
             raise iostream.StreamClosedError
-
-    async def read_until(self, delimiter: bytes, max_bytes: int | None = None) -> bytes:
-        """Read the next line of a chunked body."""
-        self.waiting_since = self._began
-        data = await super().read_until(delimiter, max_bytes)
-        self.waiting_since = None
-        return data
 
     def write(self, data: bytes | memoryview) -> asyncio.Future[None]:
         """Send the next bytes of an answer."""

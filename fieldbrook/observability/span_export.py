@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Sequence
+from typing import Any
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -22,6 +25,7 @@ from fieldbrook.observability.span import TRACE_BYTES, Span
 log = logging.getLogger(__name__)
 
 _LIMIT_S = 10.0
+_ANSWER_BYTES = 64 << 10
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SCOPE = InstrumentationScope("fieldbrook", __version__)
 
@@ -37,6 +41,7 @@ class Exporter:
             endpoint=settings.otlp_endpoint,
             headers=settings.otlp_header_fields,
             timeout=_LIMIT_S,
+            session=_Session(),
         )
         self._resource = Resource(
             {
@@ -77,6 +82,25 @@ class Exporter:
             start_time=span.began_ns,
             end_time=span.ended_ns,
         )
+
+
+class _Session(requests.Session):
+    """Drops the bodies of answers, which nobody needs, and ends a connection with a long one.
+
+    The library reads an answer as a whole, and unpacks it, whatever its length is.
+    """
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """See `requests.Session`."""
+        answer = super().send(request, **{**kwargs, "stream": True})
+        ends_at, left = time.monotonic() + _LIMIT_S, _ANSWER_BYTES
+        while piece := answer.raw.read1(left, decode_content=False):
+            left -= len(piece)
+            if left <= 0 or time.monotonic() > ends_at:
+                answer.close()
+                break
+        answer._content = b""
+        return answer
 
 
 def _context(trace: bytes, span: bytes) -> SpanContext:

@@ -6,13 +6,18 @@ import http.client
 import json
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from fieldbrook.core.settings import Settings
+from fieldbrook.observability.span_export import Exporter
+from fieldbrook.observability.spans import SERVER, Span
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Subscriber
 from tests.support.collector import Collector, collecting
@@ -198,6 +203,31 @@ def test_a_collector_that_does_not_answer_costs_spans_and_no_event(start_node: S
         assert node.count("room", applet["appletID"]) == 2_000
         until(lambda: one(node, "spans_total", outcome="full") > 1_000, "spans are dropped")
         assert node.stop() < 20
+
+
+def test_a_collector_whose_answer_has_no_end_costs_no_memory() -> None:
+    sent = list[int]()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+                with suppress(OSError):
+                    while True:
+                        connection.sendall(bytes(1 << 20))
+                        sent.append(1 << 20)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        host, port = listening.getsockname()
+        settings = Settings(otlp_endpoint=f"http://{host}:{port}/v1/traces")
+        span = Span("name", SERVER, bytes(range(24)), b"", 1, 2, {})
+        assert Exporter(settings, "http:0").export([span])
+        answering.join(LIMIT_S)
+        assert not answering.is_alive(), "the connection has ended"
+    assert sum(sent) < 64 << 20, "only the buffers of the system"
 
 
 @pytest.mark.thorough

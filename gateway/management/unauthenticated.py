@@ -13,8 +13,8 @@ class UnauthenticatedStreams:
     """The unauthenticated streams of a gateway process, the oldest first.
 
     A new stream is never refused: otherwise one client could keep everybody else out by opening
-    streams up to the limit. At the limit, a new stream replaces the oldest stream of the address
-    that has the most.
+    streams up to the limit. At the limit, a new stream replaces the oldest stream of the peer
+    (`peer_of`) that has the most.
     """
 
     def __init__(self, limit: int = UNAUTHENTICATED_LIMIT) -> None:
@@ -24,14 +24,14 @@ class UnauthenticatedStreams:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, end: Callable[[], None], address: str) -> None:
+    def add(self, end: Callable[[], None], peer: str) -> None:
         """Add a stream; `end` closes it at once."""
         if len(self._waiting) >= self._limit:
             ((most, _),) = Counter(self._waiting.values()).most_common(1)
             oldest = next(each for each, its in self._waiting.items() if its == most)
             self.discard(oldest)
             oldest()
-        self._waiting[end] = address
+        self._waiting[end] = peer
 
     def discard(self, end: Callable[[], None]) -> None:
         """Remove a stream: it has sent its token, or has ended."""

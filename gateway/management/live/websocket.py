@@ -25,6 +25,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.auth import strip_scheme
+from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.management.base_handler import BaseHandler, Services
 from fieldbrook.gateway.management.framework.route import GROUPS
 from fieldbrook.gateway.management.live.messages import INCOMING_LIMIT_BYTES, read_incoming
@@ -74,7 +75,8 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
 
     def open(self, *_: str) -> None:
         """Wait for the token."""
-        self._services.unauthenticated.add(self._evict, self.request.remote_ip or "")
+        peer = peer_of(self.request.remote_ip or "")
+        self._services.unauthenticated.add(self._evict, peer)
         loop = asyncio.get_running_loop()
         self._late = loop.call_later(TOKEN_LIMIT_S, self._refuse_late)
         stream: Any = self.ws_connection and getattr(self.ws_connection, "stream", None)

@@ -214,7 +214,10 @@ def _check_names(words: Sequence[Token], forbidden: Forbidden) -> None:
             raise StatementError(f"applets may not use {name[:63]}")
         called = place + 1 < len(words) and words[place + 1][1] == "("
         after_dot = place > 0 and words[place - 1][1] == "."
-        refused = called and folded in forbidden.called and before != "INTO"
+        # TREAT(x AS f) is f(x), whatever function `f` is.
+        refused = called and (
+            (folded in forbidden.called and before != "INTO") or folded == "treat"
+        )
         if refused or (after_dot and folded in forbidden.dotted):
             raise StatementError(f"applets may not use function {name[:63]}")
         if token[0] == "name" and folded == "into" and before != "INSERT":

@@ -388,7 +388,9 @@ class PostgresDatabase(ProjectDatabase):
         )
         try:
             with server_errors():
-                password = prepare_namespace(self._dsn, self._namespace, self._schema)
+                password = prepare_namespace(
+                    self._dsn, self._namespace, self._schema, self._limits.statement_ms
+                )
                 self._connection, self._forbidden = open_session(
                     self._dsn, self._namespace, password
                 )

@@ -29,6 +29,11 @@ UNREACHABLE = "PostgreSQL: the server could not be reached a moment ago"
 END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE usename = '{0}' AND pid <> pg_backend_pid()"""
 
+_LATE_MS = 250  # longer than the server needs to end a statement at its time limit
+_STILL_RUNNING = """SELECT count(*) FROM pg_stat_activity WHERE state = 'active'
+    AND pid <> pg_backend_pid() AND '{0}' IN (usename, application_name)
+    AND query_start < clock_timestamp() - interval '{1} milliseconds'"""
+
 TIMED_OUT = "57014"  # SQLSTATE of a statement that exceeded its time limit
 
 _NAMESPACE = re.compile(r"fieldbrook_[0-9]+_[0-9a-f]{8}")
@@ -70,6 +75,28 @@ def create_namespace(folder: Path, project_id: int) -> str:
     except OSError as error:
         raise StoreError(reason=f"{folder / FILE}: {error}") from error
     return name
+
+
+def refuse_while_running(connection: Connection, namespace: str, statement_ms: int) -> None:
+    """Refuse further statements of a project while the server does not end an earlier one.
+
+    The server looks at its time limit, and at an order to end a session, between rows only. A
+    project could otherwise begin one such statement after the other, until the server has no
+    connection left for anybody.
+
+    Args:
+        connection: of the DSN's role.
+        namespace: the project's role, which readers set as the name of their application.
+        statement_ms: the time limit of statements.
+
+    Raises:
+        DatabaseUnreachableError: a statement has exceeded its time limit and not ended.
+        ConnectionLostError, ServerError: the server does not answer, or refuses.
+    """
+    asked = _STILL_RUNNING.format(namespace, statement_ms + _LATE_MS)
+    if connection.rows(asked, time.monotonic() + OWN_S) != [["0"]]:
+        reason = "PostgreSQL: an earlier statement of this project is still running on the server"
+        raise DatabaseUnreachableError(reason=reason)
 
 
 def committed_number(dsn: str, folder: Path) -> int:

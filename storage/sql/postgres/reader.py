@@ -27,6 +27,7 @@ from fieldbrook.storage.sql.postgres.namespace import (
     SERVER_FAULTS,
     TIMED_OUT,
     namespace_of,
+    refuse_while_running,
     server_errors,
     to_store_error,
 )
@@ -84,7 +85,9 @@ class _PostgresSession(Session):
     ) -> None:
         self._connection, self._namespace = connection, namespace
         self._schemas, self._limits = schemas, limits
+        refuse_while_running(connection, namespace, limits.statement_ms)
         ends_at = time.monotonic() + OWN_S
+        connection.run(f"SET application_name = '{namespace}'", ends_at)
         connection.run(f'{SETTINGS}; SET search_path = pg_catalog, "{namespace}", pg_temp', ends_at)
         self._forbidden = forbidden_functions(connection.rows(FUNCTIONS, ends_at))
         found: dict[str, list[tuple[str, str]]] = {}

@@ -18,6 +18,7 @@ from fieldbrook.storage.sql.postgres.namespace import (
     OWN_S,
     SERVER_FAULTS,
     STATE,
+    refuse_while_running,
 )
 from fieldbrook.storage.sql.postgres.statements import FUNCTIONS, Forbidden, forbidden_functions
 from fieldbrook.storage.sql.schema import Schema
@@ -44,10 +45,13 @@ _INDEXES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.
     WHERE n.nspname = '{0}' AND c.relkind = 'i'"""
 
 
-def prepare_namespace(dsn: str, namespace: str, schema: Schema) -> str:
+def prepare_namespace(dsn: str, namespace: str, schema: Schema, statement_ms: int) -> str:
     """Create role, schema and tables as the DSN's role; return the project role's password.
 
+    `statement_ms` is the time limit of the project's statements.
+
     Raises:
+        DatabaseUnreachableError: an earlier statement of the project is still running.
         DatabaseConfigError: the tables need a change other than additions; the reason names it.
         ConnectionLostError, ServerError: the server cannot be reached, or refuses.
     """
@@ -55,6 +59,7 @@ def prepare_namespace(dsn: str, namespace: str, schema: Schema) -> str:
     password = secrets.token_urlsafe(24)
     try:
         _create_role(connection, namespace, password)
+        refuse_while_running(connection, namespace, statement_ms)
         limit = time.monotonic() + 5 * OWN_S
         connection.run(f"{BEGIN}; SET LOCAL lock_timeout = {int(OWN_S * 1000)}", limit)
         _migrate(connection, namespace, schema, limit)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from fieldbrook.core.errors import StatementError
@@ -108,7 +109,7 @@ _HARMLESS_NAMES = """
     gen_random_uuid
     bigint bit bool boolean bpchar char character date decimal double float float4 float8 int
     int2 int4 int8 integer interval json jsonb numeric real smallint text time timestamp
-    timestamptz timetz uuid varbit varchar money xml
+    timestamptz timetz uuid varbit varchar money
 """
 HARMLESS = frozenset(_HARMLESS_NAMES.split())
 FUNCTIONS = """SELECT DISTINCT proname, provolatile <> 'i' AND pronargs > 0
@@ -116,8 +117,35 @@ FUNCTIONS = """SELECT DISTINCT proname, provolatile <> 'i' AND pronargs > 0
     FROM pg_proc"""
 """Asks a server for its functions, for `forbidden_functions`: the name, and whether a name after a
 dot can call it and it does more than compute."""
+# Calls of these are not counted: they take no time that a long value could make longer.
+_CHEAP_NAMES = """now date_part date_trunc extract make_date make_time make_timestamp
+    make_timestamptz make_interval clock_timestamp statement_timestamp transaction_timestamp
+    row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value
+    gen_random_uuid random count sum avg min max abs floor ceil ceiling round coalesce nullif
+    bigint bool boolean date decimal double float float4 float8 int int2 int4 int8 integer interval
+    numeric real smallint text time timestamp timestamptz timetz uuid varchar"""
+_CHEAP = frozenset(_CHEAP_NAMES.split())
+# The results of these may have up to a gigabyte, which the server keeps until the end of the row.
+_LARGE_NAMES = "repeat lpad rpad format replace array_fill bit bpchar char character"
+_LARGE = frozenset(_LARGE_NAMES.split())
+_CALLS_OF_LARGE = 25
+# The server looks at its time limit between rows, and not within one: a statement of 1 MiB could
+# divide numbers of 100,000 digits for hours, and nobody could end it.
+_CALLS_LIMIT, _OPERATORS_LIMIT = 250, 1_000
+_SLOW_OPERATORS = frozenset("*/%^|~")
 # Words that may change rows at any place of a statement, for example within WITH.
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+
+
+# Words of the language, which are no functions of the server's list.
+_XML_NAMES = """xmlconcat xmlelement xmlexists xmlforest xmlparse xmlpi xmlroot xmlserialize
+    xmltable xmltext xmlcast xmlquery"""
+_XML_FUNCTIONS = frozenset(_XML_NAMES.split())
+# What may stand before the name of a table or column, and not before that of a type.
+_NAMES_BEFORE_COLUMN = """SELECT DISTINCT ALL WHERE AND OR NOT ON HAVING BY SET CASE WHEN THEN ELSE
+    IN BETWEEN LIKE ILIKE FROM JOIN INTO UPDATE USING"""
+_BEFORE_COLUMN = frozenset(_NAMES_BEFORE_COLUMN.split())
+_SIGNS_BEFORE_COLUMN = frozenset("(,=<>+-*/%|")
 
 
 class Forbidden(NamedTuple):
@@ -178,6 +206,8 @@ def _translate(statement: str, schemas: frozenset[str], forbidden: Forbidden) ->
     tokens = join_schemas(tokens, schemas)
     words = [token for token in tokens if token[0] != "space"]
     _check_names(words, forbidden)
+    _check_xml(words)
+    _check_work(words)
     text, order = replace_placeholders(tokens, lambda index: f" ${index + 1} ")
     plain = [text.upper() for kind, text in words if kind == "name"]
     changes = not _CHANGING.isdisjoint(plain)
@@ -200,6 +230,70 @@ def _check_certain(tokens: list[Token]) -> None:
             raise StatementError(f"applets may not use {fault}")
         if kind != "space":
             escaped = kind == "escaped"
+
+
+def _check_work(words: Sequence[Token]) -> None:
+    """Refuse statements whose work in a single row may have no end.
+
+    Raises:
+        StatementError: it has too many functions or operators.
+    """
+    calls = operators = 0
+    for (kind, text), (_, after) in pairwise([*words, ("", "")]):
+        if kind == "other":
+            operators += text in _SLOW_OPERATORS
+        elif after == "(" and kind in ("name", "quoted"):
+            name = bare_name((kind, text)).lower()
+            if name in HARMLESS:  # and no word of the language before a bracket
+                calls += _CALLS_OF_LARGE if name in _LARGE else name not in _CHEAP
+    for what, count, limit in (
+        ("functions", calls, _CALLS_LIMIT),
+        ("of the operators * / % ^ | ~", operators, _OPERATORS_LIMIT),
+    ):
+        if count > limit:
+            raise StatementError(f"the statement has {count} {what}, the limit is {limit}")
+
+
+def _check_xml(words: Sequence[Token]) -> None:
+    """Refuse values of the type xml.
+
+    The server replaces their entities when it reads them, without a limit of memory and without a
+    look at the time limit: a kilobyte becomes gigabytes. Columns may have this name.
+
+    Raises:
+        StatementError: a word may make such a value.
+    """
+    casts = list[bool]()  # for each open bracket, whether it is that of a CAST
+    for place, (kind, text) in enumerate(words):
+        before = words[place - 1] if place else ("", "")
+        after = words[place + 1] if place + 1 < len(words) else ("", "")
+        if text == "(":
+            casts.append(before[0] == "name" and before[1].lower() == "cast")
+        elif text == ")":
+            del casts[-1:]
+        name = bare_name((kind, text)).lower()
+        if name == "document" and _is_predicate(words, place):
+            raise StatementError("applets may not use IS DOCUMENT")
+        if name in _XML_FUNCTIONS and after[1] == "(":
+            raise StatementError(f"applets may not use function {name[:63]}")
+        if name.strip("_") == "xml" and not _is_column(before, after, in_cast=casts[-1:] == [True]):
+            raise StatementError("applets may not use the type xml")
+
+
+def _is_predicate(words: Sequence[Token], place: int) -> bool:
+    """Whether a word follows IS or IS NOT."""
+    earlier = [text.upper() for _, text in words[max(0, place - 2) : place]]
+    return earlier[-1:] == ["IS"] or earlier == ["IS", "NOT"]
+
+
+def _is_column(before: Token, after: Token, *, in_cast: bool) -> bool:
+    """Whether `xml` between these words is a column or its new name, and no type or function."""
+    if after[0] in ("literal", "escaped", "dollar") or after[1] == "[":
+        return False
+    word = before[1].upper()
+    if before[0] in ("name", "quoted"):
+        return word in _BEFORE_COLUMN or (word == "AS" and not in_cast)
+    return before[1] in _SIGNS_BEFORE_COLUMN
 
 
 def _check_names(words: Sequence[Token], forbidden: Forbidden) -> None:

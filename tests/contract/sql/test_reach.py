@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from fieldbrook.core.errors import DatabaseUnreachableError, StatementError, StoreError
 from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.storage.sql.postgres.database import PostgresDatabase
-from fieldbrook.storage.sql.postgres.namespace import namespace_of
+from fieldbrook.storage.sql.postgres.namespace import RETRY_S, namespace_of
+from fieldbrook.storage.sql.postgres.reader import PostgresReader
 from fieldbrook.storage.sql.postgres.setup import prepare_namespace
 from fieldbrook.storage.sql.postgres.statements import Forbidden, translate
 from fieldbrook.storage.sql.schema import parse_schema
 from tests.contract.sql.databases import READINGS, ask, column, config, devices, insert, request
 from tests.support.postgres import PostgresServer
+from tests.support.tools import LIMIT_S
 
 
 @pytest.fixture
@@ -144,6 +147,25 @@ def standing(
         "SELECT TREAT('search_path' AS current_setting)",
         "SELECT treat /**/ ('SELECT to_tsvector(rolname) FROM pg_roles'::text AS ts_stat)",
         "SELECT TREAT(12345::oid AS lo_create)",
+        "SELECT TREAT('<a/>'::text AS xml)",
+        "SELECT '<a/>'::xml",
+        "SELECT '<a/>' :: \"xml\"",
+        "SELECT '{<a/>}'::xml[]",
+        "SELECT '{<a/>}'::_xml",
+        "SELECT CAST('<a/>' AS xml)",
+        "SELECT cast(('<a/>') AS /**/ XML)",
+        "SELECT ('<a/>'::text).xml",
+        "SELECT x.xml FROM unnest(ARRAY['<a/>'::text]) x",
+        "SELECT xml '<a/>'",
+        "SELECT xml $x$<a/>$x$",
+        "SELECT XMLPARSE(DOCUMENT '<a/>')",
+        "SELECT XMLSERIALIZE(CONTENT '<a/>' AS text)",
+        "SELECT XMLROOT('<a/>', VERSION '1.0')",
+        "SELECT '<a/>' IS DOCUMENT",
+        "SELECT '<a/>' IS NOT DOCUMENT",
+        "SELECT * FROM XMLTABLE('/a' PASSING '<a/>' COLUMNS x text PATH '.')",
+        "SELECT * FROM json_to_record('{}') AS x(a xml)",
+        "SELECT * FROM json_to_record('{}') AS x(a int, b xml)",
         "SELECT pg_advisory_lock(1)",
         "SELECT pg_terminate_backend(1)",
         "SELECT 1; SELECT 2",
@@ -178,11 +200,36 @@ def test_words_within_texts_and_names_that_look_alike_are_not_refused(
         "d": "SELECT INTO",
     }
     assert ask(db, "SELECT x.version FROM (SELECT 1 AS version) x") == {"version": 1}
-    names = "name", "path", "host", "text", "area", "height", "money", "xml", "point", "network"
+    names = "name", "path", "host", "text", "area", "height", "money", "point", "network"
     given = ", ".join(f"{n} AS {name}" for n, name in enumerate(names))
     shown = ", ".join(f"x.{name}" for name in names)
     wanted = {name: n for n, name in enumerate(names)}
     assert ask(db, f"SELECT {shown} FROM (SELECT {given}) x") == wanted
+    columns = "SELECT xml, xml + 1 AS b, (xml) AS c FROM (SELECT 1 AS xml) x WHERE xml = 1"
+    assert ask(db, f"{columns} ORDER BY xml") == {"xml": 1, "b": 2, "c": 1}
+    documents = "SELECT document FROM (SELECT false AS document) x WHERE NOT document"
+    assert ask(db, documents) == {"document": False}
+
+
+def test_a_statement_whose_row_the_server_could_compute_for_hours_is_refused(
+    standing: PostgresDatabase,
+) -> None:
+    db = standing
+    db.begin_event()
+    large = "FROM (SELECT 9::numeric x OFFSET 0) s"
+    for terms, reason in (
+        (["div(x, 7)"] * 251, "the statement has 251 functions, the limit is 250"),
+        (["length(lpad(x, 9))"] * 10, "the statement has 260 functions"),
+        (["length(1::char(9))"] * 10, "the statement has 260 functions"),
+        (["x * x"] * 1_001, "the statement has 1001 of the operators"),
+        (["x / x"] * 501 + ["x % x"] * 500, "the statement has 1001 of the operators"),
+    ):
+        with pytest.raises(StatementError, match=reason):
+            db.query(request(f"SELECT {' + '.join(terms)} {large}"))
+    rows = ", ".join(["(now(), 1::bigint + 2)"] * 1_500)
+    assert ask(db, f"SELECT count(*) c FROM (VALUES {rows}) v") == {"c": 1_500}
+    db.undo_event()
+    db.rollback()
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +244,7 @@ def bare(
         database.open()
         database.close()
     names = {name: namespace_of(folder) for name, folder in folders.items()}
-    password = prepare_namespace(postgres.dsn, names["own"], parse_schema(config(READINGS)))
+    password = prepare_namespace(postgres.dsn, names["own"], parse_schema(config(READINGS)), 1_000)
     connection = psycopg.connect(
         postgres.dsn, user=names["own"], password=password, autocommit=True
     )
@@ -293,6 +340,38 @@ def test_an_endless_answer_costs_the_session_and_not_the_memory(
     insert(db, "a")
     with pytest.raises(DatabaseUnreachableError):  # or the write would be half of an event
         db.query(long)
+    db.close()
+
+
+def test_a_statement_that_the_server_does_not_end_is_the_only_one_of_its_project(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    limits = SqlLimits(statement_ms=100)
+    db = PostgresDatabase(postgres.dsn, tmp_path, 7, config(READINGS), limits)
+    db.open()
+    reader = PostgresReader(postgres.dsn, tmp_path, config(READINGS), limits)
+    namespace = namespace_of(tmp_path)
+    with psycopg.connect(postgres.dsn, application_name=namespace) as busy:
+
+        def run() -> None:
+            with contextlib.suppress(psycopg.errors.QueryCanceled):
+                busy.execute("SELECT pg_sleep(60)")
+
+        running = threading.Thread(target=run)
+        running.start()
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnreachableError, match="is still running on the server"):
+            while time.monotonic() < began + LIMIT_S:
+                reader.query("SELECT 1", [])
+        assert time.monotonic() - began > 0.3, "shorter statements may run beside it"
+        db.close()
+        with pytest.raises(DatabaseUnreachableError, match="is still running on the server"):
+            db.open()
+        busy.cancel()
+        running.join()
+    assert reader.query("SELECT 1", []).rows == [[1]]
+    time.sleep(RETRY_S)
+    db.open()
     db.close()
 
 

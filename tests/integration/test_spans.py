@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from fieldbrook.core.settings import Settings
+from fieldbrook.observability.span import Span
 from fieldbrook.observability.span_export import Exporter
-from fieldbrook.observability.spans import SERVER, Span
+from fieldbrook.observability.spans import SERVER
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Subscriber
 from tests.support.collector import Collector, collecting

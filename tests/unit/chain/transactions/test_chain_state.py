@@ -79,6 +79,6 @@ def test_only_a_refusal_of_the_call_itself_is_a_verdict_on_a_transaction() -> No
     state = ChainState(Chain(id=31337, name="dev", endpoints=("http://e",)), Refusing())
     for asking in (state.nonce_count("0x"), state.balance("0x"), state.market()):
         with pytest.raises(ChainUnavailableError, match="header not found"):
-            asyncio.run(asking)  # type: ignore[arg-type]  # of different results
+            asyncio.run(asking)
     with pytest.raises(RpcError, match="header not found"):
         asyncio.run(state.gas(ContractCall("0x" + "00" * 20, 0, b""), {}))

@@ -15,7 +15,7 @@ import pytest
 from fieldbrook.observability import health
 from fieldbrook.storage.replication.connection import Connection
 from fieldbrook.storage.replication.endpoint import endpoint_in
-from fieldbrook.storage.replication.streams import project_subject
+from fieldbrook.storage.replication.streams import SHARDS, project_subject
 from fieldbrook.storage.replication.takeover import last
 from tests.support.applets import TALLY
 from tests.support.hosts import Cluster, Host, Senders
@@ -25,6 +25,7 @@ from tests.support.shell import Shell
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 PROJECT = "room"
+STREAMS = SHARDS + 4  # of the registry, of snapshots, modules and hosts
 
 
 class Site:
@@ -89,7 +90,7 @@ def await_well(site: Site, but: str = "") -> None:
 
 def await_facts(site: Site, host: Host) -> None:
     """Wait until a host has heard everything of all others."""
-    until(lambda: sum(r.get("streamsLed", 0) for r in rows(host).values()) == 11, "all are led")
+    until(lambda: sum(r.get("streamsLed", 0) for r in rows(host).values()) == STREAMS, "all led")
     until(lambda: all("clockAheadS" in row for row in rows(host).values()), "clocks are known")
     until(lambda: rows(host)[site.owner.name]["running"] == 1, "the project runs there")
 
@@ -98,7 +99,7 @@ def check_facts(site: Site, host: Host) -> None:
     """Look at what a host says of all of them."""
     for name, row in rows(host).items():
         assert row["version"], row
-        assert row["streamsHeld"] == 11, row
+        assert row["streamsHeld"] == STREAMS, row
         assert row["load"] >= 0, row
         assert row["registryLag"] == 0, row
         assert row["me"] is (name == host.name)
@@ -162,14 +163,14 @@ def test_metrics_of_a_host_tell_what_it_appends_takes_over_and_passes_on(site: S
     assert positions.pop() >= 1
     for host in site.hosts:
         assert one(host, "registry_lag") == 0
-        assert one(host, "streams", state="held") == 11
+        assert one(host, "streams", state="held") == STREAMS
         assert one(host, "streams", state="stalled") == 0
         assert one(host, "stream_limit_bytes") == 1_000_000_000
         assert one(host, "hosts_spare") == 1
         for other in site.cluster.others(host):
             assert one(host, "host_silence_seconds", host=other.name) < 1.5
             assert abs(one(host, "host_clock_difference_seconds", host=other.name)) < 1
-    assert sum(one(host, "streams", state="led") for host in site.hosts) == 11
+    assert sum(one(host, "streams", state="led") for host in site.hosts) == STREAMS
 
 
 def test_a_dead_host_is_silent_and_the_next_loss_is_an_outage_which_a_second_one_makes(

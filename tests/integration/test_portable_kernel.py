@@ -17,7 +17,7 @@ from tests.support.nodes import RunningNode, alive, message, until
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[RunningNode]:
     environment = {**os.environ, PORTABLE_VARIABLE: "1"}
-    running = RunningNode(tmp_path / "n", "--http-processes", "2", environment=environment)
+    running = RunningNode(tmp_path / "n", "--http-gateways", "2", environment=environment)
     try:
         running.log_in()
         yield running

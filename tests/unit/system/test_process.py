@@ -70,7 +70,7 @@ def test_what_lies_in_the_current_folder_takes_no_librarys_place(tmp_path: Path)
 def test_large_blocks_that_are_not_used_take_no_memory() -> None:
     script = """
 import ctypes, sys
-from fieldbrook.system.process import map_large_blocks
+from fieldbrook.system.kernel import map_large_blocks
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.calloc.restype = ctypes.c_void_p
 def allocated(count):

@@ -6,7 +6,7 @@ Zensical makes the pages. This script prepares what Zensical reads and checks wh
   files that are not part of the site become plain text;
 * Mermaid diagrams become SVG inside their page, in colours that follow the light or dark scheme;
 * `manifest.json` lists the files of the site and the hashes of the inline scripts. The node serves
-  what the manifest lists and nothing else (`gateway/http/documentation.py`).
+  what the manifest lists and nothing else (`gateway/http/site/documentation.py`).
 
 Any warning of Zensical, such as a broken link, fails the build.
 """

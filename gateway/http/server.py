@@ -30,19 +30,19 @@ from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.events.traced import TracedEventService
-from fieldbrook.gateway.http.dashboard import (
+from fieldbrook.gateway.http.event_handler import EventHandler
+from fieldbrook.gateway.http.later import LaterApplication
+from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports
+from fieldbrook.gateway.http.request_log import log_request
+from fieldbrook.gateway.http.request_stream import lingering
+from fieldbrook.gateway.http.site.dashboard import (
     DASHBOARD_PATHS,
     Dashboard,
     DashboardHandler,
     FromOtherHost,
     OtherHostHandler,
 )
-from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
-from fieldbrook.gateway.http.event_handler import EventHandler
-from fieldbrook.gateway.http.later import LaterApplication
-from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports
-from fieldbrook.gateway.http.request_log import log_request
-from fieldbrook.gateway.http.request_stream import lingering
+from fieldbrook.gateway.http.site.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.tls.bridge import EndingConnections
 from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
 from fieldbrook.gateway.links.pending_event import Outcome

@@ -1,5 +1,5 @@
 // @ts-check
-/** The hosts of the cluster: how each is, what it owns, and what the loss of one more would mean. */
+/** The hosts of the cluster, and what the loss of one more would mean. */
 import { html } from '../../vendor/preact.js';
 import { useLoad } from '../../core/load.js';
 import { NONE, count, duration } from '../../core/format.js';

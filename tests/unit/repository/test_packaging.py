@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import fieldbrook
-from fieldbrook.gateway.http.dashboard import is_served
+from fieldbrook.gateway.http.site.dashboard import is_served
 from fieldbrook.workbench import scaffold
 
 ROOT = Path(__file__).parents[3]

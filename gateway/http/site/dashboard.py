@@ -22,7 +22,7 @@ from tornado import httputil, routing
 import fieldbrook
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.http.static_files import FILE_TYPES, StaticHandler
+from fieldbrook.gateway.http.site.static_files import FILE_TYPES, StaticHandler
 from fieldbrook.gateway.management.prefixes import PREFIXES
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.core.errors import SettingsError
-from fieldbrook.gateway.http.dashboard import (
+from fieldbrook.gateway.http.site.dashboard import (
     DASHBOARD_PATHS,
     Dashboard,
     accepts_gzip,

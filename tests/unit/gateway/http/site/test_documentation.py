@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.gateway.http.documentation import Manifest, Site
+from fieldbrook.gateway.http.site.documentation import Manifest, Site
 
 
 def write_site(folder: Path, files: dict[str, bytes], scripts: tuple[str, ...] = ()) -> None:

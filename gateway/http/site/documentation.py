@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 import fieldbrook
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.http.static_files import FILE_TYPES, HTML_TYPE, StaticHandler
+from fieldbrook.gateway.http.site.static_files import FILE_TYPES, HTML_TYPE, StaticHandler
 
 log = logging.getLogger(__name__)
 

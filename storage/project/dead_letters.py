@@ -7,7 +7,6 @@ large it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +15,7 @@ import msgspec
 
 from fieldbrook.storage.lmdb.ids import from_key, to_key
 from fieldbrook.storage.lmdb.rows import table_bytes
+from fieldbrook.storage.project.commit.numbers import first_number
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -75,6 +75,10 @@ class LetterFilter(NamedTuple):
 
 ANY_LETTER = LetterFilter()
 
+NewLetter = tuple[int, DeadLetter]
+"""A letter that is added, and the offset of its number from the first number of the last batch in
+the store."""
+
 
 class LetterRange(NamedTuple):
     """Letters with numbers above `after`, and up to `until` unless that is 0."""
@@ -109,8 +113,6 @@ class DeadLetters:
         with environment.begin(db=self._database) as txn:
             keys = txn.cursor().iternext(values=False)
             self._numbers = dict.fromkeys(map(from_key, keys))  # an ordered set, oldest first
-        last = next(reversed(self._numbers), 0)
-        self._next = max(last + 1, time.time_ns() // 1000)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -121,27 +123,33 @@ class DeadLetters:
         return min(len(self._numbers) + added - gone, LETTERS_LIMIT)
 
     def add(
-        self, txn: Transaction, letters: Sequence[DeadLetter], resolved: Iterable[int]
+        self,
+        txn: Transaction,
+        letters: Sequence[NewLetter],
+        resolved: Iterable[int],
+        number: int,
     ) -> DeadLetterChange:
         """Add letters and remove those in `resolved`, inside a batch's transaction.
 
-        Call `committed` with the returned change once the transaction is on disk.
+        `number` is that of the last batch in the store. Call `committed` with the returned change
+        once the transaction is on disk.
         """
-        removed = {number for number in resolved if number in self._numbers}
-        for number in removed:
-            txn.delete(to_key(number), db=self._database)
-        added = range(self._next, self._next + len(letters))
-        encoded = [_encode(letter) for letter in letters]
+        first = first_number(number)
+        added = [first + offset for offset, _ in letters]
+        removed = {one for one in resolved if one in self._numbers}
+        removed.update(set(added).intersection(resolved))  # both happen when batches are repeated
+        encoded = [_encode(letter) for _, letter in letters]
         unwritten = len(letters) - self._fitting(encoded)
-        for number, data in zip(added[unwritten:], encoded[unwritten:], strict=True):
-            txn.put(to_key(number), data, db=self._database, append=True)
+        for one, data in zip(added[unwritten:], encoded[unwritten:], strict=True):
+            txn.put(to_key(one), data, db=self._database, append=True)
+        for one in removed:
+            txn.delete(to_key(one), db=self._database)
         removed.update(added[:unwritten])
         removed |= self._drop_old(txn)
         return DeadLetterChange(added, removed)
 
     def committed(self, change: DeadLetterChange) -> None:
         """Note that the transaction with this change is on disk."""
-        self._next += len(change.added)
         self._numbers |= dict.fromkeys(change.added)
         for number in change.removed:
             self._numbers.pop(number, None)
@@ -176,11 +184,11 @@ class DeadLetters:
 class DeadLetterChange(NamedTuple):
     """The numbers of added and of removed letters; a letter that did not fit is in both."""
 
-    added: range
+    added: Sequence[int]
     removed: Set[int]
 
 
-NO_CHANGE = DeadLetterChange(range(0), frozenset())
+NO_CHANGE = DeadLetterChange((), frozenset())
 
 
 def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:

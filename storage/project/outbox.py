@@ -4,8 +4,7 @@ The outbox is a part of the project's store. Entries are written in the transact
 event's batch, so they exist exactly when the event's other effects do. They are removed after
 delivery, and keep the order in which they were sent.
 
-The number of an entry says in which batch it was sent, and at which place in that batch. So all
-hosts of a cluster know an entry by the same number.
+All hosts of a cluster know an entry by the same number; see `commit/numbers.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import msgspec
 from fieldbrook.core import clock
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.rows import RowTable
+from fieldbrook.storage.project.commit.numbers import first_number, first_offset
 from fieldbrook.storage.project.history.search import Span
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
 _COUNTED_ROWS = 2_000
 _DELIVERED_SHARE = 16  # at most this fraction (1/16) of the store
-_PLACE_BITS = 20  # a batch has fewer entries than `ENTRIES_LIMIT`
-_FIRST_NUMBER = 1 << 56  # above those of earlier versions, which were times in microseconds
 
 
 class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -142,8 +140,8 @@ def encoded_entries(entries: Sequence[OutboxEntry], batch: int) -> Iterable[Enco
 
     `batch` counts the batches since the last one in the store, from 1 on.
     """
-    for place, entry in enumerate(entries, batch << _PLACE_BITS):
-        yield place, entry.kind, _encode(entry)
+    for offset, entry in enumerate(entries, first_offset(batch)):
+        yield offset, entry.kind, _encode(entry)
 
 
 class Outbox:
@@ -207,7 +205,7 @@ class Outbox:
         transaction is on disk.
         """
         added = {}
-        first = _FIRST_NUMBER + (number << _PLACE_BITS)
+        first = first_number(number)
         for offset, kind, data in entries:
             sequence = first + offset
             txn.put(sequence.to_bytes(8, "big"), data, db=self._database, append=True)

@@ -121,7 +121,9 @@ class ProjectTables:
             self.metrics.append(txn, effects.metrics)
         letters = NO_CHANGE
         if effects.dead_letters or effects.resolved:
-            letters = self.dead_letters.add(txn, effects.dead_letters, effects.resolved)
+            letters = self.dead_letters.add(
+                txn, effects.dead_letters, effects.resolved, number - effects.count
+            )
         parts: Sequence[Part] = ()
         if effects.records:
             parts = self.history.append(txn, effects.records, effects.payloads, effects.traces)

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from fieldbrook.core import clock
 from fieldbrook.storage.project.commit.batch import Batch
-from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.commit.numbers import first_offset
+from fieldbrook.storage.project.dead_letters import NewLetter
 from fieldbrook.storage.project.deduplication import StoredOutcome
 from fieldbrook.storage.project.history.records import RecordTuple
 from fieldbrook.storage.project.history.traces import EventTrace
@@ -52,7 +53,7 @@ class PendingWrites:
         self.sent: list[EncodedEntry] = []
         self.removed: list[tuple[int, list[Removal]]] = []  # with the time of each batch
         self.metrics: list[MetricRow] = []
-        self.dead_letters: list[DeadLetter] = []
+        self.dead_letters: list[NewLetter] = []
         self.resolved: set[int] = set()
         self.records: list[RecordTuple] = []
         self.payloads: list[bytes] = []
@@ -96,7 +97,8 @@ class PendingWrites:
             self.sent += encoded_entries(batch.sent, self.count)
         if batch.removed:
             self.removed.append((batch.time_ms, batch.removed))
-        self.dead_letters += batch.dead_letters
+        if batch.dead_letters:
+            self.dead_letters += enumerate(batch.dead_letters, first_offset(self.count))
         self.resolved.update(batch.resolved)
 
     def _add_history(self, batch: Batch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.journal.unapplied import apply_records
 from fieldbrook.storage.lmdb.rows import table_bytes
 from fieldbrook.storage.project import dead_letters
 from fieldbrook.storage.project.dead_letters import (
@@ -17,10 +19,12 @@ from fieldbrook.storage.project.dead_letters import (
     DeadLetter,
     LetterFilter,
     LetterRange,
+    read_letters,
 )
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
+from tests.support.replicated_journal import ReplicatedJournal
 from tests.support.stores import reader_of
 
 
@@ -157,3 +161,32 @@ def test_a_selection_ends_with_the_letters_that_were_there_when_it_began(tmp_pat
     assert (len(rest), max(rest)) == (2, until)
     assert len(reader.select_dead_letters(ANY_LETTER, LetterRange(), 100)[0]) == 4
     store.close()
+
+
+def test_a_letter_that_was_resolved_stays_resolved_with_the_next_owner(tmp_path: Path) -> None:
+    """The next owner has a part of the batches in its store, or none."""
+    journal = ReplicatedJournal()
+    with (
+        closing(ProjectStore(tmp_path / "owner", 1 << 20, journal=journal)) as owner,
+        closing(ProjectStore(tmp_path / "second", 1 << 20)) as second,
+        closing(ProjectStore(tmp_path / "third", 1 << 20)) as third,
+    ):
+        for name in ("one", "two", "three"):
+            owner.dead_letters.append(letter(name))
+            owner.commit()
+        owner.checkpoint()
+        apply_records(second, journal.kept)
+        page = numbers(owner)
+        owner.resolved.append(page[1])
+        owner.commit()
+        owner.checkpoint()
+        apply_records(second, journal.kept)
+        apply_records(third, journal.kept)
+        assert numbers(owner) == numbers(second) == numbers(third) == [page[0], page[2]]
+        assert (owner.dead_letter_count, third.dead_letter_count) == (2, 2)
+
+
+def numbers(store: ProjectStore) -> list[int]:
+    with store._stored.begin() as txn:
+        found, _ = read_letters(txn, store._tables.dead_letters._database, None, 99)
+    return [each.number for each in found]

@@ -9,25 +9,10 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.storage.journal.memory import MemoryJournal
-from fieldbrook.storage.journal.protocol import Record
 from fieldbrook.storage.journal.unapplied import apply_records
 from fieldbrook.storage.project.outbox import MARKER, MQTT, OutboxEntry, effects_of
 from fieldbrook.storage.project.store import ProjectStore
-
-
-class ReplicatedJournal(MemoryJournal):
-    """A journal in which each batch has to be, as in a cluster; it keeps all of them."""
-
-    is_complete = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[Record] = []
-        self.begin()
-
-    def add(self, project_id: int, number: int, batch: bytes) -> None:
-        super().add(project_id, number, batch)
-        self.kept.append(Record(project_id, number, batch))
+from tests.support.replicated_journal import ReplicatedJournal
 
 
 @pytest.fixture

@@ -160,6 +160,8 @@ class RegistryActor(NodeActor):
         metrics.add(metrics.COMMANDS)
         if operation == "remove_project":
             self.post(m.ProjectRemoved(arguments["project_id"]))
+            if self._replication is not None:
+                self._replication.remove_project(arguments["project_id"])
         if isinstance(result, Project):
             self._note_dedicated(result, removed=operation == "remove_project")
         if self._writer.resources_removed:

@@ -36,8 +36,10 @@ from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.replica import is_seeded
 from fieldbrook.storage.registry.service import Module, RegistryWriter
 from fieldbrook.storage.replication import connection as engine
+from fieldbrook.storage.replication import snapshots
 from fieldbrook.storage.replication.endpoint import endpoint_in
 from fieldbrook.storage.replication.snapshots import download_module, upload_module
+from fieldbrook.storage.replication.streams import project_subject
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ _ANSWER_S = 15.0
 _SYNC_S = 1.0
 _SYNC_LIMIT_S = 10.0
 _SEED_POLL_S = 0.5
+_REMOVE_AFTER_S = 30.0  # the owner of a removed project writes a last record when it retires
 
 
 class RegistryReplication:
@@ -90,6 +93,7 @@ class RegistryReplication:
         self._commands: collections.deque[tuple[Connection, list[Any]]] = collections.deque()
         self._wake = threading.Condition()
         self._next_try = 0.0
+        self._removed: collections.deque[tuple[float, int]] = collections.deque()
         self.damage = ""
 
     def open(self) -> None:
@@ -183,6 +187,7 @@ class RegistryReplication:
     def tick(self) -> None:
         """Repeat changes of the owner, if that is another host."""
         if self.owner == self._host and self._replica.is_owner:
+            self._remove_projects()
             return
         if time.monotonic() < self._next_try:
             return
@@ -193,6 +198,20 @@ class RegistryReplication:
             self.damage = str(error) if isinstance(error, JournalDamagedError) else ""
             self._next_try = time.monotonic() + 1.0
             log.info("the registry does not follow: %s", error)
+
+    def remove_project(self, project_id: int) -> None:
+        """Have the streams forget a project that this host has removed, when its owner has."""
+        self._removed.append((time.monotonic() + _REMOVE_AFTER_S, project_id))
+
+    def _remove_projects(self) -> None:
+        while self._removed and self._removed[0][0] <= time.monotonic():
+            _, project_id = self._removed.popleft()
+            try:
+                snapshots.remove_project(self._engine, project_subject(project_id))
+            except NodeError as error:
+                log.info("project %d stays in the streams for now: %s", project_id, error)
+                self.remove_project(project_id)
+                return
 
     def _catch_up(self) -> None:
         self._replica.catch_up()

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,7 @@ class Senders:
     def __init__(self, hosts: Sequence[Host], project: str, publisher: Any, count: int = 3) -> None:
         self.acknowledged: list[str] = []
         self.refused: list[Any] = []
+        self._gaps: list[float] = []
         self._hosts, self._project, self._publisher = hosts, project, publisher
         self._ends = threading.Event()
         self._threads = [threading.Thread(target=self._send, args=(at,)) for at in range(count)]
@@ -141,13 +143,19 @@ class Senders:
         wanted = len(self.acknowledged) + count
         until(lambda: len(self.acknowledged) >= wanted, f"{count} more events are acknowledged")
 
+    def gaps(self) -> list[float]:
+        """The seconds that each event took until it was acknowledged, tries included."""
+        return list(self._gaps)
+
     def _send(self, device: int) -> None:
         number = 0
         while not self._ends.is_set():
+            began = time.monotonic()
             name = f"{device}-{number}"
             at = device
             while not self._sent(self._hosts[at % len(self._hosts)], name):
                 at += 1
+            self._gaps.append(time.monotonic() - began)
             self.acknowledged.append(name)
             number += 1
 

@@ -20,6 +20,7 @@ from fieldbrook.storage.replication import snapshots
 from fieldbrook.storage.replication.appends import ENTRY_BYTES
 from fieldbrook.storage.replication.connection import Endpoint
 from fieldbrook.storage.replication.streams import project_subject
+from fieldbrook.storage.replication.takeover import last
 
 LIMIT_S = 15.0
 _PROJECTS = iter(range(100_000, 200_000))
@@ -141,8 +142,11 @@ def test_a_project_that_was_given_up_is_taken_over_with_a_snapshot(
     missing = two.journal.take_over(records.project_id, folder)
     assert (folder / snapshots.FILE).read_bytes() == b"the store"
     assert [record.batch for record in missing] == [b"behind"]
-    names = snapshots.names(two.journal._connection, project_subject(records.project_id))
-    assert len(names) == 1
+    connection, subject = two.journal._connection, project_subject(records.project_id)
+    assert len(snapshots.names(connection, subject)) == 1
+    snapshots.remove_project(connection, subject)
+    assert snapshots.names(connection, subject) == set()
+    assert last(connection, subject) is None, "a project that was removed takes no space"
 
 
 def test_commits_wait_for_an_engine_that_starts_again(endpoint: Endpoint, tmp_path: Path) -> None:

@@ -1,0 +1,211 @@
+"""What a cluster of three hosts promises, tried and measured: one line for each promise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.applets import TALLY
+from tests.support.hosts import Cluster, Host, Senders
+from tests.support.nodes import message, named, until
+
+PROJECT = "room"
+_SETTLED_EVENTS = 30
+NOT_TRIED = (
+    "a host that is cut off from the others: it needs network namespaces",
+    "power cut of all hosts, and 30 minutes of faults at the engines",
+    "rolling upgrade: versions cannot be mixed yet",
+    "the share of a single node's rate that a host keeps",
+    "10,000 projects on three hosts",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often each thing is tried.
+
+    Attributes:
+        kills: of the host that owns the project, with SIGKILL.
+        pauses: of that host, for `pause_s` seconds each.
+        drains: of that host.
+    """
+
+    kills: int = 20
+    pauses: int = 3
+    pause_s: float = 20.0
+    drains: int = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """A promise, what was measured, and whether it held."""
+
+    promise: str
+    found: str
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"{'holds' if self.holds else 'FAILS'}  {self.promise}: {self.found}"
+
+
+class Acceptance:
+    """Three hosts, and what is tried with them.
+
+    Args:
+        folder: for their data.
+        plan: how often.
+    """
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self._folder, self._plan = folder, plan
+        self._number = 0
+
+    def run(self) -> Iterator[Line]:
+        """Try everything, and give the lines."""
+        began = time.monotonic()
+        self._cluster = Cluster(self._folder, self._prepare)
+        try:
+            host = self._cluster.hosts[2]
+            until(lambda: self._is_taken(host), "the first event is acknowledged")
+            formed_s = time.monotonic() - began
+            yield Line(
+                "three empty folders to the first 201 in 10 s", f"{formed_s:.1f} s", formed_s <= 10
+            )
+            yield self._kills()
+            yield self._pauses()
+            yield self._drains()
+            yield self._revocations()
+        finally:
+            self._cluster.kill()
+
+    def _prepare(self, host: Host) -> None:
+        self._project: Any = host.create_project(PROJECT)
+        self._applet: str = host.deploy(PROJECT, TALLY)["appletID"]
+        self._publisher: Any = host.add_publisher(PROJECT, "first")
+
+    def _is_taken(self, host: Host) -> bool:
+        try:
+            return host.send(PROJECT, message(self._publisher)).status == 201
+        except OSError:
+            return False
+
+    @property
+    def _owner(self) -> Host:
+        return self._cluster.owner(self._project)
+
+    @contextmanager
+    def _load(self) -> Iterator[Senders]:
+        """Events of three devices at the hosts that stay; each is counted once in the end."""
+        self._number += 1
+        publisher = self._cluster.hosts[0].add_publisher(PROJECT, f"load {self._number}")
+        before = self._counts()
+        with Senders(self._cluster.others(self._owner), PROJECT, publisher) as senders:
+            senders.await_more(_SETTLED_EVENTS)
+            yield senders
+            senders.await_more(_SETTLED_EVENTS)
+        self._wrong += abs(before + len(senders.acknowledged) - self._counts())
+        self._sent += len(senders.acknowledged)
+
+    def _counts(self) -> int:
+        counts = {host.count(PROJECT, self._applet) for host in self._cluster.hosts}
+        assert len(counts) == 1, counts
+        return counts.pop()
+
+    def _with_load(self, times: int, fault: Callable[[], None]) -> Senders:
+        """Do something under load, some times; returns what was sent."""
+        self._wrong = self._sent = 0
+        with self._load() as senders:
+            for _ in range(times):
+                fault()
+                senders.await_more(_SETTLED_EVENTS)
+        return senders
+
+    def _ledger(self) -> str:
+        return f"{self._sent} acknowledged, {self._wrong} lost or run twice"
+
+    # ---------------------------------------------------------------- what is tried
+
+    def _kills(self) -> Line:
+        survivor = self._cluster.others(self._owner)[0]
+
+        def kill() -> None:
+            self._owner.kill()
+            until(lambda: survivor.states()[self._owner.name] == "silent", "it is silent")
+            self._owner.start(ready=False)
+            self._cluster.await_up()
+
+        senders = self._with_load(self._plan.kills, kill)
+        gaps = sorted(senders.gaps())[-self._plan.kills :]
+        longest = gaps[-1] if gaps else 0.0
+        middle = gaps[len(gaps) // 2] if gaps else 0.0
+        return Line(
+            f"the owner's host is killed {self._plan.kills} times under load: none lost, none "
+            "twice, no event above 10 s",
+            f"{self._ledger()}; of the {len(gaps)} slowest events the median took {middle:.1f} s, "
+            f"and the last {longest:.1f} s",
+            not self._wrong and longest <= 10,
+        )
+
+    def _pauses(self) -> Line:
+        survivor = self._cluster.others(self._owner)[0]
+
+        def pause() -> None:
+            self._owner.pause()
+            try:
+                until(lambda: survivor.states()[self._owner.name] == "silent", "it is silent")
+                time.sleep(self._plan.pause_s)
+            finally:
+                self._owner.go_on()
+            self._cluster.await_up()
+
+        self._with_load(self._plan.pauses, pause)
+        return Line(
+            f"the owner's host is paused for {self._plan.pause_s:.0f} s {self._plan.pauses} times "
+            "under load: none lost, none twice",
+            self._ledger(),
+            not self._wrong,
+        )
+
+    def _drains(self) -> Line:
+        other = self._cluster.others(self._owner)[0]
+        path = f"/cluster/hosts/{self._owner.name}/drain"
+
+        def drain() -> None:
+            assert other.call("POST", path).status == 204
+            until(lambda: _projects(other)[self._owner.name] == 0, "its project has moved")
+            assert other.call("DELETE", path).status == 204
+            until(lambda: _projects(other)[self._owner.name] == 1, "it has its project again")
+
+        senders = self._with_load(self._plan.drains, drain)
+        longest = max(senders.gaps(), default=0.0)
+        return Line(
+            f"the owner's host is drained {self._plan.drains} times under load: no answer but 201, "
+            "no event above 1 s",
+            f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.2f} s",
+            not (self._wrong or senders.refused) and longest <= 1,
+        )
+
+    def _revocations(self) -> Line:
+        accepted = 0
+        for number, host in enumerate(self._cluster.hosts):
+            publisher = host.add_publisher(PROJECT, f"guest {number}")
+            for other in self._cluster.hosts:
+                assert other.send(PROJECT, message(publisher)).status == 201
+            host.call("DELETE", f"/publisher/data/{publisher['publisherID']}")
+            for at, other in enumerate(self._cluster.hosts):
+                event = named(message(publisher), f"after-{number}-{at}")
+                accepted += other.send(PROJECT, event).status == 201
+        return Line(
+            "a revoked token is refused on every host that is there, from the answer on",
+            f"{accepted} of 9 events taken",
+            not accepted,
+        )
+
+
+def _projects(host: Host) -> dict[str, int]:
+    rows = host.call("GET", "/cluster").json["data"]
+    return {row["name"]: row["projects"] for row in rows}

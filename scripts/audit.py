@@ -34,8 +34,8 @@ _AUDIT_LIMIT_S = 60
 # The licences as SPDX names them, and what older packages call them. Those below the line
 # are for libraries used as they are: a change to one of them would have to be published.
 ALLOWED = frozenset(
-    """Apache-2.0 Apache-2.0-WITH-LLVM-exception BSD-2-Clause BSD-3-Clause CNRI-Python ISC MIT
-    MIT-0 OLDAP-2.8 PSF-2.0 Unlicense ZPL-2.1 0BSD
+    """Apache-2.0 Apache-2.0-WITH-LLVM-exception BSD-2-Clause BSD-3-Clause CC0-1.0 CNRI-Python ISC
+    MIT MIT-0 OLDAP-2.8 PSF-2.0 Unlicense ZPL-2.1 0BSD
     LGPL-3.0-only MPL-2.0""".split()  # noqa: SIM905 - a list of them would be a page
 )
 _NAMES = {
@@ -46,6 +46,7 @@ _NAMES = {
     "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "BSD-derived (http://www.repoze.org/LICENSE.txt)": "BSD-3-Clause",
+    "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication": "CC0-1.0",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

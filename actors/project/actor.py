@@ -28,7 +28,7 @@ from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.topics import HandlerTopics
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.actors.wire import LOST, NOT_HERE
-from fieldbrook.core.errors import NodeError
+from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import fault_points, metrics_table
 from fieldbrook.observability.health import CANNOT_START, ProcessHealth
@@ -341,6 +341,8 @@ class ProjectActor:
         executor, store = self._executor, self._store
         assert executor is not None
         assert store is not None
+        if self.records.is_complete:
+            self._commit_rows(store)
         if not executor.checkpoint():
             self.retiring = False  # what is in memory only must not be lost: it stays
             self._context.post(m.Ready(self.part, self.generation, 0))
@@ -355,6 +357,12 @@ class ProjectActor:
         self.records.give_up(number)
         fault_points.hit("worker.project_closed")
         self.ended = m.ProjectEnded(self.part, self.generation, failed=False)
+
+    def _commit_rows(self, store: ProjectStore) -> None:
+        try:
+            store.commit_rows()
+        except StoreError as error:
+            log.warning("%s: the next owner lacks the newest rows of its log: %s", self.part, error)
 
     def _end(self, executor: ProjectExecutor) -> None:
         """Close all but the store. Events that wait for a `RESUME` still wait in the next actor."""

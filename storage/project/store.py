@@ -13,6 +13,7 @@ three steps: see `ProjectStore.commit`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -363,6 +364,18 @@ class ProjectStore(Effects):
         self._write_waiting()
         if has_rows:
             self._stored.write(rows, 0)
+
+    def commit_rows(self) -> None:
+        """Commit the log rows and event records that belong to no batch yet.
+
+        The next owner of a project in a cluster gets them only in this way.
+
+        Raises:
+            StoreError: as in `commit`; the rows are lost.
+        """
+        if self._rows or self._history_records:
+            self._rows_since = -math.inf  # they are due
+            self.commit()
 
     def remove_sent(self, sequences: Sequence[int], refused: Mapping[int, str] = NONE) -> None:
         """Remove outbox entries that were delivered, and refused ones with their reasons.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from fieldbrook.core.errors import BatchTooLargeError, StoreError
 from fieldbrook.storage.journal.memory import MemoryJournal
+from fieldbrook.storage.journal.unapplied import apply_records
 from fieldbrook.storage.lmdb import new_environment, rows
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.project import kv, tables
@@ -21,6 +23,7 @@ from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 from fieldbrook.storage.project.store import ProjectStore
+from tests.support.replicated_journal import ReplicatedJournal
 from tests.support.stores import reader_of
 
 APPLET, OTHER = 7, 8
@@ -316,3 +319,19 @@ def test_what_is_kept_for_looking_at_leaves_room_for_pairs(tmp_path: Path, kind:
         store.commit()
     assert store.read(kv.stored_key(kv.scope(APPLET), b"149")) == bytes(1_000)
     store.close()
+
+
+def test_the_next_owner_gets_the_newest_rows_of_the_log_when_they_are_committed(
+    tmp_path: Path,
+) -> None:
+    journal = ReplicatedJournal()
+    with closing(ProjectStore(tmp_path / "owner", 1 << 20, journal=journal)) as owner:
+        owner.log(row("last"))
+        owner.commit()
+        assert journal.kept == []
+        owner.commit_rows()
+        owner.commit_rows()
+        with closing(ProjectStore(tmp_path / "next", 1 << 20)) as following:
+            apply_records(following, journal.kept)
+            assert texts(following) == ["last"]
+    assert len(journal.kept) == 1

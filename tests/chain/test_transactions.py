@@ -405,7 +405,7 @@ def test_transactions_are_seen_and_ruled_from_the_command_line(
 ) -> None:
     shell = Shell(tmp_path / "config", sending.node)
     event_id = sending.sends("send", request(value=6))
-    until(lambda: listed(sending, f"eventID={event_id}"), "it is there")
+    until(lambda: listed(sending, f"eventID={event_id}&state=CONFIRMED"), "it is confirmed")
     name = shell.json("tx", "list", "sender", "--event", event_id)["data"][0]["transactionID"]
     assert name in shell.text("tx", "list", "sender", "--state", "confirmed", "--state", "init")
     assert "there are more" in shell("tx", "list", "-n", "1").stderr.decode()

@@ -31,6 +31,7 @@ def page(browser: Firefox, node: RunningNode) -> Iterator[FirefoxPage]:
         yield opened
 
 
+@pytest.mark.thorough
 def test_the_form_signs_in_and_another_page_shows_what_was_asked_for(
     page: FirefoxPage, node: RunningNode
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_project_is_made_deployed_and_used_without_a_pointer(
     page.get_by_text("Committed and answered").wait_for()
 
 
+@pytest.mark.thorough
 def test_events_are_opened_and_left_without_a_pointer(page: Any, project: Project) -> None:
     open_page(page, f"{project.path}/events")
     rows = page.get_by_role("table", name="Events, the newest first").locator(".row")

@@ -84,6 +84,7 @@ def test_a_request_that_is_refused_can_be_sent_again_by_hand(
 
 
 @pytest.mark.parametrize("tab", ["events", "logs"])
+@pytest.mark.thorough("logs")
 def test_a_live_list_whose_first_rows_fail_follows_after_the_next_try(
     project: Project, signed_in: Open, tab: str
 ) -> None:
@@ -117,6 +118,7 @@ def test_what_was_typed_stays_while_newer_data_cannot_be_loaded(
     assert payload.input_value() == "only here"
 
 
+@pytest.mark.thorough
 def test_an_event_whose_story_fails_for_now_is_not_said_to_be_gone(
     project: Project, signed_in: Open
 ) -> None:
@@ -131,6 +133,7 @@ def test_an_event_whose_story_fails_for_now_is_not_said_to_be_gone(
     assert seen.page.get_by_text("no longer kept").count() == 0
 
 
+@pytest.mark.thorough
 def test_a_list_that_is_late_has_grey_rows_until_it_is_there(
     node: RunningNode, signed_in: Open
 ) -> None:
@@ -147,6 +150,7 @@ def test_a_list_that_is_late_has_grey_rows_until_it_is_there(
     waiting.wait_for(state="detached")
 
 
+@pytest.mark.thorough
 def test_figures_that_fail_for_now_are_told_and_loaded(node: RunningNode, signed_in: Open) -> None:
     seen = signed_in(node, "/projects", expected=NOTICED)
     failing(seen.page, "**/series?*", **BUSY)

@@ -43,7 +43,7 @@ def findings(page: Any) -> list[str]:
 
 
 @WIDTHS
-@pytest.mark.thorough("390")
+@pytest.mark.thorough
 def test_dialogs_panels_and_the_search_have_no_findings(
     project: Project, signed_in: Open, axe: str, width: int
 ) -> None:
@@ -72,7 +72,7 @@ def test_dialogs_panels_and_the_search_have_no_findings(
 
 
 @WIDTHS
-@pytest.mark.thorough("390")
+@pytest.mark.thorough
 def test_signing_in_has_no_findings(
     node: RunningNode, start_node: StartNode, visit: Open, browser: Any, axe: str, width: int
 ) -> None:

@@ -42,7 +42,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.thorough("390-dark", "1280-light")
+@pytest.mark.thorough("390", "1280-light")
 def test_pages_load_from_the_node_alone_and_fit_the_screen(
     node: DocumentedNode, browser: Any, width: int, scheme: str
 ) -> None:

@@ -24,7 +24,8 @@ def package_with(folder: Path, site: Path | None) -> dict[str, str]:
             (package / path.name).symlink_to(path)
     if site is not None:
         (package / "site").symlink_to(site)
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    # Safe: else `python -m` finds the package of the current folder first.
+    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
 
 
 class DocumentedNode(RunningNode):

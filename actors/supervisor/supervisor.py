@@ -366,6 +366,7 @@ class Supervisor(NodeActor):
             if not (needed and self.projects.start_elsewhere(child)):
                 child.enter(DOWN)
                 self.projects.tell_running(child)
+            self.projects.settle_homes()
             self.check_drained()
             return
         if child.removed:

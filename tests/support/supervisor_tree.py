@@ -16,6 +16,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor import balance, supervisor
 from fieldbrook.actors.supervisor.child import UP, Child
+from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import health, metrics, metrics_table, node_log
 from fieldbrook.security.node_secrets import load_or_create_key
@@ -37,7 +38,13 @@ class Tree:
         private: bytes of private memory by part.
     """
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        cluster: Membership | None = None,
+        **settings: Any,
+    ) -> None:
         self.now = 1_000.0
         self.stopped: list[str] = []
         self.killed: list[str] = []
@@ -72,7 +79,7 @@ class Tree:
         (tmp_path / "projects").mkdir()
         load_or_create_key(tmp_path / "secrets", "token.key")
         loaded = Settings(data=tmp_path, http_gateways=1, **settings)
-        self.receive(m.Boot(loaded, tmp_path / "run"), BOOTER)
+        self.receive(m.Boot(loaded, tmp_path / "run", cluster), BOOTER)
 
     # ---------------------------------------------------------------- what the test does
 

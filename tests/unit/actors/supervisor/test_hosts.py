@@ -1,0 +1,116 @@
+"""Which host of a cluster runs a project, and how it is given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.supervisor.child import DOWN, RETIRING, UP
+from fieldbrook.actors.supervisor.projects import CLUSTER
+from fieldbrook.core.cluster.membership import Host, Membership
+from fieldbrook.core.cluster.placement import home, project_name
+from tests.support.supervisor_tree import Tree
+
+NAMES = ("h1", "h2", "h3")
+HOSTS = Membership("c", "h1", tuple(Host(name, "127.0.0.1", 1, 2) for name in NAMES), formed=True)
+
+
+def projects_of(host: str, count: int = 1) -> list[int]:
+    """Ids of projects that belong to a host while all are there."""
+    found = (number for number in range(1, 10_000) if home(project_name(number), NAMES) == host)
+    return [next(found) for _ in range(count)]
+
+
+class OneHost(Tree):
+    """The host h1, which sees the two others."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(tmp_path, monkeypatch, cluster=HOSTS, workers=1)
+        self.ready("engine")
+        self.ready(CLUSTER)
+        self.receive(m.HostsUp("h1", NAMES))
+        self.boot()
+
+    def state(self, project_id: int) -> str:
+        return self.children[f"project:{project_id}"].state
+
+    def told(self) -> list[tuple[int, bool, bool]]:
+        return [(one.project_id, one.runs, one.sends) for one in self.taken(CLUSTER, m.ProjectRuns)]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OneHost:
+    return OneHost(tmp_path, monkeypatch)
+
+
+def test_a_project_is_asked_for_on_the_host_that_runs_it_though_it_belongs_here(
+    host: OneHost,
+) -> None:
+    (own,) = projects_of("h1")
+    host.receive(m.RunsOn("h2", (own,)))
+    host.activate(own)
+    assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2"]
+    host.receive(m.RunsOn("h2", (), (own,)))
+    host.run(own)
+    assert host.state(own) == UP
+
+
+def test_a_project_that_belongs_elsewhere_is_asked_for_there(host: OneHost) -> None:
+    (other,) = projects_of("h3")
+    host.activate(other)
+    assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h3"]
+    assert host.state(other) == DOWN
+
+
+def test_the_others_are_told_what_runs_here_and_whether_it_has_something_to_send(
+    host: OneHost,
+) -> None:
+    (own,) = projects_of("h1")
+    host.run(own)
+    assert host.told() == [(own, True, False)]
+    generation = host.children[f"project:{own}"].generation
+    host.receive(m.OutboxFilled(own, generation, ""))
+    assert host.told() == [(own, True, True)]
+    host.supervisor.projects.retire(host.children[f"project:{own}"])
+    host.end_project(own)
+    assert host.told() == [(own, False, True)]
+
+
+def test_projects_of_a_host_that_died_with_messages_to_send_start_where_they_belong_now(
+    host: OneHost,
+) -> None:
+    left = ("h1", "h3")
+    of_dead = projects_of("h2", 20)
+    mine = [number for number in of_dead if home(project_name(number), left) == "h1"]
+    host.receive(m.RunsOn("h2", tuple(of_dead)))
+    host.receive(m.HostsUp("h1", left, (), tuple(of_dead)))
+    started = [number for number in of_dead if host.state(number) != DOWN]
+    assert started == mine
+    assert 0 < len(mine) < len(of_dead)
+
+
+def test_a_host_that_stops_gives_all_its_projects_up_before_it_is_drained(host: OneHost) -> None:
+    own = projects_of("h1", 5)
+    for number in own:
+        host.run(number)
+    host.receive(m.Drain())
+    for child in host.children.values():
+        if child.is_gateway and child.address is not None:
+            host.receive(m.Drained(), child.address)
+    for _ in own:
+        assert host.told_booter(m.Drained) == []
+        retiring = [number for number in own if host.state(number) == RETIRING]
+        assert 0 < len(retiring) <= 2
+        host.end_project(retiring[0])
+    assert len(host.told_booter(m.Drained)) == 1
+
+
+def test_a_project_that_was_taken_over_is_not_taken_back(host: OneHost) -> None:
+    (own,) = projects_of("h1")
+    host.run(own)
+    host.receive(m.RunsOn("h2", (own,)))
+    host.end_project(own, failed=True)
+    assert host.state(own) == DOWN
+    assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2"]

@@ -36,15 +36,12 @@ class Tree:
         exit_codes: of the next deaths, by part; SIGKILL if none is given.
         cpu_s: CPU seconds by part.
         private: bytes of private memory by part.
+        cluster: the hosts of its cluster; None when it is in none.
     """
 
-    def __init__(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        cluster: Membership | None = None,
-        **settings: Any,
-    ) -> None:
+    cluster: Membership | None = None
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.now = 1_000.0
         self.stopped: list[str] = []
         self.killed: list[str] = []
@@ -79,7 +76,7 @@ class Tree:
         (tmp_path / "projects").mkdir()
         load_or_create_key(tmp_path / "secrets", "token.key")
         loaded = Settings(data=tmp_path, http_gateways=1, **settings)
-        self.receive(m.Boot(loaded, tmp_path / "run", cluster), BOOTER)
+        self.receive(m.Boot(loaded, tmp_path / "run", self.cluster), BOOTER)
 
     # ---------------------------------------------------------------- what the test does
 

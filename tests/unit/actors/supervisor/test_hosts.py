@@ -26,8 +26,10 @@ def projects_of(host: str, count: int = 1) -> list[int]:
 class OneHost(Tree):
     """The host h1, which sees the two others."""
 
+    cluster = HOSTS
+
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(tmp_path, monkeypatch, cluster=HOSTS, workers=1)
+        super().__init__(tmp_path, monkeypatch, workers=1)
         self.ready("engine")
         self.ready(CLUSTER)
         self.receive(m.HostsUp("h1", NAMES))

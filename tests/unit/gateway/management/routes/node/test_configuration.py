@@ -28,6 +28,7 @@ def test_before_the_setup_the_dashboard_is_told_where_the_code_is_and_not_after_
             "ports": {"http": 81, "mqtt": 83, "event": 82},
             "tls": False,
             "chains": [{"id": 4690, "name": "iotex-testnet"}],
+            "cluster": False,
         }
         server.account("root", ADMIN)
         now = server.send("GET", DASHBOARD).json

@@ -37,6 +37,7 @@ from fieldbrook.storage.sql.postgres.connection import (
 from fieldbrook.storage.sql.postgres.namespace import (
     BEGIN,
     OWN_S,
+    REPORT_S,
     RETRY_S,
     SERVER_FAULTS,
     STATE,
@@ -63,7 +64,6 @@ from fieldbrook.storage.sql.statements import parameter_count_error
 
 _EVENT, _STATEMENT = "fieldbrook_event", "fieldbrook_statement"
 _LEAST_MS = 50  # shortest statement_timeout; it also applies to the node's next statements
-_GRACE_S = 0.5  # for the server to report that a statement timed out
 _TYPED_LIMIT = 256
 _SIZE_STEP = 1 << 20  # bytes written between two measurements of the size
 _ROW_BYTES = 100  # estimate per changed row: a short statement may write many
@@ -234,7 +234,7 @@ class PostgresDatabase(ProjectDatabase):
             statement.text,
             encoded,
             types,
-            ends_at + _GRACE_S,
+            ends_at + REPORT_S,
             self._limits.result_bytes + _BUFFER_BYTES,
         )
         tuples, status = 0, b""

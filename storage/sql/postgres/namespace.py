@@ -24,6 +24,7 @@ STATE = f"{PRIVATE_PREFIX}state"  # the table with the number of the last commit
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 OWN_S = 2.0  # time limit for statements of the node itself
+REPORT_S = 2.0  # for a busy server to report that a statement exceeded its time limit
 RETRY_S = 1.0  # after a failed attempt, calls fail at once for this long
 UNREACHABLE = "PostgreSQL: the server could not be reached a moment ago"
 END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -24,6 +24,7 @@ from fieldbrook.storage.sql.postgres.connection import (
 )
 from fieldbrook.storage.sql.postgres.namespace import (
     OWN_S,
+    REPORT_S,
     SERVER_FAULTS,
     TIMED_OUT,
     namespace_of,
@@ -50,7 +51,6 @@ from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
 from fieldbrook.storage.sql.statements import parameter_count_error
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
-_GRACE_S = 0.5  # for the server to report that a statement timed out
 _BUFFER_BYTES = 16 << 20  # a result this far over its limit is still read to its end
 
 
@@ -137,7 +137,7 @@ class _PostgresSession(Session):
     ) -> Result:
         collected, names, refused = ResultRows(self._limits), list[str](), ""
         most_bytes = self._limits.result_bytes + _BUFFER_BYTES
-        answer = self._connection.execute(text, values, types, ends_at + _GRACE_S, most_bytes)
+        answer = self._connection.execute(text, values, types, ends_at + REPORT_S, most_bytes)
         for result in answer:
             columns = range(result.nfields)
             names = [(result.fname(column) or b"").decode() for column in columns] or names

@@ -7,8 +7,9 @@ Thespian message costs 0.3 to 0.6 ms on each side, with only one in flight per t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.settings import Settings
@@ -18,8 +19,7 @@ from fieldbrook.observability.metrics_table import NO_ROW
 # ---------------------------------------------------------------- node and supervisor
 
 
-@dataclass(frozen=True, slots=True)
-class Boot:
+class Boot(msgspec.Struct, frozen=True):
     """Start the registry, then the gateways; answered by Booted or BootFailed.
 
     `cluster` has the hosts of the node's cluster; None when it is in none.
@@ -30,8 +30,7 @@ class Boot:
     cluster: Membership | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Booted:
+class Booted(msgspec.Struct, frozen=True):
     """The node has booted: every gateway serves. `pids` maps part names to process ids.
 
     A chain may still be missing when it is late or could not start.
@@ -40,31 +39,26 @@ class Booted:
     pids: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class BootFailed:
+class BootFailed(msgspec.Struct, frozen=True):
     """The node cannot boot: a part cannot start, and a restart would not help."""
 
     part: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True):
     """Stop accepting events and answer the accepted ones; answered by Drained."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     """All accepted events are answered, or the time limit of the drain has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inspect:
+class Inspect(msgspec.Struct, frozen=True):
     """Ask for the state of every child; answered by Inspected."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildState:
+class ChildState(msgspec.Struct, frozen=True):
     """One row of Inspected."""
 
     state: str
@@ -73,8 +67,7 @@ class ChildState:
     failures: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspected(msgspec.Struct, frozen=True):
     """States of all children by part name."""
 
     children: dict[str, ChildState]
@@ -83,8 +76,7 @@ class Inspected:
 # ---------------------------------------------------------------- supervisor to children
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Tell a new child its part, the settings and the folders; `slot` is its metrics row.
 
     `host` is the name of this host in its cluster, empty when the node runs alone; `is_founder`
@@ -100,8 +92,7 @@ class Start:
     is_founder: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunProject:
+class RunProject(msgspec.Struct, frozen=True):
     """Tell a worker to run a project; answered by Ready or Failed. `slot` is its metrics row."""
 
     project_id: int
@@ -109,8 +100,7 @@ class RunProject:
     slot: int = NO_ROW
 
 
-@dataclass(frozen=True, slots=True)
-class RouteTo:
+class RouteTo(msgspec.Struct, frozen=True):
     """Tell a gateway the socket of the worker that runs a project; None when none does.
 
     A worker that is `alone` runs only this project, so an event that was alone in flight when it
@@ -122,8 +112,7 @@ class RouteTo:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostsUp:
+class HostsUp(msgspec.Struct, frozen=True):
     """The hosts of the cluster that are there and own something; `me` is this one.
 
     Attributes:
@@ -138,8 +127,7 @@ class HostsUp:
     undelivered: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectRuns:
+class ProjectRuns(msgspec.Struct, frozen=True):
     """Tell the other hosts whether this one runs a project, and whether its outbox has entries."""
 
     project_id: int
@@ -147,8 +135,7 @@ class ProjectRuns:
     sends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunsOn:
+class RunsOn(msgspec.Struct, frozen=True):
     """Another host has started and ended these projects; `replaces` what it has said before."""
 
     host: str
@@ -157,8 +144,7 @@ class RunsOn:
     replaces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCondition:
+class ClusterCondition(msgspec.Struct, frozen=True):
     """A health condition of the cluster: `part` is `cluster`, `registry` or `host:NAME`."""
 
     part: str
@@ -166,15 +152,13 @@ class ClusterCondition:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterConditions:
+class ClusterConditions(msgspec.Struct, frozen=True):
     """All conditions that this host sees in its cluster; those that are not in it have ended."""
 
     conditions: tuple[ClusterCondition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ActivateOn:
+class ActivateOn(msgspec.Struct, frozen=True):
     """Ask another host to start a project; answered by RemoteRoute or RemoteRefusal.
 
     The other attributes are those of `Activate`.
@@ -186,15 +170,13 @@ class ActivateOn:
     processes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotHome:
+class NotHome(msgspec.Struct, frozen=True):
     """Answer another host's Activate: by what this host knows, the project belongs elsewhere."""
 
     project_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRoute:
+class RemoteRoute(msgspec.Struct, frozen=True):
     """Tell the supervisor the socket of the worker that runs a project on another host."""
 
     project_id: int
@@ -203,68 +185,59 @@ class RemoteRoute:
     alone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverOutbox:
+class DeliverOutbox(msgspec.Struct, frozen=True):
     """Ask a gateway to fetch a project's outbox entries from the worker at this socket."""
 
     project_id: int
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(msgspec.Struct, frozen=True):
     """Tell a gateway that a project cannot be started: refuse the events that wait for it."""
 
     project_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaReached:
+class QuotaReached(msgspec.Struct, frozen=True):
     """Refuse an Activate: the project's account already runs `limit` projects, its quota."""
 
     project_id: int
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRefusal:
+class RemoteRefusal(msgspec.Struct, frozen=True):
     """Tell the supervisor that another host does not start a project, to pass it to gateways."""
 
     answer: Unreachable | QuotaReached | DropProject
 
 
-@dataclass(frozen=True, slots=True)
-class YieldProcess:
+class YieldProcess(msgspec.Struct, frozen=True):
     """Have a project report Idle after a short time without events, because another project
     of its account waits."""
 
     project_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropProject:
+class DropProject(msgspec.Struct, frozen=True):
     """Tell a gateway that a project was removed: refuse its waiting events, free its state."""
 
     project_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Retire:
+class Retire(msgspec.Struct, frozen=True):
     """Tell a worker to close a project after the events that it has; answered by ProjectEnded."""
 
     project_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecoverJournal:
+class RecoverJournal(msgspec.Struct, frozen=True):
     """Have a worker bring the stores up to date with the journal of another one, which cannot
     start; answered by JournalRecovered."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(msgspec.Struct, frozen=True):
     """Check that a child is alive; answered by Ponged.
 
     A gateway answers through its event loop. The actor of a worker answers itself and reports
@@ -274,8 +247,7 @@ class Ping:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class HealthChanged:
+class HealthChanged(msgspec.Struct, frozen=True):
     """The health of the node, sent to the gateways that serve the health routes.
 
     `conditions` has at most `health.SHOWN` current conditions, `more` is the number of others, and
@@ -293,8 +265,7 @@ class HealthChanged:
 # ---------------------------------------------------------------- children to supervisor
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """A child or a project is ready. `path` is the socket of a worker or of the registry."""
 
     part: str
@@ -303,8 +274,7 @@ class Ready:
     path: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """A child cannot start; it reports the reason before it exits.
 
     `state` is the health condition that this means.
@@ -315,8 +285,7 @@ class Failed:
     state: str = CANNOT_START
 
 
-@dataclass(frozen=True, slots=True)
-class Activate:
+class Activate(msgspec.Struct, frozen=True):
     """A gateway has events for a project and no route to it: start it if necessary.
 
     `account_id` is the project's owner, and `processes` the owner's quota of running projects
@@ -328,16 +297,14 @@ class Activate:
     processes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(msgspec.Struct, frozen=True):
     """A project has had no event for the idle time."""
 
     project_id: int
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxFilled:
+class OutboxFilled(msgspec.Struct, frozen=True):
     """A project's outbox has entries for `consumer`: a chain's part, or "" for the MQTT gateway."""
 
     project_id: int
@@ -345,8 +312,7 @@ class OutboxFilled:
     consumer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectEnded:
+class ProjectEnded(msgspec.Struct, frozen=True):
     """A worker does not run a project any more: it retired, or its actor `failed`."""
 
     part: str
@@ -354,31 +320,27 @@ class ProjectEnded:
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectRemoved:
+class ProjectRemoved(msgspec.Struct, frozen=True):
     """A project was removed from the registry: stop its actor and remove its store."""
 
     project_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRecovered:
+class JournalRecovered(msgspec.Struct, frozen=True):
     """The journal of a worker is applied to the stores, or the reason why that failed."""
 
     name: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DedicatedProjects:
+class DedicatedProjects(msgspec.Struct, frozen=True):
     """All projects whose owner wants a worker for each alone; sent by the registry at its start
     and when they change."""
 
     project_ids: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthReported:
+class HealthReported(msgspec.Struct, frozen=True):
     """All conditions that a child reports of itself, by state (`observability.health`)."""
 
     part: str
@@ -386,8 +348,7 @@ class HealthReported:
     conditions: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Ponged:
+class Ponged(msgspec.Struct, frozen=True):
     """Answer to Ping.
 
     `busy_s` is the time that the current handler has been running, 0 without one. `phase` is

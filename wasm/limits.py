@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 PAGE_BYTES = 65_536
 DEADLINE = "deadline of"  # first words of the reason when a run ends at its deadline
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Budgets of one run. A run that exceeds one ends in a trap that names the budget.
 
     The exception is memory: `memory.grow` beyond the limit returns -1, as the guest expects.

@@ -12,9 +12,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import Connection
@@ -50,8 +51,7 @@ _YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of
 _REST_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
+class WorkerContext(msgspec.Struct, frozen=True):
     """The objects of a worker that all its projects use.
 
     `post` hands a message to the supervisor, from any thread.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from fieldbrook.actors.project.routing import Routes, Target, build_routes, match
 from fieldbrook.actors.wire import EXACT, NODE_COMMAND, POISON, WireEvent
@@ -20,8 +21,7 @@ from fieldbrook.core.model import (
 from fieldbrook.storage.registry.service import RegistryReader, RegistrySnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectConfiguration:
+class ProjectConfiguration(msgspec.Struct, frozen=True):
     """A project's configuration, read in one snapshot of the registry.
 
     `per_batch` has the ids of the applets whose events share an instance. `database` is the

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, STARTED, Applet, Strategy
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """One handler to run for an event. It is `dead` when its module does not export it."""
 
     strategy_id: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor.restarts import Restarts
@@ -23,8 +24,7 @@ CLASSES = {
 """The actor of each kind of process, by name: its module is imported in the process itself."""
 
 
-@dataclass(slots=True)
-class Child:
+class Child(msgspec.Struct):
     """One process of the tree, or a project that runs in one, and its state.
 
     The address of a project is that of no process: its worker's is used.
@@ -36,12 +36,12 @@ class Child:
     pid: int | None = None
     path: str | None = None
     generation: int = 0
-    restarts: Restarts = field(default_factory=Restarts)
+    restarts: Restarts = msgspec.field(default_factory=Restarts)
     since: float = 0.0
     heard: float = 0.0
     wanted: bool = False  # it was requested while it was retiring
     # Consumers that had outbox entries during this generation; they may have been delivered since.
-    consumers: set[str] = field(default_factory=set)
+    consumers: set[str] = msgspec.field(default_factory=set)
     removed: bool = False
     slot: int = metrics_table.NO_ROW  # its metrics row, while it has a process
     account_id: int = 0  # the project's owner; 0 until a gateway has named it

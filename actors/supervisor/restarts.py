@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 # Delays in seconds before the restarts. A start takes a core up to a second: with the longest
 # delay a child that cannot run uses a fifth of a core, and it is back within 5 s when it can run
@@ -12,8 +12,7 @@ STEADY_S = 10.0  # a child that has lived this long has its count reset at its n
 UNREACHABLE_AFTER = 4  # from this failure in a row on, events that wait for the child are refused
 
 
-@dataclass(frozen=True, slots=True)
-class Restarts:
+class Restarts(msgspec.Struct, frozen=True):
     """The number of deaths of a child in a row, and the backoff that follows from it."""
 
     failures: int = 0

@@ -10,8 +10,9 @@ import collections
 import logging
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.registry import PART as REGISTRY
@@ -41,8 +42,7 @@ CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
 _HEALTH_S = 0.1  # health changes within this time are sent together
 
 
-@dataclass(frozen=True, slots=True)
-class _Timer:
+class _Timer(msgspec.Struct, frozen=True):
     what: str
     part: str
     generation: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.rpc.answers import BLOCK_LIMIT, hex_bytes, quantity
@@ -24,8 +25,7 @@ _TRANSACTION_KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(msgspec.Struct, frozen=True):
     """One log. Hashes, addresses and data are lower-case hexadecimal with `0x`."""
 
     address: str
@@ -96,8 +96,7 @@ def read_receipts(raw: Any) -> list[Log]:
     return [log for found in raw for log in read_logs(found.get("logs"))]
 
 
-@dataclass(frozen=True, slots=True)
-class MinedTransaction:
+class MinedTransaction(msgspec.Struct, frozen=True):
     """A mined transaction; `payload` is its JSON as geth writes it."""
 
     block: int

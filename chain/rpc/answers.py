@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError
 
@@ -15,8 +16,7 @@ FULL_BLOOM = (1 << 8 * BLOOM_BYTES) - 1
 _HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """A block header and the hashes of the block's transactions.
 
     `bloom` is 0 if the header's filter contains no information (see `chain.blocks.bloom`).

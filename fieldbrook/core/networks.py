@@ -6,8 +6,9 @@ figures of each chain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 DEFAULT_POLL_MS = 3_000
 DEFAULT_CONFIRMATIONS = 12
@@ -20,8 +21,7 @@ Anvil. They make a block for each transaction, so nothing would ever have confir
 _GWEI = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(msgspec.Struct, frozen=True):
     """A known chain.
 
     Attributes:

@@ -6,7 +6,8 @@ Source: docs/decisions/0036-quotas.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fieldbrook.core.errors import QuotaExceededError
 from fieldbrook.core.model import ADMIN, Account
@@ -39,14 +40,13 @@ NAMES = tuple(NOUNS)
 OF_SETTINGS, OF_ACCOUNT, OF_ROLE = "SETTINGS", "ACCOUNT", "ROLE"
 
 
-@dataclass(frozen=True, slots=True)
-class Quotas:
+class Quotas(msgspec.Struct, frozen=True):
     """The default limits of accounts, by name of the quota; absent or None means no limit.
 
     Administrators have no limits unless their account has a quota of its own.
     """
 
-    limits: Mapping[str, int | None] = field(default_factory=dict)
+    limits: Mapping[str, int | None] = msgspec.field(default_factory=dict)
 
     def limit(self, account: Account, name: str) -> int | None:
         """The limit of an account for one quota; None means no limit."""

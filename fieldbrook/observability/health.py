@@ -11,8 +11,10 @@ from __future__ import annotations
 import collections
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+
+import msgspec
+from msgspec.structs import replace
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +93,7 @@ _PROJECT_COMPONENT_PREFIX = "Project/"
 _DETAIL_LIMIT = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """One health condition of one part of the node: a process, the disk, the clock and others.
 
     `state` is its kind, a key of `MEANINGS`. Times are Unix ms; `until_ms` is 0 while it lasts.
@@ -137,8 +138,7 @@ class ProcessHealth:
             self._report(dict(self._details))
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     condition: Condition
     cleared_at: float | None = None  # monotonic time
     reported: bool = False  # by the part itself, not found by the supervisor
@@ -260,8 +260,7 @@ class ClockWatch:
         return self._since is not None
 
 
-@dataclass(frozen=True)
-class NodeHealth:
+class NodeHealth(msgspec.Struct, frozen=True):
     """The health of the node as one gateway sees it.
 
     `parts` maps all processes except those of projects to their states; `projects` counts
@@ -273,8 +272,8 @@ class NodeHealth:
     conditions: tuple[Condition, ...] = ()
     recent: tuple[Condition, ...] = ()
     more: int = 0
-    parts: Mapping[str, str] = field(default_factory=dict)
-    projects: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, str] = msgspec.field(default_factory=dict)
+    projects: Mapping[str, int] = msgspec.field(default_factory=dict)
     silent_s: float = 0.0
     silent_limit_s: float = 10.0
     registry: str = ""

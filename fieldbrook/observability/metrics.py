@@ -12,7 +12,8 @@ import mmap
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
@@ -28,8 +29,7 @@ PROJECT = "project"  # by project, for projects with a row of their own
 HIDDEN = "hidden"  # not exported: for the supervisor alone
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """One metric and its columns in a row, beginning at `first`.
 
     Each value of the label has one column. A histogram has one column for each of its

@@ -13,8 +13,9 @@ import mmap
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from fieldbrook.observability.metrics import (
     COLUMNS,
@@ -128,8 +129,7 @@ DEDICATED = "worker:p"  # and the id of its project: the part name of a worker w
 NO_ROW = -1
 
 
-@dataclass
-class RowAllocator:
+class RowAllocator(msgspec.Struct):
     """Assigns rows to parts.
 
     A fixed part keeps its row. The first `named` projects also get rows of their own and keep
@@ -140,8 +140,8 @@ class RowAllocator:
 
     rows: int = ROWS
     named: int = 0
-    _of_part: dict[str, int] = field(default_factory=dict)
-    _free: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _of_part: dict[str, int] = msgspec.field(default_factory=dict)
+    _free: dict[str, list[int]] = msgspec.field(default_factory=lambda: defaultdict(list))
     _used: int = 0
     _projects_named: int = 0
 

@@ -17,8 +17,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from fieldbrook.system.kernel import die_with_parent
 from fieldbrook.system.process import describe_exit, module_command
@@ -26,8 +27,7 @@ from fieldbrook.system.process import describe_exit, module_command
 _STDERR_READ = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """Limits of a child: processor time and wall time in seconds, address space and the size of
     each written file in bytes.
 

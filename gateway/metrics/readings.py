@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import add
+
+import msgspec
 
 from fieldbrook.gateway.metrics.processes import GATEWAYS, PROJECTS, REST, Usage
 from fieldbrook.gateway.metrics.rings import NOTHING, Rates
@@ -50,8 +51,7 @@ _EVENTS_AT, _FAILED_AT = _AT["events"], _AT["failed"]
 _LETTERS_AT, _OUTBOX_AT = _AT["deadLetters"], _AT["outbox"]
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """Totals since the node's start, and levels at this moment.
 
     `at` is in Unix seconds. `projects` has a project's id, its events and its failed runs by the
@@ -59,11 +59,11 @@ class Reading:
     """
 
     at: float
-    totals: list[float] = field(default_factory=lambda: [0.0] * len(RATES))
-    events: list[float] = field(default_factory=lambda: [0.0] * _EVENT.columns)
-    commits: list[float] = field(default_factory=lambda: [0.0] * _COMMIT.columns)
-    levels: list[float] = field(default_factory=lambda: [0.0] * len(LEVELS))
-    projects: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    totals: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(RATES))
+    events: list[float] = msgspec.field(default_factory=lambda: [0.0] * _EVENT.columns)
+    commits: list[float] = msgspec.field(default_factory=lambda: [0.0] * _COMMIT.columns)
+    levels: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(LEVELS))
+    projects: dict[int, tuple[int, float, float]] = msgspec.field(default_factory=dict)
 
 
 def read_table(table: Table, at: float) -> tuple[Reading, list[tuple[str, int]]]:

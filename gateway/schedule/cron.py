@@ -12,10 +12,10 @@ Source: interface document, 5.7. Why cronsim: docs/decisions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Protocol
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from fieldbrook.core.clock import zone_of
@@ -46,8 +46,7 @@ class Schedule(Protocol):
         """Return the first due time strictly after `time_ms`; None when there is none."""
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """Five fields, read in a time zone."""
 
     expression: str
@@ -63,8 +62,7 @@ class Fields:
             return None
 
 
-@dataclass(frozen=True)
-class Every:
+class Every(msgspec.Struct, frozen=True):
     """A fixed interval, counted from the creation of the job."""
 
     interval_ms: int
@@ -154,16 +152,14 @@ def coming(schedule: Schedule, time_ms: int, count: int) -> list[int]:
     return times
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """One due time of a job."""
 
     job_id: int
     due_ms: int
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     schedule: Schedule
     due_ms: int | None
     fired_ms: int = -1

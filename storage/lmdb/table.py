@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import lmdb
+import msgspec
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import Record
@@ -38,8 +38,7 @@ def text_key(*texts: str) -> bytes:
     return _HASHED + hashlib.sha256(whole).digest()
 
 
-@dataclass(frozen=True)
-class Table(Generic[R]):
+class Table(msgspec.Struct, Generic[R], frozen=True):
     """The declaration of a table: names, the kind of record, and the keys of its indexes."""
 
     name: str

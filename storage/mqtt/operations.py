@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 KEY_LIMIT_BYTES = 1 << 10
 RECORD_LIMIT_BYTES = 64 << 10
 _OVERHEAD_BYTES = 64  # of a row, beside its texts: its key, its numbers, its place in a page
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(msgspec.Struct, frozen=True):
     """A message that waits for a subscriber, or a retained one.
 
     `properties` are encoded by the gateway. `expires_at_ms` is a Unix time, 0 for never.
@@ -35,8 +35,7 @@ class StoredMessage:
         return len(self.topic.encode()) + len(self.payload) + len(self.properties)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSession:
+class StoredSession(msgspec.Struct, frozen=True):
     """A session of a client.
 
     `key` names the client, in at most `KEY_LIMIT_BYTES`. Rows of the queue belong to `uid`, a
@@ -50,23 +49,20 @@ class StoredSession:
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PutSession:
+class PutSession(msgspec.Struct, frozen=True):
     """Store a new or changed session. The queue of another session under its key is removed."""
 
     session: StoredSession
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSession:
+class DeleteSession(msgspec.Struct, frozen=True):
     """Remove a session and its queue. A session with another uid under this key stays."""
 
     key: str
     uid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(msgspec.Struct, frozen=True):
     """Add a message to the queue of a session. Sequence numbers are below 2**63."""
 
     uid: int
@@ -74,16 +70,14 @@ class Enqueue:
     message: StoredMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Dequeue:
+class Dequeue(msgspec.Struct, frozen=True):
     """Remove a row of a queue, if it is there."""
 
     uid: int
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """Replace the message of a row, if it is there, by a mark that it is released.
 
     That is the state of a QoS 2 message between PUBREC and PUBCOMP.
@@ -93,16 +87,14 @@ class Release:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutRetained:
+class PutRetained(msgspec.Struct, frozen=True):
     """Store the retained message of a topic, which is also the topic of the message."""
 
     topic: str
     message: StoredMessage
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRetained:
+class DeleteRetained(msgspec.Struct, frozen=True):
     """Remove the retained message of a topic, if there is one."""
 
     topic: str

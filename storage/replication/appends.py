@@ -13,8 +13,9 @@ import base64
 import enum
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fieldbrook.core.errors import (
     JournalDamagedError,
@@ -49,8 +50,7 @@ _RESULTS: dict[type[NodeError], str] = {  # labels of the metric
 }
 
 
-@dataclass(slots=True)
-class Subject:
+class Subject(msgspec.Struct):
     """The place of an owner in a stream: where its next record goes.
 
     Attributes:

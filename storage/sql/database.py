@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fieldbrook.core.errors import DatabaseConfigError, StatementError
 from fieldbrook.storage.sql.requests import Value, parse_request
 from fieldbrook.storage.sql.schema import Schema
 
 
-@dataclass(frozen=True, slots=True)
-class SqlLimits:
+class SqlLimits(msgspec.Struct, frozen=True):
     """The limits of one statement, one event and one database.
 
     `statement_ms` covers the execution of a statement and the reading of its rows.

@@ -12,9 +12,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+import msgspec
 
 from fieldbrook.core.errors import StatementError
 from fieldbrook.storage.sql.database import SqlLimits
@@ -44,16 +45,14 @@ FoundTables = Mapping[str, Sequence[tuple[str, str]]]
 """The tables in a database by their name in lower case: the name and the type of each column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """The columns and the rows of a statement, in the order of the database."""
 
     columns: list[str]
     rows: list[list[Cell]]
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
+class TableColumn(msgspec.Struct, frozen=True):
     """A column of a table; `kind` is the declared type."""
 
     name: str
@@ -62,8 +61,7 @@ class TableColumn:
     primary: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TableReport:
+class TableReport(msgspec.Struct, frozen=True):
     """A table and how many rows it has.
 
     `more` says that there are more rows than `COUNT_LIMIT`. `rows` is None when they could not be
@@ -76,8 +74,7 @@ class TableReport:
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A page of a table: its rows with all of `equal` (column and text), sorted by `order`."""
 
     equal: Sequence[tuple[str, str]] = ()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -112,8 +111,7 @@ class _Config(msgspec.Struct):
 # ---------------------------------------------------------------- as it is wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column: `kind` is a declared type, `default` an SQL literal, empty for none."""
 
     name: str
@@ -123,8 +121,7 @@ class Column:
     autoincrement: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """An index; `columns` are in the order of the index."""
 
     name: str
@@ -132,8 +129,7 @@ class Index:
     unique: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table. `name` is its name in SQLite: `schema.table` outside the schema `public`."""
 
     name: str
@@ -147,8 +143,7 @@ class Table:
         return f"table {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """All tables of a project, and the schema names that its statements may use."""
 
     tables: tuple[Table, ...]

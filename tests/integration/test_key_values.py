@@ -6,12 +6,12 @@ import base64
 import json
 import threading
 import urllib.parse
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fieldbrook.actors.wire import NODE_COMMAND, WRITE_KEY, WireEvent, pack
 from fieldbrook.core.errors import DisabledAccountError, NodeError, StorageQuotaError

@@ -7,10 +7,10 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fieldbrook.gateway.mqtt.protocol.packets import (
     VERSION_5,

@@ -19,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.system.kernel import die_with_parent
@@ -47,8 +48,7 @@ _CAUSES = "Caused by:"  # wasmtime's text before it contains the path of our fil
 _NUMBERED = re.compile(r"\s\d+: ")
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledModule(ModuleReport):
+class CompiledModule(ModuleReport, frozen=True):
     """A module in the modules folder. Hashes and size (bytes) are those of the upload."""
 
     sha256: str
@@ -164,7 +164,9 @@ def main(arguments: list[str] | None = None) -> int:
     _limit(resource.RLIMIT_CPU, options.cpu_s)
     address_bytes, room_bytes = options.address_bytes, options.room_bytes
     try:
-        answer = asdict(_compile(options.source, options.outdir, limits, address_bytes, room_bytes))
+        answer = msgspec.structs.asdict(
+            _compile(options.source, options.outdir, limits, address_bytes, room_bytes)
+        )
     except ModuleRefusedError as error:
         answer = {"error": error.desc}
     except CompiledTooLargeError as error:
@@ -213,7 +215,7 @@ def _compile(
         raise
     write_atomically(outdir / f"{sha256}.wasm", upload)
     return CompiledModule(
-        **asdict(report),
+        **msgspec.structs.asdict(report),
         sha256=sha256,
         md5=hashlib.md5(upload, usedforsecurity=False).hexdigest(),
         size=len(upload),

@@ -5,7 +5,7 @@ Source: ABI document, sections 1 to 3 (the public W3bstream SDKs and host).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 # Result codes of host functions. The SDKs only test whether a code is zero.
 OK = 0
@@ -48,8 +48,7 @@ def level_name(level: int) -> str:
     return LEVEL_NAMES[level] if 0 <= level < LOG_UNKNOWN else LEVEL_NAMES[LOG_UNKNOWN]
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """One host function as applets import it.
 
     `params` and `result` have one letter per value: `i` = i32, `l` = i64, `d` = f64. `result`

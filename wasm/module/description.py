@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -40,8 +39,7 @@ _VALUES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """An import or an export. `module` is empty for exports; `type` is there for functions only,
     as in `(i32) -> (i32)`."""
 
@@ -51,8 +49,7 @@ class Item:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleDescription:
+class ModuleDescription(msgspec.Struct, frozen=True):
     """The content of a module.
 
     `producers` maps the fields `language`, `processed-by` and `sdk` to names with versions.
@@ -61,7 +58,7 @@ class ModuleDescription:
 
     imports: list[Item]
     exports: list[Item]
-    producers: Mapping[str, list[str]] = field(default_factory=dict)
+    producers: Mapping[str, list[str]] = msgspec.field(default_factory=dict)
     runtime: str = ""
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
@@ -33,8 +33,7 @@ _RESERVED_PREFIX = "__"  # prefix of runtime functions that toolchains export, e
 _Type = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleReport:
+class ModuleReport(msgspec.Struct, frozen=True):
     """The properties of a usable module.
 
     Attributes:

@@ -13,8 +13,9 @@ import asyncio
 import hashlib
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 import fieldbrook
 from fieldbrook.gateway import replies
@@ -43,8 +44,7 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """The content of a built site: file names with their SHA-256 digests, and its policy."""
 
     files: dict[str, str]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
+import msgspec
+
 from fieldbrook.core.errors import NodeError, NotFoundError
 from fieldbrook.core.model import AccessKey, Account
 from fieldbrook.gateway.auth import Caller
@@ -38,8 +40,7 @@ class Auth(enum.Enum):
     SETUP = "the setup code while the node has no administrator, then an administrator's token"
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """A multipart upload: the file, if any, and the texts of `info` and `cache`, if any."""
 
     file: bytes | None
@@ -48,8 +49,7 @@ class Form:
     cache: bytes | None = None
 
 
-@dataclass(frozen=True)
-class Download:
+class Download(msgspec.Struct, frozen=True):
     """An answer that is a file; a `temporary` file is removed as soon as it has been opened.
 
     Each account may have a bounded number of open downloads; some of all places are reserved for
@@ -62,8 +62,7 @@ class Download:
     temporary: bool = False
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(msgspec.Struct, frozen=True):
     """An answer of server-sent events that continues until either side ends it.
 
     `chunks` yields an empty chunk now and then, so that the handler notices when the client has
@@ -75,22 +74,19 @@ class Stream:
     account: Account
 
 
-@dataclass(frozen=True)
-class PlainText:
+class PlainText(msgspec.Struct, frozen=True):
     """An answer that is a string, not JSON."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class NoContent:
+class NoContent(msgspec.Struct, frozen=True):
     """An answer without a body that has warnings."""
 
     warnings: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Call(Generic[B, Q]):
+class Call(msgspec.Struct, Generic[B, Q], frozen=True):
     """One authenticated request with its bound values: the argument of a route's function.
 
     `caller` is the account with the access key or the login of the request's token; routes that
@@ -111,7 +107,7 @@ class Call(Generic[B, Q]):
     peer: str = ""
     host: str = ""
     last_event_id: str = ""
-    channels: Channels = field(default_factory=Channels)
+    channels: Channels = msgspec.field(default_factory=Channels)
 
     @property
     def account(self) -> Account:
@@ -277,8 +273,7 @@ class Route:
         return parameters
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """A route and the parameters of the requested path."""
 
     route: Route

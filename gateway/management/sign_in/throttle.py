@@ -15,15 +15,15 @@ import ipaddress
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from fieldbrook.core.errors import TooManyAttemptsError
 
 _REMEMBERED = 10_000
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """A token bucket: `burst` failures at once, one forgotten every `seconds_each`."""
 
     burst: int

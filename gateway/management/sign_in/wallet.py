@@ -16,8 +16,9 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from fieldbrook.core.errors import (
     InvalidEthLoginMessageError,
@@ -51,8 +52,7 @@ _SIGNATURE = re.compile(r"(?:0x)?((?:[0-9A-Fa-f]{2})++)", re.ASCII)
 _NONCE = re.compile(r"([0-9a-f]{12})([0-9a-f]{16})([0-9a-f]{32})", re.ASCII)
 
 
-@dataclass(frozen=True)
-class WalletPolicy:
+class WalletPolicy(msgspec.Struct, frozen=True):
     """Who may sign in with a wallet.
 
     Args:
@@ -79,8 +79,7 @@ class WalletPolicy:
         return listed
 
 
-@dataclass(frozen=True)
-class SignInMessage:
+class SignInMessage(msgspec.Struct, frozen=True):
     """A parsed EIP-4361 message; times in Unix milliseconds, `address` as written."""
 
     text: str
@@ -93,8 +92,7 @@ class SignInMessage:
     not_before: int | None
 
 
-@dataclass(frozen=True)
-class ReplayGuard:
+class ReplayGuard(msgspec.Struct, frozen=True):
     """Replay protection: a digest that may be used once, stored until `valid_until` (Unix ms)."""
 
     digest: bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from fieldbrook.gateway.mqtt.protocol.encoding import encode, publish_311
 from fieldbrook.gateway.mqtt.protocol.errors import ProtocolError

@@ -7,9 +7,10 @@ tried again before all later messages.
 from __future__ import annotations
 
 import collections
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from fieldbrook.gateway.mqtt.connection.incoming import Incoming
 from fieldbrook.gateway.mqtt.event_topics import EventTopic

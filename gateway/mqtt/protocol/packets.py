@@ -7,18 +7,16 @@ Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import Struct
 
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
-from fieldbrook.gateway.mqtt.protocol.values import value
 
 VERSION_311 = 4
 VERSION_5 = 5
 
 
-@value(frozen=True, slots=True)
-class Will:
+class Will(Struct, frozen=True):
     """The message that the server publishes when the connection ends without a DISCONNECT."""
 
     topic: str
@@ -28,8 +26,7 @@ class Will:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class Connect:
+class Connect(Struct, frozen=True):
     """A client introduces itself. `clean_start` is 3.1.1's clean session."""
 
     version: int
@@ -37,13 +34,16 @@ class Connect:
     clean_start: bool = True
     keep_alive_s: int = 0
     username: str | None = None
-    password: bytes | None = field(default=None, repr=False)
+    password: bytes | None = None
     will: Will | None = None
     properties: Properties = NO_PROPERTIES
 
+    def __repr__(self) -> str:
+        """Name the client. A password must not get into a log."""
+        return f"Connect(version={self.version}, client_id={self.client_id!r})"
 
-@value(frozen=True, slots=True)
-class ConnAck:
+
+class ConnAck(Struct, frozen=True):
     """The answer to a CONNECT. Over 3.1.1 `code` travels as one of six return codes."""
 
     session_present: bool = False
@@ -51,8 +51,7 @@ class ConnAck:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """A message. `packet_id` is 0 for QoS 0; `topic` may be empty where a topic alias is set."""
 
     topic: str
@@ -64,8 +63,7 @@ class Publish:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class PubAck:
+class PubAck(Struct, frozen=True):
     """The answer to a PUBLISH of QoS 1."""
 
     packet_id: int
@@ -73,8 +71,7 @@ class PubAck:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class PubRec:
+class PubRec(Struct, frozen=True):
     """The answer to a PUBLISH of QoS 2: it was received."""
 
     packet_id: int
@@ -82,8 +79,7 @@ class PubRec:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class PubRel:
+class PubRel(Struct, frozen=True):
     """The sender of a QoS 2 message releases its packet identifier."""
 
     packet_id: int
@@ -91,8 +87,7 @@ class PubRel:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class PubComp:
+class PubComp(Struct, frozen=True):
     """The end of a QoS 2 delivery."""
 
     packet_id: int
@@ -100,8 +95,7 @@ class PubComp:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """One filter of a SUBSCRIBE. Over 3.1.1 there is only the QoS.
 
     `retain_handling`: 0 sends retained messages, 1 only if the subscription is new, 2 never.
@@ -114,8 +108,7 @@ class Subscription:
     retain_handling: int = 0
 
 
-@value(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True):
     """A client subscribes to one or more filters."""
 
     packet_id: int
@@ -123,8 +116,7 @@ class Subscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class SubAck:
+class SubAck(Struct, frozen=True):
     """The answer to a SUBSCRIBE: for each filter the granted QoS, or a reason code from 0x80."""
 
     packet_id: int
@@ -132,8 +124,7 @@ class SubAck:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(Struct, frozen=True):
     """A client ends subscriptions."""
 
     packet_id: int
@@ -141,8 +132,7 @@ class Unsubscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class UnsubAck:
+class UnsubAck(Struct, frozen=True):
     """The answer to an UNSUBSCRIBE: a reason code for each filter. 3.1.1 has no codes."""
 
     packet_id: int
@@ -150,26 +140,22 @@ class UnsubAck:
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class PingReq:
+class PingReq(Struct, frozen=True):
     """A client says that it is there."""
 
 
-@value(frozen=True, slots=True)
-class PingResp:
+class PingResp(Struct, frozen=True):
     """The answer to a PINGREQ."""
 
 
-@value(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(Struct, frozen=True):
     """The last packet of a connection. 3.1.1 has it from clients only, and without a code."""
 
     code: ReasonCode = ReasonCode.NORMAL_DISCONNECTION
     properties: Properties = NO_PROPERTIES
 
 
-@value(frozen=True, slots=True)
-class Auth:
+class Auth(Struct, frozen=True):
     """A step of an extended authentication; MQTT 5 only."""
 
     code: ReasonCode = ReasonCode.SUCCESS

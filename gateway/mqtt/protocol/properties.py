@@ -6,10 +6,11 @@ Source: MQTT 5.0, 2.2.2 and table 2-4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, fields
 from enum import Enum, auto
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from fieldbrook.gateway.mqtt.protocol.errors import (
     MalformedPacketError,
@@ -28,11 +29,9 @@ from fieldbrook.gateway.mqtt.protocol.fields import (
     varint,
 )
 from fieldbrook.gateway.mqtt.protocol.topics import check_topic_name
-from fieldbrook.gateway.mqtt.protocol.values import value
 
 
-@value(frozen=True, slots=True)
-class Properties:
+class Properties(Struct, frozen=True):
     """All properties of one packet or will. None is a property that is absent."""
 
     payload_format_indicator: int | None = None
@@ -44,7 +43,7 @@ class Properties:
     assigned_client_identifier: str | None = None
     server_keep_alive: int | None = None
     authentication_method: str | None = None
-    authentication_data: bytes | None = field(default=None, repr=False)
+    authentication_data: bytes | None = None
     request_problem_information: bool | None = None
     will_delay_interval: int | None = None
     request_response_information: bool | None = None
@@ -62,6 +61,15 @@ class Properties:
     shared_subscription_available: bool | None = None
     user_properties: tuple[tuple[str, str], ...] = ()
     subscription_identifiers: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show the properties that are there, but no authentication data: it must not be logged."""
+        shown = (
+            f"{name}={value!r}"
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) not in (None, ()) and name != "authentication_data"
+        )
+        return f"Properties({', '.join(shown)})"
 
 
 NO_PROPERTIES = Properties()
@@ -240,7 +248,7 @@ _FORBIDDEN = {
     place: attrgetter(*(rule.name for rule in TABLE if place not in rule.places)) for place in Place
 }
 _ABSENT = {place: forbidden(NO_PROPERTIES) for place, forbidden in _FORBIDDEN.items()}
-assert {rule.name for rule in TABLE} == {each.name for each in fields(Properties)}
+assert {rule.name for rule in TABLE} == set(Properties.__struct_fields__)
 
 
 def read_properties(data: bytes, at: int, place: Place) -> tuple[Properties, int]:

@@ -11,7 +11,8 @@ their messages carry tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fieldbrook.actors.project.topics import REPLIES, HandlerTopics, covers
 from fieldbrook.core import clock
@@ -44,8 +45,7 @@ class RefusedConnectError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """The identity of a client: anonymous, a publisher or an account.
 
     `name` keeps the sessions of different principals apart. `subtrees` are the beginnings of the
@@ -61,7 +61,7 @@ class Principal:
     subtrees: tuple[str, ...] = ()
     account_id: int = 0
     is_admin: bool = False
-    project_ids: frozenset[int] = field(default_factory=frozenset)
+    project_ids: frozenset[int] = msgspec.field(default_factory=frozenset)
     expires_at_ms: int = 0
 
     def has_expired(self) -> bool:

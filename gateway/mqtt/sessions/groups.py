@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fieldbrook.gateway.mqtt.sessions.session import Session, Subscribed
 
 _Members = collections.OrderedDict[str, tuple[Session, Subscribed]]
 
 
-@dataclass(slots=True)
-class Group:
+class Group(msgspec.Struct):
     """A shared subscription: each message goes to one of its members. Those who had no turn for
     the longest time are first; `_turns` numbers the turns, for a choice among some of them."""
 
-    connected: _Members = field(default_factory=collections.OrderedDict)
-    away: _Members = field(default_factory=collections.OrderedDict)
-    _turns: dict[str, int] = field(default_factory=dict)
+    connected: _Members = msgspec.field(default_factory=collections.OrderedDict)
+    away: _Members = msgspec.field(default_factory=collections.OrderedDict)
+    _turns: dict[str, int] = msgspec.field(default_factory=dict)
     _turn: int = 0
 
     def put(self, session: Session, subscribed: Subscribed) -> None:

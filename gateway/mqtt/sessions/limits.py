@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass
+
+import msgspec
 
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, Connect
@@ -59,8 +60,7 @@ _SEND_MAXIMUM = 1_000  # messages that a client has not acknowledged
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits that settings decide."""
 
     connections: int = 20_000

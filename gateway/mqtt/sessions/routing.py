@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt.protocol.topics import FilterTree, matches, parse_shared

@@ -11,10 +11,10 @@ import collections
 import enum
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from msgspec import Struct, field
 
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
@@ -37,8 +37,7 @@ PACKET_IDS = 0xFFFF
 NEVER_EXPIRES = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A message on its way to subscribers.
 
     `expires_at_ms` is a Unix time, 0 for none. `publisher_id` and `project_id` are set on replies
@@ -59,7 +58,7 @@ class Message:
     holder: str = ""
 
 
-class Subscribed(msgspec.Struct, array_like=True, frozen=True):
+class Subscribed(Struct, array_like=True, frozen=True):
     """One subscription of a session."""
 
     topic_filter: str
@@ -69,7 +68,7 @@ class Subscribed(msgspec.Struct, array_like=True, frozen=True):
     identifier: int = 0
 
 
-class WillRecord(msgspec.Struct, array_like=True, frozen=True):
+class WillRecord(Struct, array_like=True, frozen=True):
     """The last will of a client. `properties` are encoded; `delay_s` counts from the loss of the
     connection."""
 
@@ -82,7 +81,7 @@ class WillRecord(msgspec.Struct, array_like=True, frozen=True):
     properties: bytes = b""
 
 
-class Record(msgspec.Struct, array_like=True):
+class Record(Struct, array_like=True):
     """The stored record of a session, without its queue. Times are Unix milliseconds.
 
     `received` are the packet ids of QoS 2 messages that others have in the store: should the
@@ -146,8 +145,7 @@ class Wire(Protocol):
         """End the connection."""
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(Struct):
     """A message of QoS 1 or 2 that the client has not acknowledged.
 
     `size` is what it counts for in the limits: the bytes of topic, payload and properties.
@@ -171,8 +169,7 @@ def packet_id_of(sequence: int) -> int:
     return sequence % PACKET_IDS + 1
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """One session; `wire` is its connection, None while the client is away."""
 
     client_id: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.inspection import compile_module, to_binary

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -177,8 +176,7 @@ class ListMonitors(Paging, frozen=True, kw_only=True):
     chain_ids: list[Whole] = msgspec.field(default_factory=list, name="chainID")
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """One kind of monitor: its segment in paths, its name in operations, the body that creates
     one, and the answers with one and with a page of them."""
 

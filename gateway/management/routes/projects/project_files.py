@@ -17,7 +17,6 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,8 +69,7 @@ class _Built(msgspec.Struct, frozen=True):
     built: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectFile:
+class ProjectFile(msgspec.Struct, frozen=True):
     """The file of a project during its import.
 
     `folder` belongs to this import alone; the caller removes it afterwards.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from fieldbrook.chain.blocks import checks
@@ -155,7 +155,7 @@ def test_another_endpoint_that_has_less_is_the_one_that_left_something_out() -> 
 @pytest.mark.usefixtures("always")
 def test_logs_that_a_header_does_not_announce_are_made_up() -> None:
     world = World(everything, everything)
-    world.made_up = [dataclasses.replace(log_at(30, 1), topics=("0x" + "dd" * 32,))]
+    world.made_up = [msgspec.structs.replace(log_at(30, 1), topics=("0x" + "dd" * 32,))]
     assert world.read(0) == list(range(0, SIZE, 10))
     assert world.reported == [(world.endpoints[1], "it made up logs of blocks 30 to 30")]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
+
+from msgspec.structs import fields
 
 from fieldbrook.wasm.host import GROUPS, bind
 from fieldbrook.wasm.host.guest import Guest

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from fieldbrook.gateway.mqtt.protocol import encoding
 from fieldbrook.gateway.mqtt.protocol.encoding import encode

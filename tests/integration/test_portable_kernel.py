@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,18 +72,28 @@ def test_what_a_kill_leaves_ends_before_it_is_started_again(node: RunningNode, v
         pids = {"fb-admin": admin, "fb-root": root, "worker": children(root, before)[1]}
         os.kill(pids[victim], signal.SIGKILL)
         until(lambda: not alive(pids[victim]), "it has ended")
+        if victim != "worker":
+            old = set(before) - {before[0], main}
+            until(lambda: new_ones(node, main, before), "new processes have begun")
+            assert not any(map(alive, old)), "the new processes began when the old ones had ended"
     until(lambda: node.send("room", sent).status == 201, "events are taken again")
     assert node.count("room", applet) == 2
-    if victim in ("fb-root", "fb-admin"):
-        rest = set(before) - {before[0], main}
-        assert not any(map(alive, rest)), "the new processes began when the old ones had ended"
+
+
+def new_ones(node: RunningNode, main: int, before: list[int]) -> list[int]:
+    """The processes below a new core. Other new children of the main process are `ps`."""
+    now = node.processes()
+    return [
+        below for core in children(main, now) for below in children(core, now) if core not in before
+    ]
 
 
 def children(pid: int, among: list[int]) -> list[int]:
     """The processes of a list whose parent is `pid`, in the order of their start."""
     found = []
     for one in among:
-        status = Path(f"/proc/{one}/stat")
-        if status.exists() and int(status.read_text().rpartition(")")[2].split()[1]) == pid:
-            found.append(one)
+        with suppress(OSError):  # it has ended
+            status = Path(f"/proc/{one}/stat").read_text()
+            if int(status.rpartition(")")[2].split()[1]) == pid:
+                found.append(one)
     return sorted(found)

@@ -93,13 +93,13 @@ def parents(pid: int) -> dict[int, int]:
 
 
 def lost_descendants() -> list[int]:
-    """The processes of this group whose parent has died: they end by `die_with`, a little later."""
+    """The other processes of this group, without its leader.
+
+    Those whose parent has died end by `die_with`, a little later. Their parent is then the first
+    process of the system or another one that takes orphans.
+    """
     group, own = os.getpgid(0), os.getpid()
-    return [
-        pid
-        for pid, parent, of in _processes()
-        if of == group and parent == 1 and pid not in (group, own)
-    ]
+    return [pid for pid, _, of in _processes() if of == group and pid not in (group, own)]
 
 
 def _processes() -> list[tuple[int, int, int]]:

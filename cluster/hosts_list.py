@@ -52,7 +52,7 @@ class HostsList:
         self._data, self._run_dir = data, run_dir
         self._changed, self._silent = changed, silent
         self._engine = Connection(endpoint_in(run_dir), "hosts")
-        self._changes, self._asks = asyncio.Lock(), asyncio.Lock()
+        self._changes, self._asks, self._saves = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._removed: set[str] = set()  # hosts that the engines have forgotten
 
     async def learn(self, told: Membership) -> None:
@@ -130,9 +130,12 @@ class HostsList:
                     log.info("copies of streams are not restored: %s", refused)
 
     async def _use(self, new: Membership) -> None:
-        await asyncio.to_thread(hosts_file.save, self._data, new)
-        self.known = new
-        self._changed()
+        async with self._saves:  # several hosts tell the same change at the same time
+            if not new.is_newer(self.known):
+                return
+            await asyncio.to_thread(hosts_file.save, self._data, new)
+            self.known = new
+            self._changed()
 
     async def _store(self, make: Callable[[Membership], Membership]) -> str:
         """Change the list on all hosts; returns why that was refused, else nothing."""
@@ -151,6 +154,8 @@ class HostsList:
                 await asyncio.to_thread(blocking)
         except NodeError as error:
             return str(error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return f"the engine's answer has another form: {error!r}"
         return ""
 
     def _restore_copies(self, names: set[str]) -> None:

@@ -356,7 +356,7 @@ class ClusterActor(NodeActor):
             elif member or self._strangers <= _STRANGERS:
                 question = await receive(reader, _FIRST_LINE_S)
                 await self._answer_first(question, (reader, writer), name if member else None)
-        except (LineError, OSError) as error:
+        except (LineError, NodeError, OSError, msgspec.ValidationError) as error:
             log.info("a connection from another host ended: %s", error)
         finally:
             self._strangers -= not member

@@ -1,8 +1,8 @@
 """The registry's actor on a host of a cluster: who changes the registry, and how others follow.
 
 One host owns the registry. The others pass commands on to it and repeat its changes. A command is
-answered when all hosts that are there have repeated its change, so whatever is sent after the
-answer meets the change, on any host.
+answered when each host has repeated its change, or has no lease of its copy any more: so whatever
+is sent after the answer meets the change, on any host, or is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import Connection
@@ -33,11 +33,13 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics
+from fieldbrook.storage.registry.lease import LEASE_S, Lease, lease_clock
 from fieldbrook.storage.registry.replica import is_seeded
 from fieldbrook.storage.registry.service import Module, RegistryWriter
 from fieldbrook.storage.replication import connection as engine
 from fieldbrook.storage.replication import snapshots
 from fieldbrook.storage.replication.endpoint import endpoint_in
+from fieldbrook.storage.replication.leases import positions
 from fieldbrook.storage.replication.snapshots import download_module, upload_module
 from fieldbrook.storage.replication.streams import project_subject
 
@@ -51,9 +53,9 @@ SOCKET = "registry"
 _HEX = frozenset("0123456789abcdef")
 _DIGEST_CHARS = 64
 TICK_S = 0.05
-_ANSWER_S = 15.0
+_ANSWER_S = 25.0  # the change is stored in 10 s, and known on all hosts `LEASE_S` later
 _SYNC_S = 1.0
-_SYNC_LIMIT_S = 10.0
+_RENEW_S = 1.0
 _SEED_POLL_S = 0.5
 _REMOVE_AFTER_S = 30.0  # the owner of a removed project writes a last record when it retires
 
@@ -92,7 +94,9 @@ class RegistryReplication:
         self._peers: dict[str, _Peer] = {}
         self._commands: collections.deque[tuple[Connection, list[Any]]] = collections.deque()
         self._wake = threading.Condition()
-        self._next_try = 0.0
+        self._next_try = self._next_renewal = 0.0
+        self._lease = Lease(run_dir)
+        self._leases: dict[str, _Seen] = {}
         self._removed: collections.deque[tuple[float, int]] = collections.deque()
         self.damage = ""
 
@@ -109,7 +113,7 @@ class RegistryReplication:
         if self._replica.number():
             self._remember_modules()
             with contextlib.suppress(StoreError):
-                self._catch_up()
+                self._renew()
             return
         create_streams(self._engine)
         if self._is_founder and not is_seeded(self._engine):
@@ -186,13 +190,17 @@ class RegistryReplication:
 
     def tick(self) -> None:
         """Repeat changes of the owner, if that is another host."""
-        if self.owner == self._host and self._replica.is_owner:
-            self._remove_projects()
-            return
         if time.monotonic() < self._next_try:
             return
         try:
-            self._catch_up()
+            if self._is_renewal_due():
+                self._renew()
+                if self._replica.is_owner:
+                    self._note_leases()
+            if self.owner == self._host and self._replica.is_owner:
+                self._remove_projects()
+            else:
+                self._catch_up()
             self.damage = ""
         except StoreError as error:
             self.damage = str(error) if isinstance(error, JournalDamagedError) else ""
@@ -217,6 +225,14 @@ class RegistryReplication:
         self._replica.catch_up()
         self._follow_up()
 
+    def _is_renewal_due(self) -> bool:
+        return time.monotonic() >= self._next_renewal
+
+    def _renew(self) -> None:
+        self._replica.renew(self._lease)
+        self._follow_up()
+        self._next_renewal = time.monotonic() + _RENEW_S
+
     def _follow_up(self) -> None:
         """Do what follows from repeated changes; what fails is left for the next time."""
         metrics.put(metrics.REGISTRY_POSITION, self._replica.number())
@@ -239,25 +255,52 @@ class RegistryReplication:
     # ---------------------------------------------------------------- the owner
 
     def spread(self) -> None:
-        """Wait until all hosts that are there have repeated the last change.
-
-        Raises:
-            OutcomeUnknownError: one of them does not, though it is there.
-        """
-        number = self._replica.number()
+        """Wait until each host has repeated the last change, or has no lease of its copy."""
+        number, deadline = self._replica.number(), lease_clock() + LEASE_S
         metrics.put(metrics.REGISTRY_POSITION, number)
-        deadline = time.monotonic() + _SYNC_LIMIT_S
-        for host in self._there:
-            while host != self._host and host in self._there:
-                try:
-                    answer = self._peer(host).ask([SYNC, {}], _SYNC_S)
-                except OSError:
-                    answer = (False,)
-                if answer[0] and answer[1] >= number:
-                    break
-                if time.monotonic() > deadline:
-                    raise OutcomeUnknownError(what=f"host {host} does not repeat the change")
-                time.sleep(TICK_S)  # a host that is about to be gone refuses at once
+        done = {self._host}
+        while True:
+            done.update(
+                host for host in self._there if host not in done and self._has(host, number)
+            )
+            if done.issuperset(self._there) and self._none_has_lease_but(done):
+                return
+            if lease_clock() > deadline:
+                return  # a host with a newer lease has the change
+            with contextlib.suppress(NodeError):
+                if self._is_renewal_due():
+                    self._renew()
+            time.sleep(TICK_S)  # a host that is about to be gone refuses at once
+
+    def _has(self, host: str, number: int) -> bool:
+        """Have another host repeat all changes; returns whether it has the one with this number."""
+        try:
+            answer = self._peer(host).ask([SYNC, {}], _SYNC_S)
+        except OSError:
+            return False
+        return bool(answer[0]) and answer[1] >= number
+
+    def _none_has_lease_but(self, done: set[str]) -> bool:
+        """Whether no other host's copy may be used without the last change, because the newest
+        record of its lease was first seen `LEASE_S` ago. False if this host cannot know."""
+        with contextlib.suppress(NodeError):
+            if self._note_leases():
+                end = lease_clock() - LEASE_S
+                return done.issuperset(h for h, lease in self._leases.items() if lease.since > end)
+        return False
+
+    def _note_leases(self) -> bool:
+        """Look for the newest records of leases, and note when each was seen first; returns whether
+        they were found."""
+        found = positions(self._engine, self._replica.position)
+        if found is None:
+            return False
+        known, now = self._leases, lease_clock()
+        self._leases = {
+            host: known[host] if host in known and known[host].at == at else _Seen(at, now)
+            for host, at in found.items()
+        }
+        return True
 
     def _peer(self, host: str) -> _Peer:
         peer = self._peers.get(host)
@@ -303,6 +346,13 @@ def digests_in(arguments: dict[str, Any]) -> list[str]:
 
 def _is_digest(text: str) -> bool:
     return len(text) == _DIGEST_CHARS and _HEX.issuperset(text)
+
+
+class _Seen(NamedTuple):
+    """The newest record of a host's lease: its position, and since when this host knows it."""
+
+    at: int
+    since: float
 
 
 class _Peer:

@@ -13,7 +13,7 @@ from fieldbrook.storage.registry.service import decode_result
 
 _CONNECT_LIMIT_S = 3.0
 _RETRY_S = 0.05
-_ANSWER_LIMIT_S = 15.0
+_ANSWER_LIMIT_S = 30.0  # in a cluster a change waits for the lease of a host that is silent
 _COMMANDS_LIMIT = 256
 
 

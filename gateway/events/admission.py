@@ -274,7 +274,12 @@ class Admission:
         require_type(publisher, event_type)
 
     def refresh(self) -> None:
-        """Clear the caches if the registry has changed since the last check."""
+        """Clear the caches if the registry has changed since the last check.
+
+        Raises:
+            UnavailableError: this host is cut off from the others.
+        """
+        self._reader.lease.require()
         version = self._reader.version()
         if version != self._version:
             self._projects.clear()

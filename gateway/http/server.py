@@ -83,6 +83,7 @@ from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.refused import read_refused
 from fieldbrook.storage.project.store import store_path
+from fieldbrook.storage.registry.lease import Lease
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.storage.sql.access import database_reader
 from fieldbrook.wasm.limits import Limits
@@ -107,6 +108,8 @@ class HttpGateway(GatewayActor):
         self._draining = False
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
+        if self.host:
+            self._reader.lease = Lease(self.run_dir)
         self._chains: dict[int, ChainStoreReader] = {}
         self._stores = OpenStores(settings.data / "projects", open_limit())
         self._cluster = ClusterHosts(self.run_dir)

@@ -60,6 +60,7 @@ _TRUSTED_MS = 1_000  # after that, a caller is authenticated again: keys and tok
 _MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upload
 _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives
 _EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served by the event handlers
+_OF_HOST = frozenset({"cluster", "health", "node_log"})  # answered by a host that is cut off, too
 _NO_FORM = Form(None, "", None)
 
 
@@ -135,6 +136,8 @@ class ManagementHandler(BaseHandler):
         return None
 
     def _authenticate(self, route: Route, audit_trail: AuditTrail) -> Caller | None:
+        if route.segments[0] not in _OF_HOST:
+            self.context.reader.lease.require()
         if route.auth is Auth.ANYBODY:
             return None
         if route.auth is Auth.SETUP and not self.context.reader.has_administrator():

@@ -35,6 +35,7 @@ from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from fieldbrook.security import node_secrets
 from fieldbrook.storage.lmdb.condition import STATES, store_condition
+from fieldbrook.storage.registry.lease import Lease
 from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class MqttGateway(GatewayActor):
         settings = self.settings
         token_key = node_secrets.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
+        if self.host:
+            self._reader.lease = Lease(self.run_dir)
         self._refused_events = Refusals(settings.data, self.part, "mqtt")
         events = EventService(
             self._reader,

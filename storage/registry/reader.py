@@ -54,6 +54,7 @@ from fieldbrook.storage.registry.configurations import (
     retries_chains,
     wei_per_day,
 )
+from fieldbrook.storage.registry.lease import Lease, NoLease
 from fieldbrook.storage.registry.tables import CHANGES_CELL, RegistryTables, login_key
 from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored, quota_usage
 
@@ -365,6 +366,9 @@ class RegistrySnapshot(RegistryQueries):
 class RegistryReader(RegistryQueries):
     """A read-only view of the registry. Each read sees all commits made before it.
 
+    Attributes:
+        lease: how long this copy may be used; without end unless it is set.
+
     Open one per process, after the fork. In the writer's own process use
     `RegistryWriter.reader()`: LMDB refuses to open an environment twice.
 
@@ -392,6 +396,7 @@ class RegistryReader(RegistryQueries):
         self._environment = environment
         self._tables = tables
         self._meta = tables.meta
+        self.lease: Lease = NoLease()
 
     def version(self) -> int:
         """The change counter: it grows with every change and stays otherwise."""

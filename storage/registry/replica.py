@@ -18,7 +18,9 @@ from fieldbrook.core.errors import JournalDamagedError, NodeError, OwnerChangedE
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.lmdb.ids import from_key, to_key
+from fieldbrook.storage.registry.lease import Lease, lease_clock
 from fieldbrook.storage.registry.tables import PROJECTS, RESOURCES, RegistryTables
+from fieldbrook.storage.replication import leases
 from fieldbrook.storage.replication.appends import Owner
 from fieldbrook.storage.replication.connection import Connection
 from fieldbrook.storage.replication.records import Entry, Kind
@@ -144,6 +146,11 @@ class RegistryReplica:
         """Whether this host changes the registry."""
         return self._owner is not None
 
+    @property
+    def position(self) -> int:
+        """The position of the last record in this copy; 0 before the first look."""
+        return self._position
+
     def number(self) -> int:
         """The number of the last change that the registry contains."""
         with store_errors(), self._environment.begin() as txn:
@@ -166,6 +173,7 @@ class RegistryReplica:
                 f"with change {taken.number}"
             )
         self._owner, self._stored = taken.owner, taken.number
+        self._position = taken.owner.subject.last
 
     def record(self, txn: Transaction) -> Transaction:
         """Return the transaction of a command, whose writes are noted."""
@@ -243,6 +251,20 @@ class RegistryReplica:
         if found is not None and found[0] > self._position:
             subject = registry_subject()
             self._apply(read(self._connection, subject, self._position, found[0]))
+
+    def renew(self, lease: Lease) -> None:
+        """Renew the lease of this copy, and repeat the changes that it lacks; see `repeated`.
+
+        Raises:
+            StoreError: the stream or the registry does not answer.
+        """
+        began = lease_clock()
+        renewed = leases.renew(self._connection, self._host)
+        if renewed.registry > self._position:
+            self._owner = None  # another host has changed the registry
+            records = read(self._connection, registry_subject(), self._position, renewed.registry)
+            self._apply(records)
+        lease.renew(began)
 
     def _apply(self, records: Iterable[tuple[int, Entry]]) -> None:
         number = self.number()

@@ -21,14 +21,23 @@ _EXISTS = 10058  # the server's code for a stream of this name with another conf
 
 
 class Stream(NamedTuple):
-    """A stream: its name, its subjects, and whether the subjects keep only their last message."""
+    """A stream: its name and its subjects.
+
+    `leases` begins the subjects of the hosts' leases, which keep only their last message.
+    """
 
     name: str
     subjects: str
-    newest_only: bool = False
+    leases: str = ""
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the part of its configuration that says which messages it takes."""
+        if not self.leases:
+            return {"subjects": [self.subjects]}
+        return {"subjects": [self.subjects, f"{self.leases}.>"], "allow_rollup_hdrs": True}
 
 
-REGISTRY = Stream("R", "fb.registry")
+REGISTRY = Stream("R", "fb.registry", leases="fb.registry.lease")
 SNAPSHOTS = Stream("S", "fb.s.>")
 MODULES = Stream("M", "fb.m.>")
 HOSTS = Stream("H", "fb.hosts")
@@ -70,7 +79,7 @@ def create(connection: Connection, stream: Stream, replicas: int, limit_s: float
     # Nothing vanishes by age or size, and an append to a full stream is refused.
     configuration: dict[str, Any] = {
         "name": stream.name,
-        "subjects": [stream.subjects],
+        **stream.configuration(),
         "retention": "limits",
         "storage": "file",
         "discard": "new",

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.applets import TALLY
-from tests.support.hosts import Cluster, Host, Senders
+from tests.support.hosts import NAMES, Cluster, Host, Senders
+from tests.support.networks import Network
 from tests.support.nodes import message, named, until
 
 PROJECT = "room"
 _SETTLED_EVENTS = 30
 NOT_TRIED = (
-    "a host that is cut off from the others: it needs network namespaces",
     "power cut of all hosts, and 30 minutes of faults at the engines",
     "rolling upgrade: versions cannot be mixed yet",
     "the share of a single node's rate that a host keeps",
@@ -30,11 +30,14 @@ class Plan:
 
     Attributes:
         kills: of the host that owns the project, with SIGKILL.
+        cuts: of that host from the others, for `cut_s` seconds each.
         pauses: of that host, for `pause_s` seconds each.
         drains: of that host.
     """
 
     kills: int = 20
+    cuts: int = 20
+    cut_s: float = 30.0
     pauses: int = 3
     pause_s: float = 20.0
     drains: int = 5
@@ -67,7 +70,12 @@ class Acceptance:
     def run(self) -> Iterator[Line]:
         """Try everything, and give the lines."""
         began = time.monotonic()
-        self._cluster = Cluster(self._folder, self._prepare)
+        with Network(NAMES) as network:
+            self._network = network
+            yield from self._lines(began)
+
+    def _lines(self, began: float) -> Iterator[Line]:
+        self._cluster = Cluster(self._folder, self._prepare, self._network)
         try:
             host = self._cluster.hosts[2]
             until(lambda: self._is_taken(host), "the first event is acknowledged")
@@ -76,9 +84,11 @@ class Acceptance:
                 "three empty folders to the first 201 in 10 s", f"{formed_s:.1f} s", formed_s <= 10
             )
             yield self._kills()
+            yield self._cuts()
             yield self._pauses()
             yield self._drains()
             yield self._revocations()
+            yield self._revocation_at_a_cut_host()
         finally:
             self._cluster.kill()
 
@@ -150,6 +160,46 @@ class Acceptance:
             not self._wrong and longest <= 10,
         )
 
+    def _cuts(self) -> Line:
+        late, back_s = 0, [0.0]
+        host = self._owner
+        publisher = self._cluster.hosts[0].add_publisher(PROJECT, "beside the owner")
+        before = self._counts()
+        with Senders([host], PROJECT, publisher, 1) as beside:
+
+            def cut() -> None:
+                nonlocal late
+                self._network.cut(host.name)
+                cut_at = time.monotonic()
+                try:
+                    moved_at = until(lambda: _first_after(load.times, cut_at + 1), "another owner")
+                    time.sleep(max(0.0, cut_at + self._plan.cut_s - time.monotonic()))
+                finally:
+                    mended_at = time.monotonic()
+                    self._network.mend(host.name)
+                late += sum(moved_at < at < mended_at for at in beside.times)
+                again_at = until(lambda: _first_after(beside.times, mended_at), "it serves again")
+                back_s.append(again_at - mended_at)
+                self._cluster.await_up()
+                until(lambda: _projects(host)[host.name] == 1, "it has its project again")
+
+            with Senders(self._cluster.others(host), PROJECT, self._publisher) as load:
+                load.await_more(_SETTLED_EVENTS)
+                for _ in range(self._plan.cuts):
+                    cut()
+                    load.await_more(_SETTLED_EVENTS)
+            beside.await_more(_SETTLED_EVENTS)
+        sent = len(load.acknowledged) + len(beside.acknowledged)
+        wrong = abs(before + sent - self._counts())
+        return Line(
+            f"the owner's host is cut off {self._plan.cuts} times for {self._plan.cut_s:.0f} s, "
+            "devices on both sides: none lost, none twice, no 201 from its side after another host "
+            "runs the project, and again within 5 s after mending",
+            f"{sent} acknowledged, {wrong} lost or run twice; {late} answers 201 too late; served "
+            f"again after {max(back_s):.1f} s at most",
+            not wrong and not late and max(back_s) <= 5,
+        )
+
     def _pauses(self) -> Line:
         survivor = self._cluster.others(self._owner)[0]
 
@@ -204,6 +254,31 @@ class Acceptance:
             f"{accepted} of 9 events taken",
             not accepted,
         )
+
+    def _revocation_at_a_cut_host(self) -> Line:
+        cut = self._cluster.others(self._owner)[0]
+        publisher = self._cluster.hosts[0].add_publisher(PROJECT, "guest of a cut host")
+        assert cut.send(PROJECT, message(publisher)).status == 201
+        self._network.cut(cut.name)
+        try:
+            until(lambda: self._owner.states()[cut.name] == "silent", "it is silent")
+            path = f"/publisher/data/{publisher['publisherID']}"
+            assert self._owner.call("DELETE", path).status in (200, 204)
+            tries = [cut.send(PROJECT, message(publisher)).status for _ in range(3)]
+        finally:
+            self._network.mend(cut.name)
+        self._cluster.await_up()
+        tries += [host.send(PROJECT, message(publisher)).status for host in self._cluster.hosts]
+        return Line(
+            "a revoked token is refused on every host, with one host cut off, too",
+            f"{tries.count(201)} of {len(tries)} events taken",
+            201 not in tries,
+        )
+
+
+def _first_after(times: list[float], begin: float) -> float:
+    """The first of these times after another one; 0 when there is none."""
+    return next((at for at in list(times) if at > begin), 0.0)
 
 
 def _projects(host: Host) -> dict[str, int]:

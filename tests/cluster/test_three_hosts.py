@@ -12,6 +12,7 @@ import pytest
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Subscriber
 from tests.support.hosts import Cluster, Host, Senders, refusal
+from tests.support.networks import Network
 from tests.support.nodes import message, named, strategies, until
 
 PROJECT = "room"
@@ -21,8 +22,8 @@ DEAD = {"host_silent", "one_more_loss_is_an_outage"}
 class Site:
     """A cluster whose first host had a project before the others joined."""
 
-    def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster(folder, self._prepare)
+    def __init__(self, folder: Path, network: Network | None = None) -> None:
+        self.cluster = Cluster(folder, self._prepare, network)
         self.hosts = self.cluster.hosts
         self.owner = self.cluster.owner(self.project)
 

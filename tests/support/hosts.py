@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
@@ -12,22 +13,40 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.core.cluster.placement import home, project_name
+from tests.support.networks import ConnectionInside, Network
 from tests.support.nodes import READY, RunningNode, message, named, until
-from tests.support.tools import free_port
+from tests.support.tools import LIMIT_S, free_port
 
 NAMES = ("h1", "h2", "h3")
 _SMALL = ("--workers", "1", "--http-gateways", "1", "--cluster-file-bytes", "1000000000")
 
 
 class Host(RunningNode):
-    """A node that is a host of a cluster."""
+    """A node that is a host of a cluster, in a network of its own or on this machine's loopback."""
 
-    def __init__(self, data: Path, name: str, *join: str, ready: bool = True) -> None:
+    def __init__(
+        self,
+        data: Path,
+        name: str,
+        *join: str,
+        ready: bool = True,
+        network: Network | None = None,
+    ) -> None:
         self.name = name
         self.cluster_port = free_port()
+        self._network = network
+        address = "127.0.0.1"
+        if network is not None:
+            self.prefix, address = network.prefix(name), network.addresses[name]
         ports = ("--cluster-port", str(self.cluster_port), "--engine-port", str(free_port()))
-        flags = ("--cluster-bind", "127.0.0.1", *ports, "--host-name", name, *_SMALL, *join)
+        flags = ("--cluster-bind", address, *ports, "--host-name", name, *_SMALL, *join)
         super().__init__(data, *flags, ready=ready)
+
+    def connection(self, port: int) -> http.client.HTTPConnection:
+        """A new connection from a device beside the host, on which no cut has an effect."""
+        if self._network is None:
+            return super().connection(port)
+        return ConnectionInside(self._network.namespace(self.name), port, LIMIT_S)
 
     def pause(self) -> None:
         """Stop all its processes, as a virtual machine that is paused."""
@@ -63,16 +82,19 @@ class Host(RunningNode):
 class Cluster:
     """Three hosts, made of one node that has been used and two new ones."""
 
-    def __init__(self, folder: Path, prepare: Callable[[Host], None]) -> None:
+    def __init__(
+        self, folder: Path, prepare: Callable[[Host], None], network: Network | None = None
+    ) -> None:
         self.hosts: list[Host] = []
         try:
-            first = Host(folder / NAMES[0], NAMES[0])
+            first = Host(folder / NAMES[0], NAMES[0], network=network)
             self.hosts.append(first)
             first.log_in()
             prepare(first)
             join = first.invitation()
             for name in NAMES[1:]:
-                self.hosts.append(Host(folder / name, name, *join, ready=False))
+                host = Host(folder / name, name, *join, ready=False, network=network)
+                self.hosts.append(host)
             self.await_formed()
         except BaseException:
             self.kill()
@@ -117,11 +139,13 @@ class Senders:
 
     Attributes:
         acknowledged: the ids of acknowledged events, in the order of each device.
+        times: when each of them was acknowledged, as `time.monotonic` says it.
         refused: the answers to other events, which are sent again.
     """
 
     def __init__(self, hosts: Sequence[Host], project: str, publisher: Any, count: int = 3) -> None:
         self.acknowledged: list[str] = []
+        self.times: list[float] = []
         self.refused: list[Any] = []
         self._gaps: list[float] = []
         self._hosts, self._project, self._publisher = hosts, project, publisher
@@ -155,7 +179,9 @@ class Senders:
             at = device
             while not self._sent(self._hosts[at % len(self._hosts)], name):
                 at += 1
-            self._gaps.append(time.monotonic() - began)
+            now = time.monotonic()
+            self.times.append(now)
+            self._gaps.append(now - began)
             self.acknowledged.append(name)
             number += 1
 

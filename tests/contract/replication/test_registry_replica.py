@@ -13,13 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldbrook.core.errors import OwnerChangedError, StoreError
+from fieldbrook.core.errors import OwnerChangedError, StoreError, UnavailableError
 from fieldbrook.core.model import ADMIN
 from fieldbrook.storage.registry import replica as replicas
+from fieldbrook.storage.registry.lease import LEASE_S, Lease
 from fieldbrook.storage.registry.replica import RecordingTransaction, RegistryReplica, is_seeded
 from fieldbrook.storage.registry.service import RegistryWriter
+from fieldbrook.storage.replication import leases
 from fieldbrook.storage.replication.connection import Connection
 from fieldbrook.storage.replication.streams import REGISTRY
+from tests.support.nodes import until
 
 Connect = Callable[[], Connection]
 
@@ -85,6 +88,59 @@ def test_a_host_that_changes_nothing_cannot_change_the_registry(
     with pytest.raises(OwnerChangedError):
         one.writer.create_account("ada", "h", ADMIN)
     assert one.writer.reader().account_named("ada") is None
+
+
+def test_a_lease_is_renewed_with_all_changes_before_it(
+    hosts: Callable[[str], Host], tmp_path: Path
+) -> None:
+    one, two = hosts("h1"), hosts("h2")
+    lease = Lease(tmp_path)
+    assert lease.left_s < 0
+    with pytest.raises(UnavailableError):
+        lease.require()
+    one.replica.take_over()
+    one.writer.create_account("ada", "h", ADMIN)
+    two.replica.renew(lease)
+    assert two.content() == one.content()
+    assert 0 < Lease(tmp_path).left_s <= LEASE_S
+    one.replica.renew(lease)
+    one.writer.create_account("bob", "h", ADMIN)  # it is still the owner
+    two.replica.take_over()
+    two.writer.create_account("cid", "h", ADMIN)
+    one.replica.renew(lease)
+    assert one.content() == two.content()
+    assert not one.replica.is_owner
+
+
+def test_records_of_leases_are_found_after_a_change_and_take_no_room(
+    hosts: Callable[[str], Host], connection: Connection, tmp_path: Path
+) -> None:
+    one, two, lease = hosts("h1"), hosts("two.example"), Lease(tmp_path)
+    one.replica.take_over()
+    for _ in range(3):
+        two.replica.renew(lease)
+        one.replica.renew(lease)
+    one.writer.create_account("ada", "h", ADMIN)
+    until(lambda: leases.positions(connection, one.replica.position), "the change can be read")
+    found = leases.positions(connection, one.replica.position)
+    assert found is not None
+    assert set(found) == {"h1", "two.example"}
+    assert max(found.values()) < one.replica.position
+    assert leases.positions(connection, one.replica.position + 1) is None
+    state = connection.request(f"$JS.API.STREAM.INFO.{REGISTRY.name}", None, 5.0)["state"]
+    assert state["messages"] == 4  # the takeover, the change, and one of each host
+
+
+def test_a_stream_of_an_earlier_version_learns_to_take_leases(
+    hosts: Callable[[str], Host], connection: Connection, tmp_path: Path
+) -> None:
+    info = connection.request(f"$JS.API.STREAM.INFO.{REGISTRY.name}", None, 5.0)
+    before = {**info["config"], "subjects": [REGISTRY.subjects], "allow_rollup_hdrs": False}
+    api = f"$JS.API.STREAM.UPDATE.{REGISTRY.name}"
+    assert "error" not in connection.request(api, before, 5.0)
+    lease = Lease(tmp_path)
+    hosts("h1").replica.renew(lease)
+    assert lease.left_s > 0
 
 
 def test_the_registry_of_the_founder_is_copied_once(

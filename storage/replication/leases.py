@@ -1,0 +1,109 @@
+"""Records in the registry's stream that show that a host reaches a majority of the hosts.
+
+A record is a message without a body, and takes the place of the host's last one. Whatever the
+stream has stored before it can be read after it, from any replica that has it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, NamedTuple
+
+from fieldbrook.core.errors import EngineUnreachableError, StreamStalledError
+from fieldbrook.storage.replication.connection import Connection, Outgoing
+from fieldbrook.storage.replication.streams import REGISTRY
+
+_NEW_ONE = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
+_STORE_S = 1.0
+_READ_S = 0.2
+_RETRY_S = 0.05
+
+
+class Renewed(NamedTuple):
+    """A record of a lease that the stream has stored.
+
+    Attributes:
+        position: of the record.
+        registry: the position of the registry's last change that may be before it, 0 without one.
+    """
+
+    position: int
+    registry: int
+
+
+def renew(connection: Connection, host: str) -> Renewed:
+    """Store a record of this host, and look for the last change of the registry.
+
+    Raises:
+        EngineUnreachableError: the engine of this host does not answer.
+        StreamStalledError: the stream does not store the record, or no replica has it in time.
+    """
+    position = _store(connection, host)
+    deadline = time.monotonic() + _STORE_S
+    while True:
+        found = _last(connection, REGISTRY.subjects, _subject(host))
+        # A replica that lacks the record may lack changes before it, too.
+        if found.get(_subject(host), 0) >= position:
+            return Renewed(position, found.get(REGISTRY.subjects, 0))
+        if time.monotonic() > deadline:
+            raise StreamStalledError(reason=f"no replica of stream {REGISTRY.name} has the lease")
+        time.sleep(_RETRY_S)
+
+
+def positions(connection: Connection, after: int) -> dict[str, int] | None:
+    """Return the position of each host's last record, by the name of the host.
+
+    Args:
+        connection: to the engine of this host.
+        after: the position of a change of the registry, after which they are looked for.
+
+    Returns:
+        None when the replica that was asked lacks that change, or does not answer.
+
+    Raises:
+        EngineUnreachableError: the engine of this host does not answer.
+    """
+    found = _last(connection, f"{REGISTRY.leases}.>", REGISTRY.subjects)
+    if found.pop(REGISTRY.subjects, 0) < after:
+        return None
+    return {name.removeprefix(f"{REGISTRY.leases}."): at for name, at in found.items()}
+
+
+def _subject(host: str) -> str:
+    return f"{REGISTRY.leases}.{host}"
+
+
+def _store(connection: Connection, host: str) -> int:
+    message = Outgoing(_subject(host), _NEW_ONE, b"")
+    (answer,) = connection.ask_many([message], _STORE_S)
+    if answer is not None and answer.status:
+        # Nobody takes the subject: the stream was made by an earlier version.
+        _allow(connection)
+        (answer,) = connection.ask_many([message], _STORE_S)
+    stored: dict[str, Any] = {} if answer is None or answer.status else json.loads(answer.body)
+    if "seq" not in stored:
+        reason = stored.get("error", {}).get("description", "no answer in time")
+        raise StreamStalledError(reason=f"stream {REGISTRY.name} does not store a lease: {reason}")
+    return int(stored["seq"])
+
+
+def _allow(connection: Connection) -> None:
+    """Have the stream take records of leases."""
+    found = connection.request(f"$JS.API.STREAM.INFO.{REGISTRY.name}", None, _STORE_S)
+    if "config" in found:
+        wanted = {**found["config"], **REGISTRY.configuration()}
+        connection.request(f"$JS.API.STREAM.UPDATE.{REGISTRY.name}", wanted, _STORE_S)
+
+
+def _last(connection: Connection, *subjects: str) -> dict[str, int]:
+    """The positions of the last messages of subjects, as one replica has them at one moment."""
+    found: dict[str, int] = {}
+    question = {"multi_last": subjects}
+    try:
+        for message in connection.stream(f"$JS.API.DIRECT.GET.{REGISTRY.name}", question, _READ_S):
+            name = message.header(b"Nats-Subject").decode()
+            found[name] = int(message.header(b"Nats-Sequence"))
+    except EngineUnreachableError:
+        return {}  # the replica that was asked is cut off, or was stopped
+    return found

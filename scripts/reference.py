@@ -29,10 +29,9 @@ from fieldbrook.core.settings import (
     REMOVED,
     RENAMED,
     SECRETS,
-    Settings,
-    allowed,
     default_text,
     flag_of,
+    settings_fields,
     variable_of,
 )
 from fieldbrook.gateway.management.framework.generations import LATER, SEED, generations, shape
@@ -205,11 +204,11 @@ def settings_tables() -> str:
 
     A part is a result of its own in the site's search, which ranks one long table last.
     """
-    unknown = _SETTING_PARTS.keys() - Settings.model_fields.keys()
+    unknown = _SETTING_PARTS.keys() - settings_fields().keys()
     if unknown:
         raise ValueError(f"no settings, but begin parts of settings.md: {sorted(unknown)}")
     parts: list[tuple[str, list[tuple[str, ...]]]] = []
-    for name, field in Settings.model_fields.items():
+    for name, field in settings_fields().items():
         if name in _SETTING_PARTS:
             parts.append((_SETTING_PARTS[name], []))
         parts[-1][1].append(
@@ -218,7 +217,7 @@ def settings_tables() -> str:
                 f"`{variable_of(name)}`",
                 f"`{name}`",
                 _default(name),
-                f"{field.description}{_range(name)}",
+                f"{field.description}{_range(field.allowed)}",
             )
         )
     head = ("flag", "variable", "in the file", "default", "meaning")
@@ -444,8 +443,7 @@ def _default(name: str) -> str:
     return text if text == "none" else f"`{text}`"
 
 
-def _range(name: str) -> str:
-    words = allowed(name)
+def _range(words: str) -> str:
     return f" Allowed: {words.removeprefix('must be ')}." if words else ""
 
 

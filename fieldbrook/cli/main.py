@@ -96,7 +96,7 @@ class _Program(CommandGroup):
 class _NodeCommand(click.Command):
     """A command with `--config` and one option per setting.
 
-    The options are made when they are needed, because importing the settings takes 0.1 s.
+    The options are made when they are needed, so that other commands do not import the settings.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -107,7 +107,14 @@ class _NodeCommand(click.Command):
 
 def _node_options() -> list[click.Parameter]:
     """`--config`, all settings except secrets, and hidden: those that were renamed or removed."""
-    from fieldbrook.core.settings import REMOVED, RENAMED, SECRETS, Settings, default_text, flag_of
+    from fieldbrook.core.settings import (
+        REMOVED,
+        RENAMED,
+        SECRETS,
+        default_text,
+        flag_of,
+        settings_fields,
+    )
 
     config = click.Option(
         ["--config"],
@@ -120,7 +127,7 @@ def _node_options() -> list[click.Parameter]:
             metavar="VALUE",
             help=f"{field.description} [default: {default_text(name)}]",
         )
-        for name, field in Settings.model_fields.items()
+        for name, field in settings_fields().items()
         if name not in SECRETS
     ]
     old = [click.Option([flag_of(name), name], hidden=True) for name in (*RENAMED, *REMOVED)]

@@ -59,7 +59,7 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
     """
     name_process("fb-node")
     report_fatal_signals()
-    settings = settings.model_copy(update={"data": settings.data.absolute()})
+    settings = settings.changed(data=settings.data.absolute())
     stop, manager = _StopFlag(), ServiceManager.from_environment()
     logs.configure(settings.log_level, settings.log_format)
     node_log.start("node")

@@ -16,7 +16,7 @@ import pytest
 from fieldbrook.chain.doctor import announcements
 from fieldbrook.cli.main import run
 from fieldbrook.core.networks import DEFAULT_LOG_RANGE
-from fieldbrook.core.settings import Chain
+from fieldbrook.core.settings.chain import read_chain
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.evms import EVMS, running
 from tests.chain.hardhat import Hardhat
@@ -103,7 +103,7 @@ def test_a_good_endpoint_has_everything_and_a_send_is_followed_to_its_receipt(
     assert (transaction["value"], transaction["type"]) == ("0x0", "0x2")
     (entry,) = tomllib.loads(report["toml"])["chains"]
     assert entry == report["settings"]
-    made = Chain.model_validate(entry)
+    made = read_chain(entry)
     assert (made.id, made.endpoints) == (CHAIN_ID, (chain.url,))
     assert made.websocket == chain.url.replace("http", "ws")
 

@@ -16,6 +16,7 @@ from fieldbrook.chain.rpc.client import ChainClient
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
 from fieldbrook.core.settings import Chain
+from fieldbrook.core.settings.chain import read_chain
 from fieldbrook.gateway.links.pending_event import Settle
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.chain.store import ChainStore, Cursor
@@ -68,7 +69,7 @@ class World:
 
     @property
     def chain(self) -> Chain:
-        return Chain(id=CHAIN_ID, name="dev", endpoints=self.urls, **self.settings)
+        return read_chain({"id": CHAIN_ID, "name": "dev", "endpoints": self.urls, **self.settings})
 
     @contextlib.asynccontextmanager
     async def running(self, *, killed: bool = False) -> AsyncIterator[MonitorService]:

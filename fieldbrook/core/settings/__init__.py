@@ -4,15 +4,21 @@ In: the command line, the environment and the settings file of an operator.
 Out: `Settings`, checked and frozen; a text for every value that is not allowed.
 Open first: `schema.py`, then `sources.py`.
 
-Importing this costs 0.1 s, so the command line does it only in commands that run a node.
+Commands of the command line that run no node do not import this, to answer sooner.
 """
 
 from fieldbrook.core.settings.chain import Chain
 from fieldbrook.core.settings.renamed import REMOVED, RENAMED
-from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, URLS, Settings, Source
+from fieldbrook.core.settings.schema import (
+    ENVIRONMENT_PREFIX,
+    SECRETS,
+    URLS,
+    Settings,
+    Source,
+    settings_fields,
+)
 from fieldbrook.core.settings.sources import (
     CONFIG_VARIABLE,
-    allowed,
     clean_environment,
     default_text,
     flag_of,
@@ -31,12 +37,12 @@ __all__ = [
     "Chain",
     "Settings",
     "Source",
-    "allowed",
     "clean_environment",
     "default_text",
     "flag_of",
     "listed",
     "load",
+    "settings_fields",
     "split_address",
     "variable_of",
 ]

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from msgspec import Meta, Struct
 
 from fieldbrook.core import networks
+from fieldbrook.core.settings.fields import fields_of, read_value
 
-HttpOrWebSocket = Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s]+$")]
 LATEST, FINALIZED = "latest", "finalized"
+_MOST = (1 << 63) - 1
+_WEBSOCKET = ("wss://", "ws://")
+_HTTP_OR_WEBSOCKET = ("https://", "http://", *_WEBSOCKET)
 
 
-class Chain(BaseModel):
+class Chain(Struct, frozen=True, kw_only=True):
     """A chain that the node uses. Its endpoint URLs may hold keys and are never shown.
+
+    Create it with `read_chain`, which checks the keys and knows those of `networks`.
 
     When the name or the id is one of `networks`, the other one and the defaults of some other
     keys come from there. `endpoints` are tried in this order; `endpoint` is another way to write
@@ -30,21 +35,24 @@ class Chain(BaseModel):
     One that is reported is watched until its block has `finality` blocks on top of it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    id: int = Field(ge=1, lt=1 << 63)
-    name: str = Field(min_length=1, max_length=64)
-    endpoints: tuple[HttpOrWebSocket, ...] = Field(min_length=1, max_length=16, repr=False)
-    websocket: str | None = Field(None, pattern=r"^wss?://[^\s]+$", repr=False)
-    confirmations: int = Field(networks.DEFAULT_CONFIRMATIONS, ge=0, le=10_000)
+    id: Annotated[int, Meta(ge=1, le=_MOST)]
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    endpoints: Annotated[tuple[str, ...], Meta(min_length=1, max_length=16)]
+    websocket: str | None = None
+    confirmations: Annotated[int, Meta(ge=0, le=10_000)] = networks.DEFAULT_CONFIRMATIONS
     block_tag: Literal["latest", "safe", "finalized"] = "latest"
-    finality: int = Field(networks.DEFAULT_FINALITY, ge=0, le=1_000_000)
-    poll_ms: int = Field(networks.DEFAULT_POLL_MS, ge=50, le=3_600_000)
-    log_range: int = Field(networks.DEFAULT_LOG_RANGE, ge=1, le=1_000_000)
+    finality: Annotated[int, Meta(ge=0, le=1_000_000)] = networks.DEFAULT_FINALITY
+    poll_ms: Annotated[int, Meta(ge=50, le=3_600_000)] = networks.DEFAULT_POLL_MS
+    log_range: Annotated[int, Meta(ge=1, le=1_000_000)] = networks.DEFAULT_LOG_RANGE
     fees: Literal["auto", "legacy"] = "auto"
-    priority_fee: int | None = Field(None, ge=0, lt=1 << 63)
-    max_fee_per_gas: int = Field(networks.DEFAULT_MAX_FEE, ge=1, lt=1 << 63)
-    reprice_s: int = Field(90, ge=1, le=86_400)
+    priority_fee: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
+    max_fee_per_gas: Annotated[int, Meta(ge=1, le=_MOST)] = networks.DEFAULT_MAX_FEE
+    reprice_s: Annotated[int, Meta(ge=1, le=86_400)] = 90
+
+    def __repr__(self) -> str:
+        """Every key but the addresses."""
+        shown = (n for n in self.__struct_fields__ if n not in ("endpoints", "websocket"))
+        return f"Chain({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -54,26 +62,82 @@ class Chain(BaseModel):
         )
         return (*self.endpoints, *last)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        given = dict(value)
-        if "endpoint" in given and "endpoints" not in given:
-            given["endpoints"] = [given.pop("endpoint")]
+
+def read_chains(given: Any) -> tuple[Chain, ...]:
+    """Make chains of the value of the setting `chains`.
+
+    Raises:
+        ValueError: with an argument for each wrong key of each chain; without any if the value is
+            no list.
+    """
+    if not isinstance(given, list | tuple):
+        raise ValueError  # noqa: TRY004 - a value of an operator, not of a caller
+    chains: list[Chain] = []
+    reasons: list[str] = []
+    for number, entry in enumerate(given, 1):
         try:
-            if given.get("name") in networks.NOT_EVM:
-                raise ValueError(f"{given['name']} is not an EVM chain; the node supports no other")
-            network = networks.BY_NAME.get(given.get("name", "")) or networks.BY_ID.get(
-                given.get("id", 0)
-            )
-        except TypeError:  # an unhashable name or id; the validation of the field reports it
-            return given
-        if network is None:
-            if given.get("id") in networks.DEVELOPMENT_IDS:
-                given.setdefault("confirmations", 0)
-            return given
-        if given.get("id", network.chain_id) != network.chain_id:
-            raise ValueError(f"the chain {network.name} has the id {network.chain_id}")
-        return {**network.defaults(), **given}
+            chains.append(read_chain(entry))
+        except ValueError as error:
+            reasons += [f"chain {number}: {reason}" for reason in error.args]
+    if reasons:
+        raise ValueError(*reasons)
+    return tuple(chains)
+
+
+def read_chain(given: Any) -> Chain:
+    """Make a chain of its keys, as the settings contain them.
+
+    Raises:
+        ValueError: with an argument for each key that is missing or wrong, without its value.
+    """
+    if isinstance(given, Chain):
+        return given
+    given, fields = _complete(given if isinstance(given, Mapping) else {}), fields_of(Chain)
+    values: dict[str, Any] = {}
+    reasons: list[str] = []
+    for name, field in fields.items():
+        if name in given:
+            try:
+                values[name] = read_value(field, given[name])
+            except ValueError as error:
+                reasons.append(f"{name} {error}")
+        elif field.is_required:
+            reasons.append(f"{name} is missing")
+    if not all(_is_url(url, _HTTP_OR_WEBSOCKET) for url in values.get("endpoints", ())):
+        reasons.append("endpoints must be URLs of https, http, wss or ws, without blanks")
+    websocket = values.get("websocket")
+    if websocket is not None and not _is_url(websocket, _WEBSOCKET):
+        reasons.append("websocket must be a URL of wss or ws, without blanks")
+    if "endpoint" in given:
+        reasons.append("endpoint and endpoints cannot both be given")
+    if given.keys() - fields.keys() - {"endpoint"}:
+        reasons.append(f"unknown key; known are {', '.join(fields)}")
+    if reasons:
+        raise ValueError(*reasons)
+    return Chain(**values)
+
+
+def _is_url(text: str, beginnings: tuple[str, ...]) -> bool:
+    return text.startswith(beginnings) and text not in beginnings and text.split() == [text]
+
+
+def _complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what is known of the chain, and write `endpoint` as `endpoints`."""
+    keys = dict(given)
+    if "endpoint" in keys and "endpoints" not in keys:
+        keys["endpoints"] = [keys.pop("endpoint")]
+    try:
+        if keys.get("name") in networks.NOT_EVM:
+            raise ValueError(f"{keys['name']} is not an EVM chain; the node supports no other")
+        network = networks.BY_NAME.get(keys.get("name", "")) or networks.BY_ID.get(
+            keys.get("id", 0)
+        )
+    except TypeError:  # an unhashable name or id, which the check of the key reports
+        return keys
+    if network is None:
+        if keys.get("id") in networks.DEVELOPMENT_IDS:
+            keys.setdefault("confirmations", 0)
+        return keys
+    if keys.get("id", network.chain_id) != network.chain_id:
+        raise ValueError(f"the chain {network.name} has the id {network.chain_id}")
+    return {**network.defaults(), **keys}

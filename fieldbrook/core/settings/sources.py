@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-from pydantic_settings import EnvSettingsSource
-from pydantic_settings import SettingsError as SourceError
+import msgspec
 
 from fieldbrook.core.errors import SettingsError
+from fieldbrook.core.settings.checks import read_setting
 from fieldbrook.core.settings.renamed import (
     use_new_names,
     values_of_old_variables,
 )
-from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings
+from fieldbrook.core.settings.schema import (
+    ENVIRONMENT_PREFIX,
+    SECRETS,
+    Settings,
+    settings_fields,
+)
 
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
 _CHAINS_FORM = (
@@ -56,21 +58,40 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
         (environment, old_variables, variable_of),
         (file, old_keys, lambda _: str(file_path)),
     )
-    try:
-        settings = Settings(**merged)
-    except ValidationError as error:
-        reasons = (
-            _explain(detail, merged, *_as_written(_name(detail), sources))
-            for detail in error.errors()
+    values, refused = _read_all(merged)
+    if refused:
+        raise SettingsError(
+            reason="; ".join(
+                _explain(name, reasons, merged, *_as_written(name, sources))
+                for name, reasons in refused.items()
+            )
         )
-        raise SettingsError(reason="; ".join(reasons)) from None
-    settings._warnings = tuple(warnings)
-    settings._sources = {
-        **dict.fromkeys(file, "file"),
-        **dict.fromkeys(environment, "environment"),
-        **dict.fromkeys(flags, "option"),
-    }
-    return settings
+    return Settings(
+        **values,
+        warnings=tuple(warnings),
+        sources={
+            **dict.fromkeys(file, "file"),
+            **dict.fromkeys(environment, "environment"),
+            **dict.fromkeys(flags, "option"),
+        },
+    )
+
+
+def _read_all(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """The settings of the given values, and the reasons against the values that are refused."""
+    fields = settings_fields()
+    values: dict[str, Any] = {}
+    refused: dict[str, tuple[str, ...]] = {}
+    for name in fields:
+        if name in given:
+            try:
+                values[name] = read_setting(name, given[name], values)
+            except ValueError as error:
+                refused[name] = error.args
+    for name in given:
+        if name not in fields:
+            refused[name] = (f"there is no such setting; there are {', '.join(sorted(fields))}",)
+    return values, refused
 
 
 def _as_written(name: str, sources: Sequence[_Source]) -> tuple[str, str]:
@@ -101,10 +122,20 @@ def clean_environment() -> None:
 
 
 def _read_environment(warnings: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    try:
-        values = EnvSettingsSource(Settings)()
-    except SourceError:
-        raise SettingsError(reason=f"{variable_of('chains')} is not JSON: {_CHAINS_FORM}") from None
+    variables = {name.lower(): value for name, value in os.environ.items()}
+    values: dict[str, Any] = {
+        name: variables[variable_of(name).lower()]
+        for name in settings_fields()
+        if variable_of(name).lower() in variables
+    }
+    if "chains" in values:
+        try:
+            values["chains"] = msgspec.json.decode(values["chains"])
+        except (ValueError, RecursionError):
+            reason = f"{variable_of('chains')} is not JSON: {_CHAINS_FORM}"
+            raise SettingsError(reason=reason) from None
+        if values["chains"] is None:
+            del values["chains"]
     return use_new_names({**values, **values_of_old_variables()}, variable_of, warnings)
 
 
@@ -114,6 +145,8 @@ def _config_from_environment() -> Path | None:
 
 
 def _read_file(path: Path, warnings: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    import tomllib
+
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -121,52 +154,29 @@ def _read_file(path: Path, warnings: list[str]) -> tuple[dict[str, Any], dict[st
     except (ValueError, RecursionError) as error:  # also a number that is too long
         raise SettingsError(reason=f"settings file {path} is not TOML: {error}") from None
     values, old_keys = use_new_names(values, lambda name: f"{name} in {path}", warnings)
-    unknown = sorted(set(values) - set(Settings.model_fields))
+    unknown = sorted(set(values) - set(settings_fields()))
     if unknown:
-        known = ", ".join(sorted(Settings.model_fields))
+        known = ", ".join(sorted(settings_fields()))
         raise SettingsError(
             reason=f"settings file {path}: unknown setting {', '.join(unknown)}; known are {known}"
         )
     return values, old_keys
 
 
-def _name(detail: ErrorDetails) -> str:
-    return str(detail["loc"][0]) if detail["loc"] else "settings"
-
-
-def _explain(detail: ErrorDetails, values: Mapping[str, Any], written: str, source: str) -> str:
-    name = _name(detail)
-    value = "(not shown)" if name in SECRETS else repr(values.get(name))
-    if values.get(name) == "":
-        reason = f"must not be empty; remove it for the default, {default_text(name)}"
-    else:
-        reason = allowed(name, detail["msg"])
-    return f"{written} = {value} (from {source}): {reason}"
-
-
-def allowed(name: str, otherwise: str = "") -> str:
-    """Describe the values that a setting accepts; `otherwise` when its type says nothing more."""
-    schema = Settings.model_json_schema()["properties"].get(name)
-    if schema is None:
-        return f"there is no such setting; there are {', '.join(sorted(Settings.model_fields))}"
-    if "enum" in schema:
-        return f"must be one of {', '.join(schema['enum'])}"
-    if name == "chains":
-        reason = otherwise.removeprefix("Value error, ")
-        return f"{reason}; {_CHAINS_FORM}" if reason else ""
-    schema = next((s for s in schema.get("anyOf", ()) if s.get("type") == "integer"), schema)
-    if schema.get("type") == "boolean":
-        return "must be true or false"
-    if otherwise.startswith("Value error, "):  # our own validator explains more than a range
-        return otherwise.removeprefix("Value error, ")
-    if schema.get("type") == "integer":
-        return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
-    return otherwise
+def _explain(
+    name: str, reasons: Sequence[str], values: Mapping[str, Any], written: str, source: str
+) -> str:
+    value = "(not shown)" if name in SECRETS else repr(values[name])
+    if values[name] == "":
+        reasons = (f"must not be empty; remove it for the default, {default_text(name)}",)
+    elif name == "chains":
+        reasons = (*reasons, _CHAINS_FORM)
+    return f"{written} = {value} (from {source}): {'; '.join(reasons)}"
 
 
 def default_text(name: str) -> str:
     """The default of a setting for people: `none`, or the value, sizes also in MiB or GiB."""
-    default = Settings.model_fields[name].default
+    default = settings_fields()[name].default
     if default is None or default in ("", ()):
         return "none"
     if name.endswith("_bytes"):

@@ -12,6 +12,11 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
+def listed_as_is(value: str | None) -> list[str]:
+    """The words of a list that is separated by commas, in their own case."""
+    return [word.strip() for word in (value or "").split(",") if word.strip()]
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Split `host:port` into host and port; an IPv6 host must be in brackets.
 

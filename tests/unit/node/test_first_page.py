@@ -39,9 +39,9 @@ def test_beyond_the_loopback_it_is_the_name_that_the_certificate_has(tmp_path: P
     }
     beyond = Settings(dashboard_bind=EVERYWHERE, dashboard_port=3443, **files)
     assert dashboard_address(beyond) == "https://node.example:3443"
-    named = beyond.model_copy(update={"dashboard_hosts": "Studio.example"})
+    named = beyond.changed(dashboard_hosts="Studio.example")
     assert dashboard_address(named) == "https://studio.example:3443"
-    local = beyond.model_copy(update={"dashboard_bind": "127.0.0.1"})
+    local = beyond.changed(dashboard_bind="127.0.0.1")
     assert dashboard_address(local) == "http://localhost:3443"
 
 

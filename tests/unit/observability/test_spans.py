@@ -152,7 +152,7 @@ print([name for name in sys.modules if name.partition(".")[0] == "opentelemetry"
     [
         ("otlp_endpoint", "127.0.0.1:4318", "must be like http://127.0.0.1:4318/v1/traces"),
         ("otlp_headers", "no pair", "must be NAME=VALUE"),
-        ("trace_ratio", "2", "less than or equal to 1"),
+        ("trace_ratio", "2", "must be a number from 0 to 1"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_form_it_has(

@@ -332,8 +332,11 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.observability.logs:_CONTROL": Entry(
         "the text of a log line", ("sub",), (("", "\n", ""), ("", "a", "\x7f"))
     ),
-    "fieldbrook.core.settings.schema:_ADDRESS": _full(
+    "fieldbrook.core.settings.checks:_ADDRESS": _full(
         "a setting of the operator", ("0x", "0", "g")
+    ),
+    "fieldbrook.core.settings.fields:_WHOLE_NUMBER": _full(
+        "a setting of the operator", ("", "1", "a"), ("1", "_1", "_"), ("1.", "0", "1")
     ),
     "fieldbrook.workbench.scaffold:_NAME": _full(
         "an argument of the command line", ("a", "a", "!")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fieldbrook import __version__
-from fieldbrook.core.settings import Settings
+from fieldbrook.core.settings import load, settings_fields
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docker" / "kubernetes"
@@ -40,7 +40,7 @@ PORTS = {port["name"]: port["containerPort"] for port in NODE["ports"]}
 
 
 def setting(name: str) -> Any:
-    return Settings.model_fields[name].default
+    return settings_fields()[name].default
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -96,9 +96,9 @@ def test_every_variable_is_a_setting_with_a_value_that_it_takes() -> None:
     for variable, value in VARIABLES.items():
         name = variable.removeprefix("FIELDBROOK_").lower()
         assert variable == f"FIELDBROOK_{name.upper()}"
-        assert name in Settings.model_fields
+        assert name in settings_fields()
         given[name] = value
-    assert Settings(**given).worker_processes == int(VARIABLES["FIELDBROOK_WORKERS"])
+    assert load(**given).worker_processes == int(VARIABLES["FIELDBROOK_WORKERS"])
 
 
 def test_variables_of_kubernetes_cannot_be_taken_for_settings() -> None:

@@ -120,8 +120,6 @@ def test_every_library_that_is_imported_is_a_dependency() -> None:
     distributions = metadata.packages_distributions()
     # Several distributions may share a name, such as `google`.
     needed = {name: {*map(normal, distributions[name])} for name in libraries}
-    # Comes with pydantic, at the version that fits it.
-    del needed["pydantic_core"]
     known = {requirement_name(r) for r in lines("options", "install_requires")}
     for extra in ("chains", "postgres", "otel"):  # imported only where a setting asks for it
         known |= {requirement_name(r) for r in lines("options.extras_require", extra)}

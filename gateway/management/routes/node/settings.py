@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from fieldbrook.chain.rpc.endpoint_url import public_part
-from fieldbrook.core.settings import SECRETS, URLS, Settings, Source
+from fieldbrook.core.settings import SECRETS, URLS, Settings, Source, settings_fields
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 
 Value = str | int | bool
@@ -59,9 +59,9 @@ def setting_rows(settings: Settings) -> list[SettingRow]:
             default=_shown(name, field.default),
             source=settings.sources.get(name, "default"),
             needs_restart=True,  # the processes get their settings when the node starts
-            description=field.description or "",
+            description=field.description,
         )
-        for name, field in Settings.model_fields.items()
+        for name, field in settings_fields().items()
     ]
 
 

@@ -11,10 +11,11 @@ from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import ContractCall, Market
 from fieldbrook.chain.transactions.chain_state import ChainState
 from fieldbrook.core.errors import ChainUnavailableError
-from fieldbrook.core.settings import Chain
+from fieldbrook.core.settings.chain import read_chain
 from tests.unit.chain.transactions.endpoint import AnyEndpoint
 
 GWEI = 10**9
+DEV = {"id": 31337, "name": "dev", "endpoint": "http://e"}
 
 
 class Endpoint(AnyEndpoint):
@@ -36,7 +37,7 @@ class Endpoint(AnyEndpoint):
 
 
 def market(base_fee: int | None, suggested: int | None, **settings: Any) -> Market:
-    chain = Chain(id=31337, name="dev", endpoints=("http://e",), **settings)
+    chain = read_chain({**DEV, **settings})
     found, block_gas = asyncio.run(ChainState(chain, Endpoint(base_fee, suggested)).market())
     assert block_gas == 30_000_000
     return found
@@ -76,7 +77,7 @@ class Refusing(AnyEndpoint):
 
 
 def test_only_a_refusal_of_the_call_itself_is_a_verdict_on_a_transaction() -> None:
-    state = ChainState(Chain(id=31337, name="dev", endpoints=("http://e",)), Refusing())
+    state = ChainState(read_chain(DEV), Refusing())
     for asking in (state.nonce_count("0x"), state.balance("0x"), state.market()):
         with pytest.raises(ChainUnavailableError, match="header not found"):
             asyncio.run(asking)

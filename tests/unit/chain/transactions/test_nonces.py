@@ -27,7 +27,7 @@ from fieldbrook.chain.transactions.chain_state import RESULT_LIMIT_BYTES, return
 from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.model import Operator, Project
-from fieldbrook.core.settings import Chain
+from fieldbrook.core.settings.chain import read_chain
 from fieldbrook.security.operator_keys import ECDSA, Vault, address_of
 from fieldbrook.storage.chain.transactions import INIT, LEASED, Transaction, TransactionWriter
 from fieldbrook.storage.lmdb.environment import open_environment
@@ -38,7 +38,7 @@ from tests.unit.chain.transactions.endpoint import AnyEndpoint
 SECRET = bytes.fromhex("11" * 32)
 ADDRESS = address_of(SECRET, ECDSA)
 VAULT = Vault(bytes(32))
-CHAIN = Chain(id=31337, name="dev", endpoints=("http://127.0.0.1:1",))
+CHAIN = read_chain({"id": 31337, "name": "dev", "endpoint": "http://127.0.0.1:1"})
 T = TypeVar("T")
 
 

@@ -6,14 +6,10 @@ import os
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from fieldbrook.core.errors import SettingsError
-from fieldbrook.core.settings import (
-    Chain,
-    Settings,
-    load,
-)
+from fieldbrook.core.settings import Settings, load
+from fieldbrook.core.settings.chain import read_chain
 
 
 @pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 32)])
@@ -39,14 +35,14 @@ def test_a_number_of_http_gateways_that_is_set_counts_whatever_the_cores() -> No
 
 
 def test_a_known_chain_needs_no_more_than_its_name_and_an_endpoint() -> None:
-    by_name = Chain.model_validate({"name": "ethereum-mainnet", "endpoint": "https://e/key"})
+    by_name = read_chain({"name": "ethereum-mainnet", "endpoint": "https://e/key"})
     assert (by_name.id, by_name.confirmations, by_name.poll_ms) == (1, 12, 12_000)
     assert by_name.endpoints == ("https://e/key",)
-    by_id = Chain.model_validate({"id": 4690, "endpoints": ["https://a", "wss://b"]})
+    by_id = read_chain({"id": 4690, "endpoints": ["https://a", "wss://b"]})
     assert (by_id.name, by_id.confirmations) == ("iotex-testnet", 0)
-    own = Chain.model_validate({"id": 1, "name": "mine", "endpoint": "https://e", "poll_ms": 50})
+    own = read_chain({"id": 1, "name": "mine", "endpoint": "https://e", "poll_ms": 50})
     assert (own.name, own.poll_ms, own.confirmations) == ("mine", 50, 12)
-    other = Chain.model_validate({"id": 31337, "name": "dev", "endpoint": "http://e"})
+    other = read_chain({"id": 31337, "name": "dev", "endpoint": "http://e"})
     assert (other.confirmations, other.poll_ms, other.websocket) == (0, 3_000, None)
     assert "key" not in repr(by_name)
 
@@ -63,12 +59,41 @@ def test_a_known_chain_needs_no_more_than_its_name_and_an_endpoint() -> None:
         ({"name": "ethereum-mainnet", "endpoint": "https://e", "confirmations": -1}, "confirm"),
         ({"name": "ethereum-mainnet", "endpoint": "https://e", "poll_ms": 1}, "poll_ms"),
         ({"name": ["x"], "endpoint": "https://e", "id": 7}, "name"),
-        ({"name": "unknown", "endpoint": "https://e"}, "id"),
+        ({"name": "unknown", "endpoint": "https://e"}, "id is missing"),
+        ({"id": 1, "endpoint": "https://e\n"}, "endpoints must be URLs"),
+        ({"id": 1, "endpoint": "https://"}, "endpoints must be URLs"),
+        ({"id": 1, "endpoint": "https://e", "endpoints": ["https://e"]}, "cannot both be given"),
+        ({"id": 1, "endpoint": "https://e", "websocket": ""}, "websocket must be a URL"),
+        ({"id": 1, "endpoint": "https://e", "priority_fee": ""}, "priority_fee must be a whole"),
+        ({"id": 1, "endpoint": "https://e", "poll": 50}, "unknown key; known are id, name, endp"),
     ],
 )
 def test_a_chain_that_cannot_be_is_refused(value: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        Chain.model_validate(value)
+    with pytest.raises(ValueError, match=reason):
+        read_chain(value)
+
+
+def test_every_wrong_key_of_every_chain_is_named() -> None:
+    first = {"id": 1, "name": "", "endpoint": "https://e", "poll_ms": 1, "block_tag": "newest"}
+    with pytest.raises(SettingsError) as refused:
+        load(chains=[first, {"id": 5, "name": "dev"}])
+    assert str(refused.value) == (
+        "chains = (not shown) (from --chains): "
+        "chain 1: name must be a string of 1 to 64 characters; "
+        "chain 1: block_tag must be one of latest, safe, finalized; "
+        "chain 1: poll_ms must be a whole number from 50 to 3600000; "
+        "chain 2: endpoints is missing; "
+        'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
+    )
+
+
+def test_a_copy_with_other_values_keeps_the_rest() -> None:
+    first = load(http_port="1234", prover="http://prover.example")
+    second = first.changed(dashboard_port=3001)
+    assert (second.http_port, second.dashboard_port, first.dashboard_port) == (1234, 3001, 3000)
+    assert (second.warnings, second.sources) == (first.warnings, first.sources)
+    with pytest.raises(AttributeError):
+        first.http_port = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("dsn", ["host=db password=hidden", "mysql://node:hidden@db/fieldbrook"])
@@ -101,9 +126,10 @@ def test_a_domain_that_no_message_can_have_is_refused(value: str) -> None:
 @pytest.mark.parametrize("name", ["default_chain", "wallet_chain"])
 def test_a_chain_that_a_setting_chooses_must_be_one_of_the_chains(name: str) -> None:
     chains = ({"id": 5, "name": "dev", "endpoint": "http://127.0.0.1:8545"},)
-    assert getattr(Settings(chains=chains, **{name: 5}), name) == 5  # type: ignore[arg-type]
-    with pytest.raises(ValidationError, match="must be the id of one of the chains"):
-        Settings(chains=chains, **{name: 7})  # type: ignore[arg-type]
+    known: dict[str, Any] = {"chains": chains, name: "5"}
+    assert getattr(load(**known), name) == 5
+    with pytest.raises(SettingsError, match="must be the id of one of the chains"):
+        load(**{**known, name: "7"})
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,9 @@ def test_chains_come_from_a_file_or_as_json_from_the_environment(
     [
         "4690",
         "nonsense",
+        "[" * 100_000,
+        "{}",
+        "[5]",
         '[{"id": 4690}]',
         '[{"id": 0, "name": "n", "endpoint": "https://e"}]',
         '[{"id": 1, "name": "n", "endpoint": "ftp://hunter22"}]',
@@ -129,7 +132,34 @@ def test_a_bad_setting_is_named_with_its_value_its_source_and_what_is_allowed(
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize("name", sorted(settings.Settings.model_fields))
+def test_all_bad_settings_are_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('bind = 5\nmqtt_tls = "perhaps"\nworkers = true\n')
+    monkeypatch.setenv("FIELDBROOK_TRACE_RATIO", "2")
+    with pytest.raises(SettingsError) as caught:
+        settings.load(config=file, http_port="x", unheard_of="1")
+    *found, last = str(caught.value).split("; ", 4)
+    assert found == [
+        f"bind = 5 (from {file}): must be a string",
+        "http_port = 'x' (from --http-port): must be a whole number from 1 to 65535",
+        f"mqtt_tls = 'perhaps' (from {file}): must be true or false",
+        f"workers = True (from {file}): must be a whole number from 0 to 64",
+    ]
+    number, unknown = last.split("; ", 1)
+    assert number == "trace_ratio = '2' (from FIELDBROOK_TRACE_RATIO): must be a number from 0 to 1"
+    assert unknown.startswith("unheard_of = '1' (from --unheard-of): there is no such setting")
+
+
+def test_the_case_of_a_variable_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("fieldbrook_Http_Port", "1001")
+    monkeypatch.setenv("FIELDBROOK_CHAINS", "null")
+    loaded = settings.load()
+    assert (loaded.http_port, loaded.sources) == (1001, {"http_port": "environment"})
+
+
+@pytest.mark.parametrize("name", sorted(settings.settings_fields()))
 def test_an_empty_variable_is_refused_unless_the_setting_says_what_empty_means(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,8 +173,8 @@ def test_an_empty_variable_is_refused_unless_the_setting_says_what_empty_means(
 
 def _takes_empty(name: str) -> bool:
     # A user name, a password and a key need no sentence: without them there is none.
-    field = settings.Settings.model_fields[name]
-    return "Empty: " in str(field.description) or name in (
+    field = settings.settings_fields()[name]
+    return "Empty: " in field.description or name in (
         "mqtt_username",
         "mqtt_password",
         "tls_key",

@@ -111,7 +111,7 @@ class Bench:
 
     def use(self, **settings: Any) -> None:
         """Change the settings of the chain."""
-        chain = CHAIN.model_copy(update=settings)
+        chain = msgspec.structs.replace(CHAIN, **settings)
         self.sender = Broadcaster(
             *(chain, self.rpc, self.rows, self.leases, lambda _row: None, lambda: False),
             *(self.health, lambda: self.now),

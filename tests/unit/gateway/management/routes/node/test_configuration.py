@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fieldbrook.core.model import ADMIN
-from fieldbrook.core.settings import Settings
+from fieldbrook.core.settings import Settings, load
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from tests.support.management import V0, serving, started
 
@@ -41,7 +41,7 @@ def test_ports_that_are_not_there_are_absent_and_the_public_address_is_given(
     tmp_path: Path,
 ) -> None:
     server, context = started(tmp_path)
-    settings = Settings(mqtt_broker="broker.example:1883", public_url="https://node.example/a/")
+    settings = load(mqtt_broker="broker.example:1883", public_url="https://node.example/a/")
     with serving(replace(context, settings=settings)) as server.port:
         found = server.send("GET", DASHBOARD).json
         assert found["ports"] == {"http": 8888}

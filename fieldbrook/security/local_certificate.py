@@ -2,29 +2,29 @@
 
 With it https://localhost:3000 works without any setting. It comes from an authority of its own,
 whose key is not stored, so whoever trusts the authority trusts this one certificate and no other.
+
+`cryptography` is imported only to make a certificate: its import would be a part of every start.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import ssl
+import time
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from fieldbrook.core.errors import SettingsError, StoreError
 from fieldbrook.security import tls
-from fieldbrook.security.certificates import Authority
 from fieldbrook.system.fsync import make_folder
 
 NAMES = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_FILE = "localhost-ca.pem"
 _FILE = "localhost.pem"
 _DAYS = 800  # browsers of Apple take no certificate for longer than 825 days
-_RENEWED_BEFORE = timedelta(days=90)
+_RENEWED_AFTER_S = (_DAYS - 90) * 86_400
+_BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 
-def local_identity(folder: Path) -> tls.Identity:
+def local_identity(folder: Path, now_s: float | None = None) -> tls.Identity:
     """The certificate and its key; made when there is none, or when it expires within 90 days.
 
     Both are in `localhost.pem` (0600), followed by the authority's certificate, which is also in
@@ -32,32 +32,43 @@ def local_identity(folder: Path) -> tls.Identity:
 
     Args:
         folder: the folder of the node's secrets.
+        now_s: Unix time in seconds; now by default.
 
     Raises:
         StoreError: the files cannot be written.
     """
     own, authority = folder / _FILE, folder / AUTHORITY_FILE
     try:
-        chain = _chain_in(own)
-        if not chain or chain[0].not_valid_after_utc - datetime.now(UTC) < _RENEWED_BEFORE:
-            made = Authority("fieldbrook on this machine")
-            issued = made.issue(NAMES, _DAYS)
-            _replace(own, issued.key + issued.certificate + made.certificate)
-            _replace(authority, made.certificate)
+        if (time.time() if now_s is None else now_s) - _made_s(own) > _RENEWED_AFTER_S:
+            _make(own, authority)
         elif not authority.exists():
-            _replace(authority, chain[-1].public_bytes(serialization.Encoding.PEM))
+            _replace(authority, _BEGIN + own.read_bytes().rpartition(_BEGIN)[2])
     except OSError as error:
         raise StoreError(reason=f"{error.filename or own}: {error.strerror}") from error
     return tls.Identity(own, own)
 
 
-def _chain_in(path: Path) -> list[x509.Certificate]:
-    """The certificates in the file; none when it is missing or damaged."""
+def _made_s(path: Path) -> float:
+    """The time when the certificate in the file was made; 0 when it is missing or damaged.
+
+    It is the time when its authority was made, which `ssl` can read.
+    """
     try:
-        tls.server_context(tls.Identity(path, path))
-        return x509.load_pem_x509_certificates(path.read_bytes())
-    except (FileNotFoundError, SettingsError, ValueError):
-        return []
+        context = tls.server_context(tls.Identity(path, path))
+        context.load_verify_locations(path)
+    except (FileNotFoundError, SettingsError, ssl.SSLError):
+        return 0.0
+    times = (ssl.cert_time_to_seconds(str(ca["notBefore"])) for ca in context.get_ca_certs())
+    return max(times, default=0.0)
+
+
+def _make(own: Path, authority: Path) -> None:
+    from fieldbrook.security.certificates import Authority
+
+    made = Authority("fieldbrook on this machine")
+    issued = made.issue(NAMES, _DAYS)
+    _replace(own, issued.key + issued.certificate + made.certificate)
+    _replace(authority, made.certificate)
 
 
 def _replace(path: Path, content: bytes) -> None:

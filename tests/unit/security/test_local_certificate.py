@@ -35,14 +35,25 @@ def test_the_authoritys_key_is_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"no certificate", None])
-def test_a_damaged_or_expiring_one_is_replaced(tmp_path: Path, damaged: bytes | None) -> None:
+def test_a_damaged_one_is_replaced(tmp_path: Path, damaged: bytes | None) -> None:
     path = local_identity(tmp_path).certificate
-    if damaged is None:
-        issued = Authority().issue(NAMES, 89)
+    if damaged is None:  # the authority's certificate is missing
+        issued = Authority().issue(NAMES)
         damaged = issued.key + issued.certificate
     path.write_bytes(damaged)
     tls.server_context(local_identity(tmp_path))
     assert path.read_bytes() != damaged
+    assert (tmp_path / AUTHORITY_FILE).read_bytes() in path.read_bytes()
+
+
+def test_one_that_expires_within_90_days_is_replaced(tmp_path: Path) -> None:
+    path = local_identity(tmp_path).certificate
+    first = path.read_bytes()
+    expires_s = x509.load_pem_x509_certificates(first)[0].not_valid_after_utc.timestamp()
+    local_identity(tmp_path, expires_s - 91 * 86_400)
+    assert path.read_bytes() == first
+    local_identity(tmp_path, expires_s - 89 * 86_400)
+    assert path.read_bytes() != first
     assert (tmp_path / AUTHORITY_FILE).read_bytes() in path.read_bytes()
 
 

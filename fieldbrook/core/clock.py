@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zoneinfo
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
@@ -34,6 +33,8 @@ def zone_of(name: str) -> tzinfo:
     """
     if name.upper() == "UTC":
         return UTC
+    import zoneinfo
+
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,10 @@ def compiled(wasm: Path) -> Path:
 def test_this_wasmtime_has_all_that_the_fast_path_needs() -> None:
     assert raw.missing == []
     assert raw_available()
+
+
+def test_the_name_of_compiled_code_has_the_version_of_the_installed_wasmtime() -> None:
+    assert engine_tag().startswith(f"wasmtime-{metadata.version('wasmtime')}-")
 
 
 def test_code_made_without_a_pool_runs_in_one(engine: Engine, wasm: Path) -> None:

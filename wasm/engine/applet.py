@@ -70,7 +70,7 @@ class AppletHost:
         self._guests = linked.guests
         self._kept: ReusedGuest | None = None
         if reuse_events:
-            self._kept = ReusedGuest(engine, linked.module, linked.report, limits, reuse_events)
+            self._kept = ReusedGuest(engine, linked.module, linked.interface, limits, reuse_events)
             self._guests = [self._kept]
         self._closed = False
         self.uses_sql = linked.uses_sql

@@ -27,7 +27,8 @@ from fieldbrook.wasm.engine.instance import RawGuest
 from fieldbrook.wasm.host import bind
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.inspection import ModuleReport, imported
+from fieldbrook.wasm.module.inspection import imported
+from fieldbrook.wasm.module.interface import Interface
 from fieldbrook.wasm.run import Run
 
 # A batch is interrupted after this time. The event under way then runs alone with its full
@@ -91,12 +92,12 @@ class BatchGuest(RawGuest):
         self,
         engine: Engine,
         module: wasmtime.Module,
-        report: ModuleReport,
+        interface: Interface,
         limits: Limits,
         *,
         seeded: bool = False,
     ) -> None:
-        super().__init__(engine, module, report, limits, seeded=seeded)
+        super().__init__(engine, module, interface, limits, seeded=seeded)
         # In repeatable runs, the events of a batch must not depend on the machine's load.
         self._batch_ms = limits.deadline_ms if seeded else BATCH_MS
         self._ticks = -(-self._batch_ms // engine.tick_ms) + 1
@@ -268,7 +269,7 @@ class BatchGuest(RawGuest):
         """
         linker = self._linker()
         functions = bind(self)
-        wanted = {*imported(module, seeded=self._seeded), abi.WS_GET_DATA, abi.WS_LOG}
+        wanted = {*imported(self._interface, seeded=self._seeded), abi.WS_GET_DATA, abi.WS_LOG}
         for signature in wanted:
             self._define(linker, signature, self._during_event(functions[signature]))
         if abi.WS_SET_DATA in wanted:
@@ -280,9 +281,9 @@ class BatchGuest(RawGuest):
         self._linked = [
             (
                 b"" if (item.module, item.name) in _GLUED else item.module.encode(),
-                (item.name or "").encode(),
+                item.name.encode(),
             )
-            for item in module.imports
+            for item in self._interface.imports
         ]
         trampoline = wasmtime.Module(self._engine, bytes(wasmtime.wat2wasm(glue.TRAMPOLINE)))
         return self._prepare(linker, trampoline)

@@ -27,7 +27,8 @@ from fieldbrook.wasm.host import bind
 from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, exit_text
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.inspection import ModuleReport, func_type, imported
+from fieldbrook.wasm.module.inspection import func_type, imported
+from fieldbrook.wasm.module.interface import Interface
 from fieldbrook.wasm.run import Run
 
 _NEGATIVE, _MODULUS = 1 << 31, 1 << 32
@@ -74,6 +75,7 @@ class RawGuest(Guest):
         "_initializes",
         "_instance",
         "_instance_at",
+        "_interface",
         "_memory",
         "_memory_at",
         "_memory_export",
@@ -95,7 +97,7 @@ class RawGuest(Guest):
         self,
         engine: Engine,
         module: wasmtime.Module,
-        report: ModuleReport,
+        interface: Interface,
         limits: Limits,
         *,
         seeded: bool = False,
@@ -105,11 +107,12 @@ class RawGuest(Guest):
         self.kept_bytes = 0
         self._seeded = seeded
         self._engine = engine
-        self._minimum = report.memory_pages * PAGE_BYTES
-        exports = {export.name for export in module.exports}
-        self._exports_alloc = abi.ALLOC in exports
-        self._initializes = abi.INITIALIZE in exports
-        self._wasi = report.wasi
+        self._interface = interface
+        assert interface.memory is not None, "`examine` has accepted it"
+        self._minimum = interface.memory.pages * PAGE_BYTES
+        self._exports_alloc = abi.ALLOC in interface.runtime
+        self._initializes = abi.INITIALIZE in interface.runtime
+        self._wasi = interface.wasi
         self._view_type = ctypes.c_uint8 * (limits.memory_pages * PAGE_BYTES)
         self._views: dict[int, memoryview] = {}
         self._memory = _NO_MEMORY
@@ -335,7 +338,7 @@ class RawGuest(Guest):
     def _link(self, module: wasmtime.Module) -> wasmtime.InstancePre:
         linker = self._linker()
         functions = bind(self)
-        for signature in imported(module, seeded=self._seeded):
+        for signature in imported(self._interface, seeded=self._seeded):
             self._define(linker, signature, functions[signature])
         return self._prepare(linker, module)
 

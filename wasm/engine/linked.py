@@ -11,7 +11,8 @@ from fieldbrook.wasm.engine.engine import Engine
 from fieldbrook.wasm.engine.instance import RawGuest
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.inspection import examine, uses_sql
+from fieldbrook.wasm.module.inspection import examine
+from fieldbrook.wasm.module.interface import read_interface
 
 
 class LinkedModule:
@@ -36,11 +37,11 @@ class LinkedModule:
             ModuleRefusedError: it does not link.
         """
         self.engine, self.module, self.limits, self.seeded = engine, module, limits, seeded
-        self.report = examine(module, engine, limits)
+        self.interface = interface = read_interface(module)
+        self.report = examine(interface, engine, limits)
         self.names = {name: (name.encode(), len(name.encode())) for name in self.report.handlers}
-        self.uses_sql = uses_sql(module)
-        exports_alloc = abi.ALLOC in {export.name for export in module.exports}
-        self.can_batch = exports_alloc and not self.uses_sql
+        self.uses_sql = interface.uses_sql
+        self.can_batch = abi.ALLOC in interface.runtime and not self.uses_sql
         self.guests = [self.make_guest()]
         self.batches: list[BatchGuest] = []
         # Guests and their callbacks refer to each other, so nothing else would release them soon.
@@ -48,13 +49,13 @@ class LinkedModule:
 
     def make_guest(self) -> RawGuest:
         """Make one more guest."""
-        module, report = self.module, self.report
-        return RawGuest(self.engine, module, report, self.limits, seeded=self.seeded)
+        module, interface = self.module, self.interface
+        return RawGuest(self.engine, module, interface, self.limits, seeded=self.seeded)
 
     def make_batch(self) -> BatchGuest:
         """Make one more guest for batches."""
-        module, report = self.module, self.report
-        return BatchGuest(self.engine, module, report, self.limits, seeded=self.seeded)
+        module, interface = self.module, self.interface
+        return BatchGuest(self.engine, module, interface, self.limits, seeded=self.seeded)
 
 
 def _close(*guests: list[RawGuest] | list[BatchGuest]) -> None:

@@ -22,7 +22,8 @@ from fieldbrook.wasm.host import bind
 from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, RunEndedError, exit_text
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.inspection import examine, func_type, imported, load_compiled, uses_sql
+from fieldbrook.wasm.module.inspection import examine, func_type, imported, load_compiled
+from fieldbrook.wasm.module.interface import Interface, read_interface
 from fieldbrook.wasm.run import Run
 
 _U32 = 0xFFFF_FFFF
@@ -38,7 +39,7 @@ class _ReferenceGuest(Guest):
         self,
         engine: Engine,
         module: wasmtime.Module,
-        wasi: bool,
+        interface: Interface,
         limits: Limits,
         *,
         seeded: bool = False,
@@ -46,7 +47,7 @@ class _ReferenceGuest(Guest):
         super().__init__(limits)
         start_ticker(engine)
         self._engine = engine
-        self._wasi = wasi
+        self._wasi = interface.wasi
         self._ticks = deadline_ticks(engine, limits)
         self._store: wasmtime.Store | None = None
         self._memory: wasmtime.Memory | None = None
@@ -57,7 +58,7 @@ class _ReferenceGuest(Guest):
         if self._wasi:
             linker.define_wasi()
         functions = bind(self)
-        for signature in imported(module, seeded=seeded):
+        for signature in imported(interface, seeded=seeded):
             linker.define_func(
                 signature.module,
                 signature.name,
@@ -222,11 +223,12 @@ class ReferenceHost:
         """
         module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
         self._again = partial(ReferenceHost, engine, module, limits, seeded=seeded)
-        report = examine(module, engine, limits)
-        self._handlers = report.handlers
-        self.uses_sql = uses_sql(module)
+        interface = read_interface(module)
+        examine(interface, engine, limits)
+        self._handlers = interface.handlers
+        self.uses_sql = interface.uses_sql
         self.kept_bytes = 0
-        self._guest = _ReferenceGuest(engine, module, report.wasi, limits, seeded=seeded)
+        self._guest = _ReferenceGuest(engine, module, interface, limits, seeded=seeded)
 
     @property
     def handlers(self) -> tuple[str, ...]:

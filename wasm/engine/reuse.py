@@ -13,7 +13,7 @@ from fieldbrook.wasm.engine import raw
 from fieldbrook.wasm.engine.engine import Engine
 from fieldbrook.wasm.engine.instance import RawGuest, signed
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module.inspection import ModuleReport
+from fieldbrook.wasm.module.interface import Interface
 from fieldbrook.wasm.run import Run
 
 
@@ -26,11 +26,11 @@ class ReusedGuest(RawGuest):
         self,
         engine: Engine,
         module: wasmtime.Module,
-        report: ModuleReport,
+        interface: Interface,
         limits: Limits,
         events: int,
     ) -> None:
-        super().__init__(engine, module, report, limits)
+        super().__init__(engine, module, interface, limits)
         self._events = events
         self._recycle_bytes = limits.memory_bytes // 2
         self._store = 0

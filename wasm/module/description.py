@@ -24,6 +24,7 @@ from fieldbrook.wasm.module.sections import Reader, sections
 SHOWN_LIMIT = 1_000
 """The largest number of imports, and of exports, that a description has."""
 _NAME_CHARACTERS = 256
+_SHOWN_VALUES = 31  # of the parameters, and of the results, of a function
 _PRODUCERS_BYTES, _PRODUCERS = 16 << 10, 16
 _CUSTOM, _TYPE, _IMPORT, _FUNCTION, _EXPORT = 0, 1, 2, 3, 7
 _FUNC = 0
@@ -90,10 +91,16 @@ def describe(wasm: bytes) -> ModuleDescription:
 
 def _function_type(body: Reader) -> str:
     body.byte()
-    params, results = (
-        ", ".join(_VALUES.get(body.byte(), "?") for _ in range(body.number())) for _ in range(2)
-    )
+    params, results = _values(body), _values(body)
     return f"({params}) -> ({results})"
+
+
+def _values(body: Reader) -> str:
+    """Read the types of values; the text names the first `_SHOWN_VALUES`."""
+    count = body.number()
+    kinds = [body.byte() for _ in range(count)]
+    shown = [_VALUES.get(kind, "?") for kind in kinds[:_SHOWN_VALUES]]
+    return ", ".join([*shown, "..."] if count > _SHOWN_VALUES else shown)
 
 
 def _import(body: Reader, types: list[str]) -> tuple[Item, int | None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -10,36 +11,35 @@ import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.engine.engine import Engine, make_compiler
-from fieldbrook.wasm.limits import PAGE_BYTES, Limits
+from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
+from fieldbrook.wasm.module.interface import (
+    LETTERS_LIMIT,
+    Interface,
+    Type,
+    function_type,
+    read_interface,
+)
 from fieldbrook.wasm.module.names import with_harmless_names
 from fieldbrook.wasm.module.sections import MAGIC, not_wasm, read_sections
 
 _CORE_VERSION = b"\x01\0\0\0"
-_LETTERS = {"i32": "i", "i64": "l", "f32": "f", "f64": "d"}
-_TYPES = {letter: name for name, letter in _LETTERS.items()}
+_TYPES = {"i": "i32", "l": "i64", "f": "f32", "d": "f64"}
 _LISTED_LIMIT = 20
 _NAME_CHARACTERS = 128  # length of a name within a reason
 _REASON_CHARACTERS = 600  # length of wasmtime's message, which can contain the whole WAT text
 # Limits on what the registry, listings and each process that loads the module must hold.
-# Modules whose toolchain exports everything have thousands of exports.
-EXPORTS_LIMIT = IMPORTS_LIMIT = 10_000
-HANDLER_NAME_BYTES = 256
+# Modules whose toolchain exports everything have thousands of exports. The host has less than a
+# hundred functions, so more imports than that repeat some.
+EXPORTS_LIMIT, IMPORTS_LIMIT = 10_000, 1_000
 HANDLER_NAMES_BYTES = 64 << 10
-
-_NOT_HANDLERS = frozenset({abi.ALLOC, abi.INITIALIZE, abi.START, "malloc"})
-_RESERVED_PREFIX = "__"  # prefix of runtime functions that toolchains export, e.g. `__pin`
-
-_Type = tuple[str, str]
 
 
 class ModuleReport(msgspec.Struct, frozen=True):
     """The properties of a usable module.
 
     Attributes:
-        handlers: names of its exports `(i32) -> i32` in the module's order, without `alloc`,
-            `malloc`, runtime functions and names that no strategy could use.
-        wasi: whether it imports WASI preview1.
+        handlers, wasi: see `Interface`.
         memory_pages: pages of memory (64 KiB each) that it starts with.
     """
 
@@ -119,8 +119,9 @@ def compile_module(
     if sections.vector_functions:
         named = ", ".join(map(_cut, sections.vector_functions[:_LISTED_LIMIT]))
         raise ModuleRefusedError(reason=f"functions with a vector (v128) in their type: {named}")
-    report = examine(module, engine, limits)
-    _link(module, engine)
+    interface = read_interface(module)
+    report = examine(interface, engine, limits)
+    _link(module, interface, engine)
     return module, report
 
 
@@ -139,47 +140,30 @@ def load_compiled(engine: Engine, cwasm: Path) -> wasmtime.Module:
         raise ModuleRefusedError(reason=f"{cwasm.name}: {_brief(error)}") from error
 
 
-def examine(module: wasmtime.Module, engine: Engine, limits: Limits) -> ModuleReport:
-    """Report on a compiled module.
+def examine(interface: Interface, engine: Engine, limits: Limits) -> ModuleReport:
+    """Report on a module by its imports and exports.
 
     Raises:
-        ModuleRefusedError: its imports or exports do not fit; `reason` lists all problems.
+        ModuleRefusedError: they do not fit; `reason` lists the problems.
     """
-    exports = {export.name: export.type for export in module.exports}
-    handlers = tuple(_handlers(exports))
-    problems = [*_export_problems(exports, handlers, limits), *_import_problems(module, engine)]
+    problems = list(
+        islice(
+            (*_export_problems(interface, limits), *_import_problems(interface, engine)),
+            _LISTED_LIMIT,
+        )
+    )
     if problems:
         raise ModuleRefusedError(reason="; ".join(problems))
-    memory = exports[abi.MEMORY]
-    assert isinstance(memory, wasmtime.MemoryType)
-    return ModuleReport(handlers, _imports_wasi(module), _pages(memory))
+    assert interface.memory is not None
+    return ModuleReport(interface.handlers, interface.wasi, interface.memory.pages)
 
 
-def _imports_wasi(module: wasmtime.Module) -> bool:
-    """Return whether a store for this module needs a WASI configuration.
-
-    wasmtime aborts the process when such a module runs without one.
-    """
-    return any(item.module == abi.WASI_MODULE for item in module.imports)
-
-
-def uses_sql(module: wasmtime.Module) -> bool:
-    """Return whether a module imports functions of the project's SQL database."""
-    names = {(item.module, item.name) for item in module.imports}
-    wanted = (abi.WS_SET_SQL_DB, abi.WS_GET_SQL_DB)
-    return any((signature.module, signature.name) in names for signature in wanted)
-
-
-def imported(module: wasmtime.Module, *, seeded: bool = False) -> list[abi.Signature]:
+def imported(interface: Interface, *, seeded: bool = False) -> list[abi.Signature]:
     """Return the host functions that a module imports, in the imported variants.
 
     `seeded` adds the WASI functions that take time and random numbers from a run's seed.
     """
-    wanted = {
-        (item.module, item.name or "", _letters(item.type))
-        for item in module.imports
-        if isinstance(item.type, wasmtime.FuncType)
-    }
+    wanted = set(interface.imports)
     return [
         signature
         for signature in (*abi.SIGNATURES, *(abi.SEEDED_SIGNATURES if seeded else ()))
@@ -196,23 +180,18 @@ def func_type(signature: abi.Signature) -> wasmtime.FuncType:
     )
 
 
-def _type_of(signature: abi.Signature) -> _Type:
+def _type_of(signature: abi.Signature) -> Type:
     return signature.params, signature.result
 
 
-def _letters(kind: wasmtime.FuncType) -> _Type:
-    params, results = (
-        "".join(_LETTERS.get(str(value), "?") for value in values)
-        for values in (kind.params, kind.results)
-    )
-    return params, results
-
-
-def _shown(kind: _Type) -> str:
-    params, results = (
-        ", ".join(_TYPES.get(letter, "reference") for letter in letters) for letters in kind
-    )
+def _shown(kind: Type) -> str:
+    params, results = map(_shown_values, kind)
     return f"({params}) -> ({results})"
+
+
+def _shown_values(letters: str) -> str:
+    shown = [_TYPES.get(letter, "reference") for letter in letters]
+    return ", ".join([*shown[:-1], "..."] if len(shown) == LETTERS_LIMIT else shown)
 
 
 def _brief(error: Exception) -> str:
@@ -224,88 +203,66 @@ def _cut(text: str, limit: int = _NAME_CHARACTERS) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def _handlers(exports: Mapping[str, object]) -> Iterator[str]:
-    wanted = (abi.HANDLER_PARAMS, abi.HANDLER_RESULT)
-    for name, kind in exports.items():
-        if name in _NOT_HANDLERS or name.startswith(_RESERVED_PREFIX):
-            continue
-        if len(name.encode()) > HANDLER_NAME_BYTES or not name.isprintable():
-            continue  # a strategy cannot contain such a name
-        if isinstance(kind, wasmtime.FuncType) and _letters(kind) == wanted:
-            yield name
-
-
-def _pages(memory: wasmtime.MemoryType) -> int:
-    return -(-memory.limits.min * memory.page_size // PAGE_BYTES)
-
-
-def _export_problems(
-    exports: Mapping[str, object], handlers: tuple[str, ...], limits: Limits
-) -> Iterator[str]:
-    memory = exports.get(abi.MEMORY)
-    if not isinstance(memory, wasmtime.MemoryType):
+def _export_problems(interface: Interface, limits: Limits) -> Iterator[str]:
+    memory = interface.memory
+    if memory is None:
         yield "it exports no memory named 'memory'"
     else:
-        if memory.is_64 or memory.is_shared or memory.page_size != PAGE_BYTES:
+        if not memory.usual:
             yield "its memory is shared, 64-bit or of another page size"
-        if _pages(memory) > limits.memory_pages:
+        if memory.pages > limits.memory_pages:
             yield (
-                f"it starts with {_pages(memory)} pages of memory; "
-                f"the limit is {limits.memory_pages}"
+                f"it starts with {memory.pages} pages of memory; the limit is {limits.memory_pages}"
             )
     for name, wanted in ((abi.ALLOC, ("i", "i")), (abi.INITIALIZE, ("", ""))):
-        kind = exports.get(name)
-        if kind is None:
-            continue
-        if not isinstance(kind, wasmtime.FuncType) or _letters(kind) != wanted:
-            found = _shown(_letters(kind)) if isinstance(kind, wasmtime.FuncType) else "no function"
+        if name in interface.runtime and (kind := interface.runtime[name]) != wanted:
+            found = "no function" if kind is None else _shown(kind)
             yield f"its export {name!r} is {found}; it must be {_shown(wanted)}"
-    if not handlers:
+    if not interface.handlers:
         yield "it exports no handler, that is a function (i32) -> (i32)"
 
 
-def _import_problems(module: wasmtime.Module, engine: Engine) -> Iterator[str]:
-    known: dict[tuple[str, str], list[_Type]] = {}
+def _import_problems(interface: Interface, engine: Engine) -> Iterator[str]:
+    known: dict[tuple[str, str], list[Type]] = {}
     for signature in abi.SIGNATURES:
         known.setdefault((signature.module, signature.name), []).append(_type_of(signature))
-    library_types = _library_types(engine) if _imports_wasi(module) else None
+    library_types = _library_types(engine) if interface.wasi else None
     unknown: list[str] = []
-    for item in module.imports:
-        name = item.name or ""
-        label = _cut(f"{item.module}.{name}")
-        types = known.get((item.module, name))
+    for item in dict.fromkeys(interface.imports):
+        label = _cut(f"{item.module}.{item.name}")
+        types = known.get((item.module, item.name))
         if not types and item.module == abi.WASI_MODULE and library_types:
-            types = library_types(name)
+            types = library_types(item.name)
         if not types:
             unknown.append(label)
-        elif not isinstance(item.type, wasmtime.FuncType):
+        elif item.type is None:
             yield f"import {label} is not a function"
-        elif _letters(item.type) not in types:
+        elif item.type not in types:
             wanted = " or ".join(_shown(kind) for kind in types)
-            yield f"import {label} is {_shown(_letters(item.type))}; the host has {wanted}"
+            yield f"import {label} is {_shown(item.type)}; the host has {wanted}"
     if unknown:
         more = len(unknown) - _LISTED_LIMIT
         listed = [*unknown[:_LISTED_LIMIT], *([f"and {more} more"] if more > 0 else [])]
         yield f"unknown imports: {', '.join(listed)}"
 
 
-def _library_types(engine: Engine) -> Callable[[str], list[_Type]]:
+def _library_types(engine: Engine) -> Callable[[str], list[Type]]:
     """Return a lookup of WASI function types by name. Linking WASI costs a process 2 MiB."""
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     store = wasmtime.Store(engine)
 
-    def types(name: str) -> list[_Type]:
+    def types(name: str) -> list[Type]:
         try:
             found = linker.get(store, abi.WASI_MODULE, name)
         except wasmtime.WasmtimeError:
             return []
-        return [_letters(found.type(store))] if isinstance(found, wasmtime.Func) else []
+        return [function_type(found.type(store))] if isinstance(found, wasmtime.Func) else []
 
     return types
 
 
-def _link(module: wasmtime.Module, engine: Engine) -> None:
+def _link(module: wasmtime.Module, interface: Interface, engine: Engine) -> None:
     """Check that the module links, with placeholders of the right types as host functions.
 
     Raises:
@@ -318,7 +275,7 @@ def _link(module: wasmtime.Module, engine: Engine) -> None:
     linker = wasmtime.Linker(engine)
     linker.allow_shadowing = True
     linker.define_wasi()
-    for signature in imported(module):
+    for signature in imported(interface):
         linker.define_func(signature.module, signature.name, func_type(signature), never_called)
     try:
         linker.instantiate_pre(module)

@@ -43,6 +43,12 @@ def test_imports_and_exports_are_listed_with_their_kinds_and_types() -> None:
     assert found.runtime == "AssemblyScript", "by env.abort"
 
 
+def test_a_long_type_is_cut() -> None:
+    text = b'(module (func (export "f") (param' + b" i32" * 1_000 + b")))"
+    (item,) = describe(bytes(wasmtime.wat2wasm(text))).exports
+    assert item.type == f"({'i32, ' * 31}...) -> ()"
+
+
 def test_the_toolchain_is_what_the_module_says() -> None:
     language = name(b"language") + b"\x01" + name(b"Rust") + name(b"2021")
     made = name(b"processed-by") + b"\x01" + name(b"rustc") + name(b"1.80")

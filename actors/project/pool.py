@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fieldbrook.core.errors import ModuleRefusedError
@@ -11,6 +12,8 @@ from fieldbrook.core.model import PER_INSTANCE, Applet
 from fieldbrook.wasm.engine.applet import Host, load_host
 from fieldbrook.wasm.engine.engine import Engine, engine_tag
 from fieldbrook.wasm.limits import Limits
+
+_REFUSED_S = 600.0  # for that time a module that cannot be loaded is not tried again
 
 
 class InstancePool:
@@ -30,9 +33,13 @@ class InstancePool:
         self._limits = limits
         self._engine = engine
         self._hosts: dict[int, tuple[object, Host]] = {}
+        # Until when a module is refused that could not be loaded, for which file, and why.
+        self._failed: dict[str, tuple[float, int, str]] = {}
 
-    def host(self, applet: Applet) -> Host:
+    def host(self, applet: Applet, waiting: Callable[[], None] = lambda: None) -> Host:
         """Return the host of an applet for its present module and isolation.
+
+        `waiting` is that of `load_host`.
 
         Raises:
             ModuleRefusedError: the module's files are gone or cannot be loaded.
@@ -44,11 +51,23 @@ class InstancePool:
         self.drop(applet_id)
         compiled = self._modules_dir / f"{sha256}.{engine_tag()}.cwasm"
         source = self._modules_dir / f"{sha256}.wasm"
+        failed = self._failed.get(sha256)
+        if (
+            failed is not None
+            and time.monotonic() < failed[0]
+            and failed[1] == _changed_at(compiled)
+        ):
+            raise ModuleRefusedError(reason=failed[2])
         try:
             reuse_events = applet.reuse_events if applet.isolation == PER_INSTANCE else 0
-            host = load_host(self._engine, compiled, source, self._limits, reuse_events)
+            host = load_host(self._engine, compiled, source, self._limits, reuse_events, waiting)
+        except ModuleRefusedError as error:
+            until = time.monotonic() + _REFUSED_S
+            self._failed[sha256] = until, _changed_at(compiled), error.desc
+            raise
         except OSError as error:
             raise ModuleRefusedError(reason=f"module {sha256[:12]}: {error.strerror}") from error
+        self._failed.pop(sha256, None)
         self._hosts[applet_id] = (_version(applet), host)
         return host
 
@@ -76,6 +95,14 @@ class InstancePool:
         """Release everything."""
         for applet_id in list(self._hosts):
             self.drop(applet_id)
+
+
+def _changed_at(file: Path) -> int:
+    """When a file was written, 0 if it does not exist: an upload writes it anew."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _version(applet: Applet) -> object:

@@ -24,6 +24,8 @@ import msgspec
 from fieldbrook.system.kernel import die_with_parent
 from fieldbrook.system.process import describe_exit, module_command
 
+OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
+"""What Python, and the libraries that we use, write when a child may have no more memory."""
 _STDERR_READ = 64 << 10
 
 
@@ -88,7 +90,7 @@ def run_confined(
 def _exit_reason(status: int, stderr: str, bounds: Bounds) -> str:
     if -status in (signal.SIGXCPU, signal.SIGKILL):
         return f"it takes more than {bounds.cpu_s} s of processor time, or the system stopped it"
-    if "MemoryError" in stderr:
+    if any(word in stderr for word in OUT_OF_MEMORY):
         return f"it takes more than {bounds.address_bytes >> 20} MiB of memory"
     return describe_exit("the process that read it", status, stderr)
 

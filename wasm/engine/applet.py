@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.system.confined import Bounds, ConfinedError, run_confined
 from fieldbrook.wasm.engine import raw
 from fieldbrook.wasm.engine.engine import Engine, raw_available
 from fieldbrook.wasm.engine.files import write_atomically
@@ -19,7 +21,7 @@ from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.engine.reuse import ReusedGuest
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
-from fieldbrook.wasm.module.inspection import compile_module, load_compiled, to_binary
+from fieldbrook.wasm.module.inspection import load_compiled
 from fieldbrook.wasm.run import Host, Run
 
 __all__ = ["AppletHost", "Host", "load_host"]
@@ -27,6 +29,10 @@ __all__ = ["AppletHost", "Host", "load_host"]
 log = logging.getLogger(__name__)
 
 _NO_RUN = Run(b"")
+# As for an upload (`compile`), but shorter than a step of a batch may take.
+_AGAIN = Bounds(cpu_s=60, timeout_s=45.0, address_bytes=2 << 30, file_bytes=1 << 20)
+_WAITS_S = 1.0
+_compiling = threading.Lock()
 
 
 class AppletHost:
@@ -138,7 +144,12 @@ class AppletHost:
 
 
 def load_host(
-    engine: Engine, cwasm: Path, wasm: Path, limits: Limits, reuse_events: int = 0
+    engine: Engine,
+    cwasm: Path,
+    wasm: Path,
+    limits: Limits,
+    reuse_events: int = 0,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Host:
     """Load the host of a module that `compile` wrote.
 
@@ -147,33 +158,51 @@ def load_host(
     replaced. If wasmtime's library lacks the raw functions, the result is the reference host, which
     is ten times slower and makes an instance per event.
 
+    A process compiles one module at a time, in a child with limits. `waiting` is called every
+    second while other modules are compiled, and before this one is.
+
     Raises:
-        ModuleRefusedError: the module cannot run here.
+        ModuleRefusedError: the module cannot run here; finding out may have taken a minute.
         OSError: `cwasm` exists but cannot be read, or `wasm` is needed and cannot be read.
     """
     if not raw_available():
         lacks = ", ".join(raw.missing)
         log.warning("applets run ten times slower: wasmtime's library lacks %s", lacks)
-        return ReferenceHost(engine, _load(engine, cwasm, wasm, limits), limits)
+        return ReferenceHost(engine, _load(engine, cwasm, wasm, limits, waiting), limits)
     linked = engine.linked.get(cwasm.name)
     if linked is None or linked.limits != limits:
-        linked = LinkedModule(engine, _load(engine, cwasm, wasm, limits), limits)
+        linked = LinkedModule(engine, _load(engine, cwasm, wasm, limits, waiting), limits)
         engine.linked[cwasm.name] = linked
     return AppletHost(engine, linked, limits, reuse_events)
 
 
-def _load(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:
+def _load(
+    engine: Engine, cwasm: Path, wasm: Path, limits: Limits, waiting: Callable[[], None]
+) -> wasmtime.Module:
     try:
         return load_compiled(engine, cwasm)
     except (ModuleRefusedError, FileNotFoundError) as error:
         log.info("module %s has to be compiled again: %s", wasm.name, error)
+    while not _compiling.acquire(timeout=_WAITS_S):
+        waiting()
+    try:
+        waiting()
         return _compile_again(engine, cwasm, wasm, limits)
+    finally:
+        _compiling.release()
 
 
 def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:
-    module, _ = compile_module(engine, to_binary(wasm.read_bytes()), limits)
+    with wasm.open("rb"):  # raises OSError with the reason
+        pass
+    arguments = ("--stored", f"--memory-bytes={limits.memory_bytes}", str(wasm))
     try:
-        write_atomically(cwasm, bytes(module.serialize()))
+        code = run_confined("fieldbrook.wasm.engine.compile", arguments, _AGAIN, wasm.parent)
+        module = wasmtime.Module.deserialize(engine, code)
+    except (ConfinedError, wasmtime.WasmtimeError) as error:
+        raise ModuleRefusedError(reason=f"{wasm.name} cannot be compiled again: {error}") from error
+    try:
+        write_atomically(cwasm, code)
     except OSError as error:
         log.warning("cannot save the compiled module %s: %s", cwasm.name, error.strerror)
     return module

@@ -5,6 +5,9 @@ limits of processor time and memory, and tests that the result loads. It writes
 `<sha256>.wasm` (the bytes as uploaded) and `<sha256>.<engine tag>.cwasm` to OUTDIR, and
 prints one line of JSON: the report, or `{"error": reason}` with exit status 1. What it writes to
 the disk is limited too, because a few bytes of a module can become kilobytes of code.
+
+`--stored SOURCE` compiles a module that was accepted before, and writes the code to its standard
+output.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import IO
 import msgspec
 
 from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.system.confined import OUT_OF_MEMORY
 from fieldbrook.system.kernel import die_with_parent
 from fieldbrook.system.process import describe_exit, module_command
 from fieldbrook.wasm.engine.applet import AppletHost
@@ -43,7 +47,6 @@ COMPILED_SPARE_BYTES = 20 << 20
 _REFUSED = 1
 _TOO_LARGE = "too_large"
 _STDERR_BYTES = 16 << 10
-_OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
 _CAUSES = "Caused by:"  # wasmtime's text before it contains the path of our file
 _NUMBERED = re.compile(r"\s\d+: ")
 
@@ -143,7 +146,7 @@ def _cause_of_death(status: int, stderr_text: str, cpu_s: int, address_bytes: in
     """Return the reason why a child ended without an answer."""
     if -status in (signal.SIGXCPU, signal.SIGKILL):
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
-    if any(word in stderr_text for word in _OUT_OF_MEMORY):
+    if any(word in stderr_text for word in OUT_OF_MEMORY):
         return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
     return describe_exit("the compiler", status, stderr_text)
 
@@ -152,7 +155,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the child's side; returns the exit status."""
     parser = argparse.ArgumentParser(prog="fieldbrook.wasm.engine.compile")
     parser.add_argument("source", type=Path)
-    parser.add_argument("outdir", type=Path)
+    parser.add_argument("outdir", type=Path, nargs="?")
+    parser.add_argument("--stored", action="store_true")
     parser.add_argument("--memory-bytes", type=int, default=Limits().memory_bytes)
     parser.add_argument("--cpu-s", type=int, default=CPU_LIMIT_S)
     parser.add_argument("--address-bytes", type=int, default=ADDRESS_LIMIT_BYTES)
@@ -160,6 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     die_with_parent()
     limits = Limits(memory_bytes=options.memory_bytes)
+    if options.stored:
+        return _write_code(options.source, limits)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, options.cpu_s)
     address_bytes, room_bytes = options.address_bytes, options.room_bytes
@@ -177,6 +183,17 @@ def main(arguments: list[str] | None = None) -> int:
         answer = {"error": f"{error.strerror}: {error.filename}"}
     sys.stdout.write(json.dumps(answer) + "\n")
     return _REFUSED if "error" in answer else 0
+
+
+def _write_code(source: Path, limits: Limits) -> int:
+    """Compile a stored module, within limits that the process has already."""
+    try:
+        module, _ = compile_module(make_compiler(), to_binary(source.read_bytes()), limits)
+    except ModuleRefusedError as error:
+        sys.stderr.write(error.desc)
+        return _REFUSED
+    sys.stdout.buffer.write(module.serialize())
+    return 0
 
 
 def _limit(kind: int, value: int) -> int:

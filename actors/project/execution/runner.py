@@ -312,7 +312,10 @@ class HandlerRunner:
             since = activity.busy_since
             activity.enter("load")  # loading may compile the module, which can exceed a deadline
             try:
-                host = self._hosts[applet_id] = self._pool.host(self._applets[applet_id])
+                applet = self._applets[applet_id]
+                host = self._hosts[applet_id] = self._pool.host(
+                    applet, lambda: activity.enter("load")
+                )
             except ModuleRefusedError as error:
                 self._unreadable.add(applet_id)
                 self._health.raise_(MODULE_UNREADABLE, str(error))

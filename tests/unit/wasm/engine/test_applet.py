@@ -15,7 +15,8 @@ import pytest
 import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
-from fieldbrook.wasm.engine import raw
+from fieldbrook.system.confined import Bounds
+from fieldbrook.wasm.engine import applet, raw
 from fieldbrook.wasm.engine.applet import AppletHost, Host, load_host
 from fieldbrook.wasm.engine.engine import (
     Engine,
@@ -110,8 +111,46 @@ def test_a_module_whose_files_are_gone_is_an_os_error(engine: Engine, tmp_path: 
 
 def test_a_stored_module_over_a_lowered_limit_is_refused(wasm: Path) -> None:
     limits = Limits(memory_bytes=0)
-    with pytest.raises(ModuleRefusedError, match="memory has a minimum byte size of 65536"):
+    reason = (
+        r"module\.wasm cannot be compiled again: .* starts with 1 pages of memory; the limit is 0"
+    )
+    with pytest.raises(ModuleRefusedError, match=reason):
         load_host(make_engine(limits), compiled(wasm), wasm, limits)
+
+
+def test_a_stored_module_is_compiled_within_limits_outside_of_the_process(
+    engine: Engine, wasm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy = "i32.const 7 i32.mul i32.load i32.eqz " * 500_000  # takes hundreds of megabytes
+    start = f'(func (export "start") (param i32) (result i32) local.get 0 {heavy})'
+    wasm.write_text(f'(module (memory (export "memory") 1) {start})')
+    cwasm = wasm.with_name("module.cwasm")
+    few = Bounds(cpu_s=60, timeout_s=LIMIT_S, address_bytes=160 << 20, file_bytes=1 << 20)
+    monkeypatch.setattr(applet, "_AGAIN", few)
+    with pytest.raises(ModuleRefusedError, match="takes more than 160 MiB of memory"):
+        load_host(engine, cwasm, wasm, LIMITS)
+    short = Bounds(cpu_s=1, timeout_s=LIMIT_S, address_bytes=2 << 30, file_bytes=1 << 20)
+    monkeypatch.setattr(applet, "_AGAIN", short)
+    with pytest.raises(ModuleRefusedError, match="takes more than 1 s of processor time"):
+        load_host(engine, cwasm, wasm, LIMITS)
+    assert not cwasm.exists()
+
+
+def test_a_process_compiles_one_stored_module_at_a_time(engine: Engine, wasm: Path) -> None:
+    waits = threading.Event()
+    hosts: list[Host] = []
+
+    def load() -> None:
+        cwasm = wasm.with_name("module.cwasm")
+        hosts.append(load_host(engine, cwasm, wasm, LIMITS, waiting=waits.set))
+
+    thread = threading.Thread(target=load)
+    with applet._compiling:
+        thread.start()
+        assert waits.wait(LIMIT_S)
+        assert not hosts
+    thread.join(LIMIT_S)
+    assert [host.run("negative", Run(b"")) for host in hosts] == [(-7, "")]
 
 
 def test_without_the_raw_functions_the_reference_host_does_the_work(

@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable
 
 from fieldbrook.core.clock import rfc3339
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
 
 def one_line(text: str) -> str:
-    """Escape control characters, because topics and errors may contain any text of a device.
+    """Escape what is not printable, because topics and errors may contain any text of a device.
 
-    Line breaks would forge log lines, and escape sequences would control a terminal.
+    Line breaks would forge log lines, escape sequences would control a terminal, and marks of
+    direction would show a line in another order.
     """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else character.encode("unicode_escape").decode()
 
 
 class TextFormatter(logging.Formatter):
     """`2026-11-21T06:31:00.123Z INFO  fieldbrook.node.main: listen on :8888`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as one line; a traceback follows on lines of its own."""
+        """Format a record as one line; a traceback follows on lines that begin with blanks.
+
+        The text of an exception may have several lines, too, and come from a device.
+        """
         line = (
             f"{rfc3339(int(record.created * 1000))} {record.levelname:<7} "
             f"{record.name}: {one_line(record.getMessage())}"
         )
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n  ".join((line, *map(one_line, trace)))
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,7 +59,9 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        text = json.dumps(entry, ensure_ascii=False)
+        # JSON escapes only the control characters below U+0020.
+        return text if text.isprintable() else json.dumps(entry).replace("\x7f", "\\u007f")
 
 
 class RateLimitedLog:

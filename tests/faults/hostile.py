@@ -530,7 +530,7 @@ class Run:
                 _FAILED.search(line)
                 or " ERROR " in line
                 or " CRITICAL " in line
-                or line.startswith("Traceback")
+                or line.startswith("  Traceback")
             ):
                 problems.append(line)
 

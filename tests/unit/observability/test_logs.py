@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from fieldbrook.observability.logs import JsonFormatter, RateLimitedLog, TextFormatter
 
 
-def record(text: str, *, failed: bool = False) -> logging.LogRecord:
+def record(text: str, *, failed: bool = False, cause: str = "cause") -> logging.LogRecord:
     made = logging.LogRecord("a.b", logging.ERROR, "f", 1, "said %s", (text,), None)
     if failed:
         try:
-            raise ValueError("cause")
+            raise ValueError(cause)
         except ValueError:
             made.exc_info = sys.exc_info()
     return made
@@ -24,8 +24,8 @@ def record(text: str, *, failed: bool = False) -> logging.LogRecord:
 @given(st.text())
 def test_whatever_a_device_sent_stays_on_one_line(text: str) -> None:
     line = TextFormatter().format(record(text))
-    assert len(line.splitlines()) == 1
-    assert "\x1b" not in line
+    assert line.isprintable()
+    assert JsonFormatter().format(record(text)).isprintable()
     assert json.loads(JsonFormatter().format(record(text)))["message"] == f"said {text}"
 
 
@@ -41,6 +41,22 @@ def test_a_failure_keeps_its_traceback() -> None:
     assert (
         "ValueError: cause" in json.loads(JsonFormatter().format(record("x", failed=True)))["error"]
     )
+
+
+@given(st.text())
+def test_the_text_of_an_exception_forges_no_line(text: str) -> None:
+    failed = record("x", failed=True, cause=text)
+    first, *others = TextFormatter().format(failed).split("\n")
+    assert first.isprintable()
+    assert all(line.isprintable() and line.startswith("  ") for line in others)
+    line = JsonFormatter().format(failed)
+    assert line.isprintable()
+    assert text.rstrip("\n") in json.loads(line)["error"]
+
+
+def test_a_mark_of_direction_is_escaped() -> None:
+    assert TextFormatter().format(record("\u202egnp\U000e0041")).endswith("\\u202egnp\\U000e0041")
+    assert JsonFormatter().format(record("\u202e\x7f")).count("\\u") == 2
 
 
 def test_a_flood_of_warnings_is_one_line_per_interval_with_their_number(

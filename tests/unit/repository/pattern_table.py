@@ -329,9 +329,6 @@ TABLE: dict[str, Entry] = {
         "an argument of the command line, 64 KiB", ("-", "1", "."), ("1.", "1", "a")
     ),
     # ---- the node's own
-    "fieldbrook.observability.logs:_CONTROL": Entry(
-        "the text of a log line", ("sub",), (("", "\n", ""), ("", "a", "\x7f"))
-    ),
     "fieldbrook.core.settings.checks:_ADDRESS": _full(
         "a setting of the operator", ("0x", "0", "g")
     ),

@@ -45,6 +45,17 @@ def test_events_are_listed_by_what_became_of_them(shell: Shell) -> None:
     assert len(types("--to", received, "--type", "START")) == 2
 
 
+def test_events_are_listed_by_the_word_that_lists_dead_letters(shell: Shell) -> None:
+    listed = shell.text("event", "list", "room")
+    assert listed == shell.text("event", "room")
+    assert listed.count("applet v1 start") == listed.count("applet v1 fail") == 3
+    assert "NOBODY" not in shell.text("event", "list", "room", "--outcome", "ok")
+    nothing = shell("event", "list", "room", "--type", "OTHER")
+    assert b"no such events in the history" in nothing.stdout + nothing.stderr
+    said = shell.fails("event", "list", "room", "--follow", "--before", "1", code=2)
+    assert "--follow shows new events" in said
+
+
 def test_an_event_is_shown_by_its_place(shell: Shell) -> None:
     (row,) = shell.json("event", "room", "--type", "START", "--limit", "1")["data"]
     where = ("event", "show", "room", "--place", row["place"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -75,7 +75,7 @@ def _filter_options(command: F) -> F:
 
 
 class _EventGroup(CommandGroup):
-    """Makes `event PROJECT` an abbreviation of `event show PROJECT`, the most frequent use."""
+    """Makes `event PROJECT` an abbreviation of `event show PROJECT`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [arg for arg in args if not arg.startswith("-")]
@@ -89,7 +89,7 @@ def event() -> None:
     """Show the event history, replay events of it, or trace the next ones.
 
     `event PROJECT [EVENT]` is short for `event show PROJECT [EVENT]`. A project with the name
-    `show`, `flow`, `replay` or `trace` needs the long form: `event show show`.
+    `list`, `show`, `flow`, `replay` or `trace` needs the long form: `event show show`.
     """
 
 
@@ -156,6 +156,24 @@ def event_flow(project: str, seconds: int) -> None:
     show_rows(answer["sources"], _FLOW_COLUMNS, f"no events in the last {seconds} s")
 
 
+_follow_option = click.option(
+    "-f", "--follow", "following", is_flag=True, help="Keep printing new events."
+)
+
+
+@event.command("list")
+@project_argument
+@limit_option()
+@_filter_options
+@_follow_option
+def event_list(project: str, limit: int, following: bool, **filters: str | None) -> None:
+    """List the latest events with their outcomes.
+
+    It is `event show PROJECT` without an EVENT. TIME has the form 2026-11-21T06:31:00Z.
+    """
+    _list(project, None, limit, following, filters)
+
+
 @event.command("show")
 @project_argument
 @click.argument("event_id", metavar="[EVENT]", required=False)
@@ -163,7 +181,7 @@ def event_flow(project: str, seconds: int) -> None:
 @_filter_options
 @click.option("--place", metavar="PLACE", help="Show the event at this place of the history.")
 @click.option("--payload", is_flag=True, help="With --place: print only the event's payload.")
-@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events.")
+@_follow_option
 def event_show(
     project: str,
     event_id: str | None,
@@ -183,18 +201,30 @@ def event_show(
     With --follow the command prints events as they are handled, at most 160 per second, failed
     ones first, and says how many it left out. With --json each message of the node is one line.
     """
-    if following and (event_id or place or filters["from"] or filters["to"] or filters["before"]):
-        raise WrongUsageError(
-            "--follow shows new events: EVENT, --place, --from, --to and --before cannot be given"
-        )
-    client, project = open_project(project)
-    if following:
-        _follow(client, topic="events", project=project, **filters)
-        return
+    if following and (event_id or place):
+        raise WrongUsageError("--follow shows new events: EVENT and --place cannot be given")
     if payload and not place:
         raise WrongUsageError("--payload needs --place")
     if place:
+        client, project = open_project(project)
         _show_place(client, project, place, payload)
+    else:
+        _list(project, event_id, limit, following, filters)
+
+
+def _list(
+    project: str,
+    event_id: str | None,
+    limit: int,
+    following: bool,
+    filters: Mapping[str, str | None],
+) -> None:
+    """Print the events that the options select, or only the one with the id, or those to come."""
+    if following and (filters["from"] or filters["to"] or filters["before"]):
+        raise WrongUsageError("--follow shows new events: --from, --to, --before cannot be given")
+    client, project = open_project(project)
+    if following:
+        _follow(client, topic="events", project=project, **filters)
         return
     query: dict[str, Any] = {"limit": limit, "eventID": event_id or None}
     query |= {key: value for key, value in filters.items() if key not in ("from", "to")}
@@ -204,9 +234,12 @@ def event_show(
         show_json(answer)
         return
     rows = items(answer)
+    if not event_id:
+        _show_details(rows, answer, "no such events in the history")
+        return
     _show_details(rows, answer)
     for row in rows:
-        if event_id and row.get("traced"):
+        if row.get("traced"):
             show_calls(client.call("GET", ["event_log", project, "at", row["place"]]))
 
 
@@ -235,11 +268,13 @@ def _show_place(client: Client, project: str, place: str, payload: bool) -> None
         show_calls(value)
 
 
-def _show_details(rows: list[dict[str, Any]], answer: dict[str, Any]) -> None:
+def _show_details(
+    rows: list[dict[str, Any]], answer: dict[str, Any], empty: str = "no such event in the history"
+) -> None:
     rows = [{**row, "outcome": _outcome(row)} for row in rows]
     refused_rows = answer.get("refusals") or []
     if rows or not refused_rows:
-        show_rows(rows, _EVENT_COLUMNS, "no such event in the history")
+        show_rows(rows, _EVENT_COLUMNS, empty)
     for row in answer.get("logs", ()):
         click.echo(log_line(row))
     if answer.get("effects"):

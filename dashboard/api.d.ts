@@ -954,7 +954,7 @@ export interface Routes {
   };
   /** A part of the applet log; `next` is the `after` of the following request, or its `before` if there was one. With `follow` each row is a server-sent event whose id is the sequence; `Last-Event-ID` resumes after it. */
   "GET /applet_log/{projectName}": {
-    query: { after?: number; limit?: number; follow?: boolean; before?: string | null; level?: "debug" | "error" | "fatal" | "info" | "panic" | "trace" | "warn" | null; contains?: string; eventID?: string; instanceID?: string | null; begin?: string | null; end?: string | null };
+    query: { after?: number; limit?: number; follow?: boolean; before?: string | null; level?: "debug" | "error" | "fatal" | "info" | "panic" | "trace" | "warn" | "warning" | null; contains?: string; eventID?: string; instanceID?: string | null; begin?: string | null; end?: string | null };
     body: undefined;
     answer: LogPart | Blob;
   };

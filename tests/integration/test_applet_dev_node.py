@@ -86,7 +86,7 @@ def test_blocks_for_people_name_what_keeps_running(
         shell(
             *("send", "room", "--publisher", publisher["key"], "--type", "TICK", "--data", "a"),
         )
-        dev.wait(lambda: "info  clock: count=1 bytes=1" in dev.out, "the row of the log")
+        dev.wait(lambda: "info    clock: count=1 bytes=1" in dev.out, "the row of the log")
         assert any(line.startswith("log  20") for line in dev.out.splitlines())
 
 

@@ -399,7 +399,7 @@ def test_logs_give_the_last_rows_or_those_after_a_number(shell: Shell, project: 
     assert [row["msg"] for row in last] == ["count=4 payload=3", "count=5 payload=4"]
     assert log_rows(shell, project, "--after", last[0]["sequence"]) == last[1:]
     assert log_rows(shell, project, "--after", last[1]["sequence"]) == []
-    assert "info  counter: count=5 payload=4" in shell.text("logs", project, "--tail", "1")
+    assert "info    counter: count=5 payload=4" in shell.text("logs", project, "--tail", "1")
 
 
 def test_an_applet_is_rolled_back_and_keeps_its_data(

@@ -38,6 +38,24 @@ def test_the_applet_log_is_read_on_from_where_one_stopped(ada: User, server: Ser
         assert list(ada("GET", f"/applet_log/NftMinter?{query}").fields) == [name]
 
 
+def test_a_warning_has_one_name_and_is_found_by_its_older_one_too(
+    ada: User, server: Server
+) -> None:
+    project = ada.project()
+    store = server.stores[int(project["projectID"])] = MemoryStore()
+    for level in range(9):
+        row = LogRow(1_666_211_451_123, level, "wasmCode", 7, "log", "", f"level {level}")
+        store.rows.append(NumberedRow(level + 1, row))
+    rows = ada("GET", "/applet_log/NftMinter").json["data"]
+    assert [row["level"] for row in rows] == [
+        *("panic", "fatal", "error", "warning", "info", "debug", "trace", "unknown", "unknown")
+    ]
+    for name in ("warning", "warn"):
+        severe = ada("GET", f"/applet_log/NftMinter?level={name}").json["data"]
+        assert [row["msg"] for row in severe] == [f"level {level}" for level in range(4)]
+    assert list(ada("GET", "/applet_log/NftMinter?level=loud").fields) == ["level"]
+
+
 def test_the_pairs_an_applet_stored_are_read(ada: User, server: Server) -> None:
     project = ada.project()
     applet_id = ada.applet()["appletID"]

@@ -13,7 +13,7 @@ import * as words from '../../words/en/logs.js';
 import { older as loadOlder } from '../../words/en/live.js';
 
 const OPENED_WITH = 200;
-const LEVELS = ['debug', 'info', 'warn', 'error'];
+const LEVELS = ['debug', 'info', 'warning', 'error'];
 
 /** @param {{row: any, index: number, project: string}} p */
 const Row = ({ row, index, project }) => html`<div role="row" aria-rowindex=${index + 2} class="row"><span role="cell" class="mono dim" title=${moment(row.logTime)}>${row.eventID ? html`<a href=${to('projects', project, 'events', row.eventID)} aria-label=${words.toEvent(clock(row.logTime))}>${clock(row.logTime)}</a>` : clock(row.logTime)}</span>

@@ -8,13 +8,13 @@ from fieldbrook.gateway.management.framework.context import ProjectStoreReader
 from fieldbrook.gateway.management.live.events import read_place
 from fieldbrook.gateway.management.live.messages import Rows
 from fieldbrook.gateway.management.live.row_selection import RowSelection
-from fieldbrook.gateway.management.routes.events.log_lines import LEVELS, log_line
+from fieldbrook.gateway.management.routes.events.log_lines import log_line
 from fieldbrook.storage.project.log_search import LogFilter
 from fieldbrook.storage.project.rows import LogRow
 from fieldbrook.system.loop_share import LoopShare
+from fieldbrook.wasm.module.abi import LOG_ERROR
 
 _LINES_AT_ONCE = 200
-_ERROR = LEVELS.index("error")
 _FOREVER = 1 << 63
 
 
@@ -65,7 +65,7 @@ class LogsReader:
                         break
                     place = sequence
                     if self._wanted.matches(row):
-                        is_error = row.level <= _ERROR
+                        is_error = row.level <= LOG_ERROR
                         total, failed = total + 1, failed + is_error
                         picker.offer(sequence, row, failed=is_error)
             more = len(lines) == _LINES_AT_ONCE and place < until

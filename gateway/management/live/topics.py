@@ -26,7 +26,7 @@ from fieldbrook.gateway.management.live.events import EventsReader, read_place
 from fieldbrook.gateway.management.live.figures import HealthReader, SeriesReader
 from fieldbrook.gateway.management.live.logs import LogsReader
 from fieldbrook.gateway.management.live.messages import Follow, Topic
-from fieldbrook.gateway.management.routes.events.log_lines import LEVELS
+from fieldbrook.gateway.management.routes.events.log_lines import Level, level_number
 from fieldbrook.gateway.metrics.readings import NAMES, PROJECT_NAMES
 from fieldbrook.security import access_keys
 from fieldbrook.security.access_keys import Group, Permission
@@ -57,7 +57,7 @@ class EventsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LogsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filters of `logs`, as those of the route `/applet_log`: `level` or worse, and a text."""
 
-    level: Literal["panic", "fatal", "error", "warn", "info", "debug", "trace"] | None = None
+    level: Level | None = None
     contains: str = ""
     event_id: str = msgspec.field(name="eventID", default="")
     instance_id: str = msgspec.field(name="instanceID", default="")
@@ -171,7 +171,7 @@ def _logs_filter(given: LogsFilter) -> LogFilter:
     if instance and not (instance.isascii() and instance.isdecimal() and len(instance) <= 19):
         raise BadRequestError(FieldError("follow.filter.instanceID", "must be an id", "body"))
     return LogFilter(
-        level=None if given.level is None else LEVELS.index(given.level),
+        level=None if given.level is None else level_number(given.level),
         contains=given.contains or None,
         event_id=given.event_id or None,
         instance_id=int(instance) if instance else None,

@@ -16,7 +16,16 @@ from fieldbrook.cli.stream import follow
 from fieldbrook.cli.text import as_json, printable
 
 _PAGE_ROWS = 1_000  # largest page of the route
-_LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
+_LEVELS = ("panic", "fatal", "error", "warning", "info", "debug", "trace")
+
+
+class _Level(click.Choice[str]):
+    """The name of a level; `warn` is an older name of `warning`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        return super().convert("warning" if value == "warn" else value, param, ctx)
 
 
 @click.command(cls=SharedCommand)
@@ -29,7 +38,7 @@ _LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
     help="Print this many of the latest rows [default: 20].",
 )
 @click.option("--after", type=click.IntRange(0), help="Print all rows after this sequence number.")
-@click.option("--level", type=click.Choice(_LEVELS), help="Print only rows as severe as this.")
+@click.option("--level", type=_Level(_LEVELS), help="Print only rows as severe as this.")
 @click.option("--contains", metavar="TEXT", help="Print only rows with this text, in any case.")
 @click.option("--event", metavar="EVENT", help="Print only rows of this event.")
 @click.option("--instance", metavar="INSTANCE", help="Print only rows of this instance.")
@@ -54,13 +63,13 @@ def logs(
 
 
 def log_line(row: dict[str, Any]) -> str:
-    """Format a log row for people: `2026-11-21T06:31:00.123Z info  counter: count=1`."""
+    """Format a log row for people: `2026-11-21T06:31:00.123Z info    counter: count=1`."""
     source = str(row.get("src") or "")
     origin = "" if source in ("", "wasmCode") else f" [{source}]"
     level = str(row.get("level", ""))
     applet_name = row.get("appletName") or "-"
     return printable(
-        f"{row.get('logTime', '')} {level:<5} {applet_name}{origin}: {row.get('msg', '')}"
+        f"{row.get('logTime', '')} {level:<7} {applet_name}{origin}: {row.get('msg', '')}"
     )
 
 

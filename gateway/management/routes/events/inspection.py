@@ -23,9 +23,9 @@ from fieldbrook.gateway.management.live.caller_rights import (
     time_left_s,
 )
 from fieldbrook.gateway.management.routes.events.log_lines import (
-    LEVELS,
     Level,
     LogLine,
+    level_number,
     log_line,
 )
 from fieldbrook.storage.lmdb.rows import Numbered
@@ -122,7 +122,7 @@ def _search(store: ProjectStoreReader, query: SearchLog, wanted: LogFilter) -> L
 
 def _filter(query: SearchLog) -> LogFilter:
     wanted = LogFilter(
-        level=None if query.level is None else LEVELS.index(query.level),
+        level=None if query.level is None else level_number(query.level),
         contains=query.contains or None,
         event_id=query.event_id or None,
         instance_id=query.instance_id or None,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.storage.project.rows import LogRow
+from fieldbrook.wasm.module import abi
 
-Level = Literal["panic", "fatal", "error", "warn", "info", "debug", "trace"]
-LEVELS: tuple[str, ...] = get_args(Level)
+Level = Literal["panic", "fatal", "error", "warning", "warn", "info", "debug", "trace"]
+"""A level of the applet log in requests. `warn` is an older name of `warning`; answers never
+have it."""
+
+
+def level_number(level: Level) -> int:
+    """Return the number of a level, which is that of the ABI: 0 is the most severe."""
+    return abi.LEVEL_NAMES.index("warning" if level == "warn" else level)
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +38,7 @@ def log_line(row: LogRow, sequence: int = 0) -> LogLine:
     return LogLine(
         sequence=str(sequence) if sequence else msgspec.UNSET,
         time=rfc3339(row.time_ms),
-        level=LEVELS[row.level] if 0 <= row.level < len(LEVELS) else "unknown",
+        level=abi.level_name(row.level),
         source=row.source,
         applet_name=row.applet_name,
         instance_id=str(row.instance_id),

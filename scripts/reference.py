@@ -45,7 +45,10 @@ TYPES = ROOT / "dashboard" / "api.d.ts"
 _PART = re.compile(r"<!-- generated: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 _HOST_FUNCTIONS: dict[abi.Signature, tuple[str, str]] = {  # parameters, effect
-    abi.WS_LOG: ("level, ptr, len", "writes a line to the applet log"),
+    abi.WS_LOG: (
+        "level, ptr, len",
+        "writes a line to the applet log ([levels](#levels-of-log-lines))",
+    ),
     abi.WS_GET_DATA: ("rid, &ptr, &len", "returns the payload of the event"),
     abi.WS_SET_DATA: ("rid, ptr, len", "creates or replaces a resource of this run"),
     abi.WS_GET_EVENT_TYPE: ("rid, &ptr, &len", "returns the type of the event"),
@@ -197,6 +200,12 @@ _SETTING_PARTS = {
     "wallet_whitelist": "Sign-in with a wallet",
     "audit_rows": "Records, metrics and logs",
 }
+
+
+def log_levels_table() -> str:
+    """The numbers of `ws_log` and their names."""
+    rows = [(str(number), f"`{name}`") for number, name in enumerate(abi.LEVEL_NAMES[:-1])]
+    return table(("level", "name"), [*rows, ("any other", f"`{abi.LEVEL_NAMES[-1]}`")])
 
 
 def settings_tables() -> str:
@@ -419,7 +428,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "routes.md": {"missing": missing_routes, "generations": generations_table},
     "metrics.md": {"metrics": metrics_table},
     "errors.md": {"errors": errors_table},
-    "abi.md": {"functions": host_functions_table},
+    "abi.md": {"functions": host_functions_table, "levels": log_levels_table},
 }
 
 

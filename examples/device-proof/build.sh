@@ -7,6 +7,6 @@ out=${1:-$here/build}
 mkdir -p "$out"
 # -fno-builtin: without a C library a loop must not become a call of memcpy.
 "${CLANG:-clang}" --target=wasm32-unknown-unknown -std=c11 -O2 -nostdlib -ffreestanding -fno-builtin \
-  -Wall -Wextra -Wpedantic -Werror -Wl,--no-entry -Wl,-z,stack-size=8192 -Wl,--strip-all \
+  -Wall -Wextra -Wpedantic -Werror -Wl,--no-entry -Wl,-z,stack-size=8192 -Wl,--stack-first -Wl,--strip-all \
   "$here/device_proof.c" -o "$out/device_proof.wasm"
 echo "$out/device_proof.wasm"

@@ -6,11 +6,11 @@
  *                 last: the keccak256 of the last reading, hex
  *
  * `start` returns 0 for a new proof and 1 for a stored one. It returns an error code of
- * fieldbrook.h if the signature is not the device's, and -1 if the payload or the variable is
+ * signatures.h if the signature is not the device's, and -1 if the payload or the variable is
  * malformed; then it stores nothing.
  */
 #include "../checksum/w3bstream.h"
-#include "fieldbrook.h"
+#include "signatures.h"
 
 enum { KEPT_ALREADY = 1 };
 enum { DIGEST_SIZE = 32, DIGEST_HEX = 2 * DIGEST_SIZE };

@@ -17,11 +17,11 @@
  *   credited                             the number of tokens that the chain has credited
  *
  * `report` returns 0, or 1 for a reading that is already rewarded. It returns an error code of
- * fieldbrook.h if the signature is not the device's, and -1 if a variable is missing or the chain
+ * signatures.h if the signature is not the device's, and -1 if a variable is missing or the chain
  * refuses.
  */
 #include "../checksum/w3bstream.h"
-#include "../device-proof/fieldbrook.h"
+#include "../device-proof/signatures.h"
 
 enum { REWARDED_ALREADY = 1 };
 enum { DIGEST_SIZE = 32, ADDRESS_HEX = 40, CHAIN_DIGITS = 9 };

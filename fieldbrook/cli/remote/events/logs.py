@@ -22,9 +22,7 @@ _LEVELS = ("panic", "fatal", "error", "warning", "info", "debug", "trace")
 class _Level(click.Choice[str]):
     """The name of a level; `warn` is an older name of `warning`."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert("warning" if value == "warn" else value, param, ctx)
 
 

@@ -3,8 +3,8 @@
  * FB_OK means that the signature is valid for the key. Every other number means that it is
  * not, so comparing with FB_OK is safe for any input.
  */
-#ifndef FIELDBROOK_H
-#define FIELDBROOK_H
+#ifndef SIGNATURES_H
+#define SIGNATURES_H
 
 #include <stddef.h>
 #include <stdint.h>

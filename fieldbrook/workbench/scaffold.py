@@ -4,8 +4,10 @@ An applet folder has a file `applet.toml`. Its table `[build]` says how to make 
 `module`: `wat` is a file in the WebAssembly text format that is assembled here, and `steps` are
 commands that run in the folder, with the variables of `env`. `needs` maps each program that the
 steps call to advice for users who do not have it. An environment variable with the name of a
-program in capitals (`CLANG`, `RUSTC`) replaces that program. `ignore` lists patterns of names of
-files that `applet dev` does not watch.
+program in capitals (`CLANG`, `RUSTC`) replaces that program. `hint` is advice for a step that
+fails; with `hint_unless`, only if this command fails, too. `ignore` lists patterns of names of
+files that `applet dev` does not watch. The table `[strategies]` maps event types to handlers, for
+runs of the folder's events.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ MANIFEST = "applet.toml"
 _MANIFEST_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _NOT_A_LETTER = re.compile(r"\W")
+_HINT_LIMIT_S = 10.0
 _PLACEHOLDER = "{{name}}"
 _IGNORED = "build/\nnode_modules/\n"
 
@@ -56,8 +59,10 @@ class Recipe:
     steps: tuple[tuple[str, ...], ...]
     needs: Mapping[str, str]
     hint: str
+    hint_unless: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
+    strategies: Mapping[str, str] = field(default_factory=dict)
 
 
 def create(name: str, template: str, folder: Path) -> list[Path]:
@@ -124,15 +129,18 @@ def read_recipe(folder: Path) -> Recipe:
     """
     path = folder / MANIFEST
     try:
-        build = tomllib.loads(read_regular_file(path, _MANIFEST_LIMIT_BYTES).decode())["build"]
+        manifest = tomllib.loads(read_regular_file(path, _MANIFEST_LIMIT_BYTES).decode())
+        build, strategies = manifest["build"], manifest.get("strategies", {})
         return Recipe(
             module=_string(build["module"]),
             wat=_string(build.get("wat", "")),
             steps=tuple(tuple(_string(word) for word in step) for step in build.get("steps", [])),
             needs={_string(tool): _string(how) for tool, how in build.get("needs", {}).items()},
             hint=_string(build.get("hint", "")),
+            hint_unless=tuple(_string(word) for word in build.get("hint_unless", [])),
             env={_string(name): _string(text) for name, text in build.get("env", {}).items()},
             ignore=tuple(_string(pattern) for pattern in build.get("ignore", [])),
+            strategies={_string(kind): _string(name) for kind, name in strategies.items()},
         )
     except FileNotFoundError:
         hint = "create an applet folder with `fieldbrook applet new NAME --template TEMPLATE`"
@@ -227,10 +235,32 @@ def build(
             raise ScaffoldError(text) from None
         if status:
             text = f"{' '.join(command)} ended with status {status}"
-            raise ScaffoldError(text, recipe.hint)
+            raise ScaffoldError(text, _hint(recipe, folder, environment))
     if not module.is_file():
         raise ScaffoldError(f"the build steps succeeded, but did not create {module}")
     return module
+
+
+def _hint(recipe: Recipe, folder: Path, environment: Mapping[str, str]) -> str:
+    """Return the advice of a recipe for a failed step; "" when it does not apply."""
+    if not recipe.hint_unless:
+        return recipe.hint
+    tool, *words = recipe.hint_unless
+    command = [_program(tool, environment), *words]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**environment, **recipe.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_HINT_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return recipe.hint
+    return recipe.hint if done.returncode else ""
 
 
 def _run(

@@ -91,7 +91,7 @@ def test_a_change_of_the_events_runs_them_without_a_build(
         added = dev.block()
         assert added["build_ms"] is None
         assert [run["changes"] is None for run in added["runs"]] == [True, False, False, False]
-        assert "there are 4 runs and 3 expected results" in added["error"]
+        assert added["runs"][3]["problems"] == ["no expected result"]
         events.write_text('{"payload": "fine"}\nno JSON\n')
         assert "events.jsonl:2: not JSON" in dev.block()["error"]
         (meter / "events.expected.jsonl").unlink()
@@ -135,6 +135,12 @@ def test_a_module_that_a_node_would_refuse_is_told_and_a_trap_is_a_result(
         block = dev.block()
         assert block["error"] == "the module has no handler start"
         assert "begin" in block["hint"]
+        assert "[strategies] in applet.toml" in block["hint"]
+        recipe = meter / "applet.toml"
+        recipe.write_text(recipe.read_text().replace('DEFAULT = "start"', 'DEFAULT = "begin"'))
+        assert [run["failed"] for run in dev.block()["runs"]] == [False] * 3
+        recipe.write_text(recipe.read_text().replace('DEFAULT = "begin"', 'DEFAULT = "start"'))
+        assert dev.block()["error"] == "the module has no handler start"
         source.write_text(
             whole.replace("(drop\n      (call $log", "(unreachable)\n(drop (call $log")
         )
@@ -233,8 +239,8 @@ def test_the_store_is_what_the_runs_begin_with_and_stays_as_it_is(
         block = dev.block()
         assert block["build_ms"] is None
         assert block["runs"][0]["changes"] == [
-            *("- log      info: count=42 bytes=25", "- write    count = 42"),
-            *("+ log      info: count=8 bytes=25", "+ write    count = 8"),
+            *("- log      info: count=42 bytes=30", "- write    count = 42"),
+            *("+ log      info: count=8 bytes=30", "+ write    count = 8"),
         ]
 
 

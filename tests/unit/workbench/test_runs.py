@@ -326,7 +326,17 @@ def test_what_is_recorded_is_met_and_a_change_is_told(
     code, left = result(capsys, "test", *options)
     assert code == 1
     assert left["problems"] == [
-        {"run": 0, "problems": ["there are 2 runs and 1 expected results"]},
+        {"run": 2, "problems": ["no expected result"]},
+    ]
+    code, out, _ = run_applet(capsys, "test", *options)
+    assert "   1  ok    DEFAULT log_payload" in out
+    assert "   2  new   DEFAULT log_payload" in out
+    assert "2 runs, 0 not as expected, 1 without an expected result" in out
+    lines(expected, {"code": 0}, {"code": 0}, {"code": 0})
+    code, left = result(capsys, "test", *options)
+    assert code == 1
+    assert left["problems"] == [
+        {"run": 0, "problems": ["there are 2 runs and 3 expected results"]},
     ]
 
 

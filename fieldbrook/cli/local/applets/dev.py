@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,10 @@ _OF_PROJECTS = ("name", "send", "publisher")
     metavar="FILE",
     help=f"The events to run [default: {EVENTS_FILE} in the folder].",
 )
-@click.option("--handler", help="Run this handler for every event [default: start].")
+@click.option(
+    "--handler",
+    help="Run this handler for every event [default: [strategies] of applet.toml, else start].",
+)
 @click.option(
     "--strategy",
     "strategies",
@@ -124,7 +128,9 @@ def applet_dev(
         target: Target
         if project is None:
             events = events or folder / EVENTS_FILE
-            target = LocalTarget(events, route_rules(strategies, handler), given)
+            rules = partial(route_rules, strategies, handler, folder)
+            rules()  # a wrong option ends the command, and is no failed save
+            target = LocalTarget(events, rules, given)
             if not events.is_file():
                 note(f"{events} does not exist: the applet is built, and no event runs")
             others = [events, expectations_of(events), given.store, given.schema, given.chain]

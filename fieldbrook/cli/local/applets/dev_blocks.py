@@ -14,6 +14,7 @@ import click
 
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import ClientError
+from fieldbrook.cli.local.applets.workbench import NO_EXPECTATION
 from fieldbrook.cli.text import as_json, counted, printable
 
 _INDENT = " " * 10
@@ -163,7 +164,10 @@ def _lines(block: Block, shown: Sequence[tuple[Shown, list[str] | None]]) -> lis
 
 def _run_lines(number: int, run: Shown, changes: list[str] | None) -> list[str]:
     failed = run.failed or bool(run.problems)
+    new = run.problems == [NO_EXPECTATION]
     mark = _styled("FAIL", fg="red") if failed else _styled("ok  ", fg="green")
+    if new and not run.failed:
+        mark = "new "
     same = ", as before" if changes == [] else ""
     lines = [f"{number:>4}  {mark}  {printable(run.title)}, {run.elapsed_ms:.2f} ms{same}"]
     told = run.lines if changes is None else changes
@@ -173,7 +177,9 @@ def _run_lines(number: int, run: Shown, changes: list[str] | None) -> list[str]:
         lines.append(f"{_INDENT}  {_styled(shown, fg=color) if color else shown}")
     if len(told) > _LINES_SHOWN:
         lines.append(f"{_INDENT}  ... and {len(told) - _LINES_SHOWN} more lines")
-    if run.problems:
+    if new:
+        lines.append(f"{_INDENT}  {NO_EXPECTATION}")
+    elif run.problems:
         fields = ", ".join(text.partition(":")[0] for text in run.problems)
         lines.append(f"{_INDENT}  not as expected: {fields}")
     return lines
@@ -181,13 +187,15 @@ def _run_lines(number: int, run: Shown, changes: list[str] | None) -> list[str]:
 
 def _totals(shown: Sequence[tuple[Shown, list[str] | None]]) -> str:
     failed = sum(run.failed for run, _ in shown)
-    problems = sum(bool(run.problems) for run, _ in shown)
+    unknown = sum(run.problems == [NO_EXPECTATION] for run, _ in shown)
+    problems = sum(bool(run.problems) for run, _ in shown) - unknown
     texts = [f"{failed} failed"]
     if any(changes is not None for _, changes in shown):
         texts.insert(0, f"{sum(bool(changes) for _, changes in shown)} changed")
         new = sum(changes is None for _, changes in shown)
         texts += [f"{new} new"] if new else []
     texts += [f"{problems} not as expected"] if problems else []
+    texts += [f"{unknown} without an expected result"] if unknown else []
     return ", ".join(texts)
 
 

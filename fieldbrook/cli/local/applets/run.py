@@ -65,7 +65,7 @@ def applet_run(
         expected_errors(files.WorkbenchError, ChainSourceError),
         open_workbench(module, given, lines=True) as bench,
     ):
-        require_handlers(bench, [handler])
+        require_handlers(bench, [handler], "--handler HANDLER")
         outcome = next(bench.perform([runs.Trial(handler, data, event_type)]))
         if given.store is not None and not outcome.error:
             files.write_store(given.store, bench.store)

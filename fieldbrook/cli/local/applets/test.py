@@ -13,6 +13,8 @@ from fieldbrook.cli.errors import EXIT_REFUSED, WrongUsageError, expected_errors
 from fieldbrook.cli.local.applets.workbench import (
     EVENTS_FILE,
     EXISTING_FILE,
+    HANDLER_OPTIONS,
+    NO_EXPECTATION,
     WorkbenchOptions,
     expectations_of,
     open_workbench,
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Write the file of expected results instead of comparing with it.",
 )
-@click.option("--handler", help="Run this handler for every event [default: start].")
+@click.option(
+    "--handler",
+    help="Run this handler for every event [default: [strategies] of applet.toml, else start].",
+)
 @click.option(
     "--strategy",
     "strategies",
@@ -76,7 +81,7 @@ def applet_test(
     from fieldbrook.workbench import files, results, runs
     from fieldbrook.workbench.chain_file import ChainSourceError
 
-    rules = route_rules(strategies, handler)
+    rules = route_rules(strategies, handler, module if module.is_dir() else None)
     module, events = _built(module, events)
     expected_file = expect or expectations_of(events)
     with expected_errors(files.WorkbenchError, ChainSourceError):
@@ -85,7 +90,7 @@ def applet_test(
         if not record and (expect is not None or expected_file.exists()):
             expected = files.read_expectations(expected_file)
         with open_workbench(module, given) as bench:
-            require_handlers(bench, [name for _, name in rules])
+            require_handlers(bench, [name for _, name in rules], HANDLER_OPTIONS)
             outcomes = bench.replay(trials, rules)
             if given.store is not None:
                 files.write_store(given.store, bench.store)
@@ -125,7 +130,10 @@ def problems_of(
     found: Sequence[dict[str, Any]],
     expected: Sequence[dict[str, Any]] | None,
 ) -> list[dict[str, Any]]:
-    """Return the problems with the number of their run, from 1 on; 0 stands for all runs."""
+    """Return the problems with the number of their run, from 1 on; 0 stands for all runs.
+
+    A run beyond the expected results has the problem `NO_EXPECTATION`.
+    """
     from fieldbrook.workbench.results import differences
 
     if expected is None:
@@ -134,7 +142,9 @@ def problems_of(
     pairs = enumerate(zip(expected, found, strict=False), 1)
     compared = ((n, differences(wanted, result)) for n, (wanted, result) in pairs)
     problems = [{"run": n, "problems": texts} for n, texts in compared if texts]
-    if len(expected) != len(found):
+    new = range(len(expected) + 1, len(found) + 1)
+    problems += [{"run": number, "problems": [NO_EXPECTATION]} for number in new]
+    if len(expected) > len(found):
         text = f"there are {len(found)} runs and {len(expected)} expected results"
         problems.append({"run": 0, "problems": [text]})
     return problems
@@ -152,11 +162,14 @@ def _headline(outcome: Outcome) -> str:
 
 def _show_replay(outcomes: Sequence[Outcome], problems: Sequence[dict[str, Any]]) -> None:
     texts = {item["run"]: item["problems"] for item in problems}
+    new = [number for number, found in texts.items() if found == [NO_EXPECTATION]]
     for number, outcome in enumerate(outcomes, 1):
-        mark = "FAIL" if number in texts else "ok"
+        mark = "new" if number in new else "FAIL" if number in texts else "ok"
         click.echo(f"{number:>4}  {mark:<4}  {_headline(outcome)}")
         for text in texts.get(number, ()):
             click.echo(f"            {printable(text)}")
     for text in texts.get(0, ()):
         click.echo(printable(text))
-    click.echo(f"{counted(len(outcomes), 'run')}, {len(problems)} not as expected")
+    without = f", {len(new)} without an expected result" if new else ""
+    unexpected = len(texts.keys() - {0}) - len(new)
+    click.echo(f"{counted(len(outcomes), 'run')}, {unexpected} not as expected{without}")

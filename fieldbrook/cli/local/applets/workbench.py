@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fieldbrook.cli.errors import ClientError, WrongUsageError, require_chain_libraries
+from fieldbrook.cli.errors import (
+    ClientError,
+    WrongUsageError,
+    expected_errors,
+    require_chain_libraries,
+)
 from fieldbrook.cli.input import read_module
 from fieldbrook.cli.options import split_pair
 from fieldbrook.cli.output import note
@@ -196,26 +201,44 @@ def _chains(given: WorkbenchOptions) -> Iterator[SimulatedChains | None]:
     note(f"chains recorded in {given.chain}")
 
 
+HANDLER_OPTIONS = "--handler HANDLER, --strategy TYPE=HANDLER, or [strategies] in applet.toml"
+"""What chooses the handlers of a file of events."""
+
+
+NO_EXPECTATION = "no expected result"
+"""The problem of a run that the file of expected results does not know."""
+
+
 def expectations_of(events: Path) -> Path:
     """The file of expected results that belongs to a file of events."""
     return events.with_name(f"{events.stem}.expected.jsonl")
 
 
-def route_rules(strategies: Sequence[str], handler: str | None) -> list[tuple[str, str]]:
+def route_rules(
+    strategies: Sequence[str], handler: str | None, folder: Path | None = None
+) -> list[tuple[str, str]]:
     """Return the (type, handler) of `--strategy`, or those of `--handler` for every event.
+
+    Without these options they are those of the applet folder, if there is one.
 
     Raises:
         WrongUsageError: both are given, or a strategy has another form.
+        ClientError: the folder has no readable recipe.
     """
+    from fieldbrook.workbench import scaffold
+
     if handler is not None and strategies:
         raise WrongUsageError("--handler and --strategy cannot both be given")
     rules = [split_pair(text, "--strategy", "TYPE=HANDLER") for text in strategies]
+    if not rules and handler is None and folder is not None:
+        with expected_errors(scaffold.ScaffoldError):
+            rules = list(scaffold.read_recipe(folder).strategies.items())
     return rules or [("DEFAULT", handler or "start")]
 
 
-def require_handlers(bench: Workbench, handlers: Sequence[str]) -> None:
-    """Raise ClientError unless the module has all of these handlers."""
+def require_handlers(bench: Workbench, handlers: Sequence[str], options: str) -> None:
+    """Raise ClientError unless the module has all of these handlers; `options` choose others."""
     for name in handlers:
         if name not in bench.handlers:
-            hint = available("handler", bench.handlers)
+            hint = f"{available('handler', bench.handlers)}; choose with {options}"
             raise ClientError(f"the module has no handler {name}", hint)

@@ -86,6 +86,35 @@ def test_an_applet_from_a_template_is_built_run_and_tested(
     assert json.loads(out)["writes"] == {"count": "9223372036854775001"}
 
 
+@pytest.mark.thorough
+def test_an_applet_in_rust_uses_crates_as_the_page_for_authors_shows(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_tool("cargo")
+    monkeypatch.setenv("RUSTC", rustc_for_wasm())
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "applets.md").read_text()
+    section = page.partition("### Rust with crates\n")[2].partition("\n## ")[0]
+    package, build, source = re.findall(r"```(?:toml|rust)\n(.*?)```", section, re.DOTALL)
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "rust", folder)
+    (folder / "Cargo.toml").write_text(package)
+    (folder / "applet.toml").write_text(build)
+    template = (folder / "applet.rs").read_text()
+    before, _, after = template.partition("/// `Err(code)` gives")
+    handler = after[after.index("/// The handler:") :]
+    (folder / "applet.rs").write_text(before + source + handler)
+    code, out, err = run_applet(capfd, "build", folder)
+    assert code == 0, err
+    module = out.strip()
+    _, out, _ = run_applet(capfd, "run", module, "--payload", '{"celsius": 21.5}', "--json")
+    left = json.loads(out)
+    assert (left["code"], left["logs"]) == (0, [["info", "celsius=21.5"]])
+    _, out, _ = run_applet(capfd, "run", module, "--payload", "{}", "--json")
+    left = json.loads(out)
+    assert (left["code"], left["error"]) == (-2, "")
+    assert left["logs"][0][0] == "warning"
+
+
 def test_the_test_of_a_folder_fails_with_its_build_and_with_its_expectations(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,7 +124,7 @@ def test_the_test_of_a_folder_fails_with_its_build_and_with_its_expectations(
     source.write_text(source.read_text().replace('"count="', '"total="'))
     code, out, _ = run_applet(capfd, "test", folder)
     assert code == 1
-    assert 'found [["info", "total=1 bytes=25"]]' in out
+    assert 'found [["info", "total=1 bytes=30"]]' in out
     assert run_applet(capfd, "test", folder, "--record")[0] == 0
     assert run_applet(capfd, "test", folder)[0] == 0
     source.write_text("(module (")
@@ -109,6 +138,73 @@ def test_the_test_of_a_folder_fails_with_its_build_and_with_its_expectations(
     code, _, err = run_applet(capfd, "test", folder / "build" / "meter.wasm")
     assert code == 2
     assert "give the file of events" in err
+
+
+def test_a_folder_names_the_handlers_of_its_event_types(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "wat", folder)
+    source, recipe = folder / "applet.wat", folder / "applet.toml"
+    source.write_text(source.read_text().replace('(export "start")', '(export "opened")'))
+    code, _, err = run_applet(capfd, "test", folder)
+    assert code == 1
+    assert "the module has no handler start" in err
+    assert "handlers: opened; choose with --handler HANDLER, --strategy TYPE=HANDLER, or" in err
+    recipe.write_text(recipe.read_text().replace('DEFAULT = "start"', 'DEFAULT = "opened"'))
+    assert run_applet(capfd, "test", folder)[0] == 0
+    assert run_applet(capfd, "test", folder, "--handler", "start")[0] == 1, "the option goes first"
+    module = folder / "build" / "meter.wasm"
+    code, _, err = run_applet(capfd, "run", module)
+    assert "handlers: opened; choose with --handler HANDLER\n" in err
+
+
+C_WITHOUT_A_LIBRARY = """
+#include "fieldbrook.h"
+#include <string.h>
+
+static const char KNOWN[] = "abcdef";
+
+EXPORT("start") int32_t start(int32_t rid) {
+  uint8_t *payload;
+  size_t size;
+  if (ws_get_data(rid, &payload, &size) != OK) return FAILED;
+  char line[512] = {0}, copy[8];
+  memcpy(copy, KNOWN, sizeof KNOWN);
+  memmove(copy + 1, copy, 3);
+  memset(line, '-', 4);
+  memcpy(line + 4, copy, strlen(copy));
+  ws_log(LEVEL_WARNING, line, strlen(line));
+  return memcmp(payload, KNOWN, size);
+}
+
+EXPORT("deep") int32_t deep(int32_t rid) {
+  volatile char big[9000];
+  for (size_t i = 0; i < sizeof big; i++) big[i] = 1;
+  return big[rid & 1];
+}
+"""
+
+
+def test_c_has_the_functions_that_a_compiler_expects_and_a_stack_that_overwrites_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    require_tool("clang")
+    require_tool("wasm-ld")
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "c", folder)
+    (folder / "applet.c").write_text(C_WITHOUT_A_LIBRARY)
+    code, out, err = run_applet(capfd, "build", folder)
+    assert code == 0, err
+    assert "warning" not in err
+    module = out.strip()
+    for payload, code in ((b"abc", 0), (b"abd", 1), (b"abb", -1)):
+        _, out, _ = run_applet(capfd, "run", module, "--payload", payload.decode(), "--json")
+        assert json.loads(out)["code"] == code
+    assert json.loads(out)["logs"] == [["warning", "----aabcef"]]
+    code, out, _ = run_applet(capfd, "run", module, "--handler", "deep", "--json")
+    assert code == 1
+    assert "out of bounds memory access" in json.loads(out)["error"]
 
 
 def test_a_build_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
@@ -180,6 +276,38 @@ def test_a_step_that_fails_ends_the_build_with_its_output(
     assert (code, out) == (1, "")
     assert "ridd" in err
     assert "ended with status 1" in err
+
+
+def test_advice_about_a_missing_target_is_given_where_the_target_is_missing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_tool("wasm-ld")
+    monkeypatch.setenv("RUSTC", rustc_for_wasm())
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "rust", folder)
+    source, recipe = folder / "applet.rs", folder / "applet.toml"
+    whole = source.read_text()
+    source.write_text(whole.replace("let payload =", "let paylod ="))
+    code, _, err = run_applet(capfd, "build", folder)
+    assert code == 1
+    assert "E0425" in err
+    assert "rustup target add" not in err
+    source.write_text(whole)
+    recipe.write_text(recipe.read_text().replace("wasm32-unknown-unknown", "wasm32-wasip9"))
+    code, _, err = run_applet(capfd, "build", folder)
+    assert code == 1
+    assert "the target is missing: rustup target add" in err
+
+
+@pytest.mark.parametrize(("program", "told"), [("true", False), ("false", True), ("/no", True)])
+def test_a_hint_depends_on_a_command(program: str, told: bool, tmp_path: Path) -> None:
+    (tmp_path / "applet.toml").write_text(
+        '[build]\nmodule = "a.wasm"\nsteps = [["false"]]\nhint = "advice"\n'
+        f'hint_unless = ["{program}"]\n'
+    )
+    with pytest.raises(ScaffoldError) as caught:
+        scaffold.build(tmp_path)
+    assert caught.value.hint == ("advice" if told else "")
 
 
 def test_a_module_that_a_node_would_refuse_is_told_after_the_build(

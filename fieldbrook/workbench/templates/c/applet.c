@@ -1,28 +1,11 @@
 /* {{name}}: counts its events under the key `count`, and logs each. */
 #include "fieldbrook.h"
 
+#include <string.h>
+
 static const char COUNT[] = "count";
 enum { COUNT_SIZE = sizeof COUNT - 1 };
 enum { DIGITS = 20 }; /* digits of the largest 64-bit number */
-#define PAGE 65536u
-
-extern uint8_t __heap_base;
-static uintptr_t heap;
-
-/* The node calls this to allocate memory for data, e.g. a payload. Nothing is freed, because
- * an instance lives for one event. */
-EXPORT("alloc") void *alloc(size_t size) {
-  if (heap == 0) heap = (uintptr_t)&__heap_base;
-  uint64_t start = (heap + 7u) & ~(uintptr_t)7u;
-  uint64_t end = start + size;
-  uint64_t have = (uint64_t)__builtin_wasm_memory_size(0) * PAGE;
-  if (end > have) {
-    uint64_t pages = (end - have + PAGE - 1) / PAGE;
-    if (pages > PAGE || __builtin_wasm_memory_grow(0, (size_t)pages) == (size_t)-1) __builtin_trap();
-  }
-  heap = (uintptr_t)end;
-  return (void *)(uintptr_t)start;
-}
 
 static uint64_t parse(const uint8_t *text, size_t size) {
   uint64_t number = 0;
@@ -32,8 +15,9 @@ static uint64_t parse(const uint8_t *text, size_t size) {
 }
 
 static char *append_text(char *to, const char *text) {
-  while (*text != '\0') *to++ = *text++;
-  return to;
+  size_t size = strlen(text);
+  memcpy(to, text, size);
+  return to + size;
 }
 
 static char *append_number(char *to, uint64_t number) {
@@ -47,17 +31,28 @@ static char *append_number(char *to, uint64_t number) {
   return to;
 }
 
+/* Ends the run with a reason in the log. The node then discards the run's writes, answers -1, and
+ * keeps the event as a dead letter. */
+static _Noreturn void fail(const char *reason) {
+  ws_log(LEVEL_ERROR, reason, strlen(reason));
+  __builtin_trap();
+}
+
 /* The handler: called once for each event; `rid` is the event's id. */
 EXPORT("start") int32_t start(int32_t rid) {
   uint8_t *payload, *known;
   size_t size, known_size;
-  if (ws_get_data(rid, &payload, &size) != OK) return FAILED;
+  if (ws_get_data(rid, &payload, &size) != OK) fail("the payload cannot be read");
 
   uint64_t count = 1;
-  if (ws_get_db(COUNT, COUNT_SIZE, &known, &known_size) == OK) count += parse(known, known_size);
+  int32_t code = ws_get_db(COUNT, COUNT_SIZE, &known, &known_size);
+  if (code == OK)
+    count += parse(known, known_size);
+  else if (code != NOT_FOUND)
+    fail("the count cannot be read");
   char text[DIGITS];
   size_t digits = (size_t)(append_number(text, count) - text);
-  if (ws_set_db(COUNT, COUNT_SIZE, text, digits) != OK) return FAILED;
+  if (ws_set_db(COUNT, COUNT_SIZE, text, digits) != OK) fail("the count cannot be stored");
 
   char line[64];
   char *end = append_number(append_text(line, "count="), count);

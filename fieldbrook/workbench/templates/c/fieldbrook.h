@@ -14,7 +14,12 @@
 #define EXPORT(name) __attribute__((export_name(name)))
 
 enum { OK = 0, NOT_FOUND = 2, COPY_FAILED = 5, NO_SUCH_VARIABLE = 8, FAILED = -1 };
+enum { NOT_A_DIGEST = 10, SIGNATURE_INVALID = 11, SIGNATURE_MALFORMED = 12, KEY_MALFORMED = 13 };
 enum { LEVEL_ERROR = 2, LEVEL_WARNING = 3, LEVEL_INFO = 4, LEVEL_DEBUG = 5 };
+
+/* Memory of this run, of which nothing is freed. The node calls this to allocate memory for data,
+ * e.g. a payload. It is in memory.c. */
+void *alloc(size_t size);
 
 IMPORT("env", "ws_log") int32_t ws_log(int32_t level, const char *text, size_t size);
 
@@ -52,6 +57,15 @@ int32_t verify_secp256k1(const void *digest, size_t digest_size, const void *sig
 IMPORT("fieldbrook", "verify_ed25519")
 int32_t verify_ed25519(const void *message, size_t message_size, const void *signature,
                        size_t signature_size, const void *key, size_t key_size);
+
+/* Recover the 64-byte public key or the 20-byte Ethereum address from a 65-byte signature
+ * (R, S, V). */
+IMPORT("fieldbrook", "recover_secp256k1")
+int32_t recover_secp256k1(const void *digest, size_t digest_size, const void *signature,
+                          size_t signature_size, uint8_t **key, size_t *key_size);
+IMPORT("fieldbrook", "recover_address")
+int32_t recover_address(const void *digest, size_t digest_size, const void *signature,
+                        size_t signature_size, uint8_t **address, size_t *address_size);
 
 /* Digests of 32 bytes. */
 IMPORT("fieldbrook", "sha256")

@@ -9,16 +9,19 @@ import "strconv"
 func start(rid int32) int32 {
 	payload, err := Payload(rid)
 	if err != nil {
-		return failed
+		Fail(err)
 	}
 	count := uint64(1)
-	if known, err := Stored("count"); err == nil {
+	known, err := Stored("count")
+	if err == nil {
 		number, _ := strconv.ParseUint(string(known), 10, 64)
 		count += number
+	} else if err != NotFound {
+		Fail(err)
 	}
 	text := strconv.FormatUint(count, 10)
 	if err := Store("count", []byte(text)); err != nil {
-		return failed
+		Fail(err)
 	}
 	Log("count=" + text + " bytes=" + strconv.Itoa(len(payload)))
 	return ok

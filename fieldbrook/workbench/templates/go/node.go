@@ -9,10 +9,14 @@ import (
 	"unsafe"
 )
 
+const ok = 0
+
+// Levels of log lines.
 const (
-	ok     = 0
-	failed = -1
-	info   = 4
+	Error   = 2
+	Warning = 3
+	Info    = 4
+	Debug   = 5
 )
 
 //go:wasmimport env ws_log
@@ -42,6 +46,9 @@ func alloc(size uint32) unsafe.Pointer {
 // A Code is the result of a host function that failed.
 type Code int32
 
+// NotFound is the code of a key that has no value.
+const NotFound Code = 2
+
 func (code Code) Error() string { return "code " + strconv.Itoa(int(code)) + " of the node" }
 
 // taken calls a host function and returns its data.
@@ -61,7 +68,7 @@ func Payload(rid int32) ([]byte, error) {
 	return taken(func(place, size unsafe.Pointer) int32 { return wsGetData(rid, place, size) })
 }
 
-// Stored returns a value of the applet's key-value store.
+// Stored returns a value of the applet's key-value store, or NotFound.
 func Stored(key string) ([]byte, error) {
 	return taken(func(place, size unsafe.Pointer) int32 {
 		return wsGetDB(unsafe.Pointer(unsafe.StringData(key)), uint32(len(key)), place, size)
@@ -81,6 +88,16 @@ func Store(key string, value []byte) error {
 }
 
 // Log writes a line to the project's log.
-func Log(text string) {
-	wsLog(info, unsafe.Pointer(unsafe.StringData(text)), uint32(len(text)))
+func Log(text string) { LogAt(Info, text) }
+
+// LogAt writes a line of another level.
+func LogAt(level int32, text string) {
+	wsLog(level, unsafe.Pointer(unsafe.StringData(text)), uint32(len(text)))
+}
+
+// Fail ends the run with a reason in the log. The node then discards the run's writes, answers -1,
+// and keeps the event as a dead letter.
+func Fail(err error) {
+	LogAt(Error, err.Error())
+	panic(err)
 }

@@ -3,8 +3,15 @@
 //! No crates: the module needs nothing but the node.
 
 const OK: i32 = 0;
-const FAILED: i32 = -1;
+const NOT_FOUND: i32 = 2;
+
+// Levels of log lines.
+const ERROR: i32 = 2;
+#[allow(dead_code)]
+const WARNING: i32 = 3;
 const INFO: i32 = 4;
+#[allow(dead_code)]
+const DEBUG: i32 = 5;
 
 // Pointers are addresses in the applet's memory. Functions that return data call the
 // exported `alloc` and write the address and the size of the data into two cells.
@@ -34,31 +41,45 @@ fn taken(ask: impl FnOnce(*mut *mut u8, *mut usize) -> i32) -> Result<Vec<u8>, i
     }
 }
 
-fn payload(rid: i32) -> Result<Vec<u8>, i32> {
+fn payload(rid: i32) -> Vec<u8> {
     taken(|place, size| unsafe { ws_get_data(rid, place, size) })
+        .unwrap_or_else(|code| trap("the payload cannot be read", code))
 }
 
-fn stored(key: &str) -> Result<Vec<u8>, i32> {
-    taken(|place, size| unsafe { ws_get_db(key.as_ptr(), key.len(), place, size) })
-}
-
-fn store(key: &str, value: &[u8]) -> Result<(), i32> {
-    match unsafe { ws_set_db(key.as_ptr(), key.len(), value.as_ptr(), value.len()) } {
-        OK => Ok(()),
-        code => Err(code),
+/// A value of the applet's key-value store; None if there is none.
+fn stored(key: &str) -> Option<Vec<u8>> {
+    match taken(|place, size| unsafe { ws_get_db(key.as_ptr(), key.len(), place, size) }) {
+        Ok(value) => Some(value),
+        Err(NOT_FOUND) => None,
+        Err(code) => trap(&format!("{key} cannot be read"), code),
     }
 }
 
-fn log(text: &str) {
-    unsafe { ws_log(INFO, text.as_ptr(), text.len()) };
+fn store(key: &str, value: &[u8]) {
+    match unsafe { ws_set_db(key.as_ptr(), key.len(), value.as_ptr(), value.len()) } {
+        OK => (),
+        code => trap(&format!("{key} cannot be stored"), code),
+    }
 }
 
+fn log(level: i32, text: &str) {
+    unsafe { ws_log(level, text.as_ptr(), text.len()) };
+}
+
+/// Ends the run: the node discards its writes, answers -1, and keeps the event as a dead letter.
+fn trap(what: &str, code: i32) -> ! {
+    log(ERROR, &format!("{what}: code {code}"));
+    std::process::abort()
+}
+
+/// `Err(code)` gives the device a number of yours, e.g. -2 for a payload that is not understood.
+/// What was stored before is kept then.
 fn handle(rid: i32) -> Result<(), i32> {
-    let payload = payload(rid)?;
+    let payload = payload(rid);
     let known = stored("count").unwrap_or_default();
     let count = 1 + String::from_utf8_lossy(&known).parse::<u64>().unwrap_or(0);
-    store("count", count.to_string().as_bytes())?;
-    log(&format!("count={} bytes={}", count, payload.len()));
+    store("count", count.to_string().as_bytes());
+    log(INFO, &format!("count={} bytes={}", count, payload.len()));
     Ok(())
 }
 
@@ -67,6 +88,6 @@ fn handle(rid: i32) -> Result<(), i32> {
 pub extern "C" fn start(rid: i32) -> i32 {
     match handle(rid) {
         Ok(()) => OK,
-        Err(_) => FAILED,
+        Err(code) => code,
     }
 }

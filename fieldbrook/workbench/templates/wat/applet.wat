@@ -24,7 +24,7 @@
   (data (i32.const 48) " bytes=")
 
   (global $heap (mut i32) (i32.const 1024))
-  (global $info i32 (i32.const 4))
+  (global $info i32 (i32.const 4))  ;; a level of $log: 2 error, 3 warning, 4 info, 5 debug
   (global $digits_end i32 (i32.const 128))
   (global $line i32 (i32.const 128))
 
@@ -107,12 +107,18 @@
     (local $count i64)
     (local $digits i32)
     (local $end i32)
+    (local $code i32)
+    ;; `unreachable` ends the run: the node discards its writes, answers -1, and keeps the event as
+    ;; a dead letter.
     (if (call $get_data (local.get $rid) (i32.const 64) (i32.const 68))
-      (then (return (i32.const -1))))
-    ;; A missing key is not a failure: the count then starts at 0.
-    (if (i32.eqz (call $get_db (i32.const 16) (i32.const 5) (i32.const 72) (i32.const 76)))
+      (then (unreachable)))
+    ;; A missing key (code 2) is not a failure: the count then starts at 0.
+    (local.set $code (call $get_db (i32.const 16) (i32.const 5) (i32.const 72) (i32.const 76)))
+    (if (i32.eqz (local.get $code))
       (then
-        (local.set $count (call $parse (i32.load (i32.const 72)) (i32.load (i32.const 76))))))
+        (local.set $count (call $parse (i32.load (i32.const 72)) (i32.load (i32.const 76)))))
+      (else
+        (if (i32.ne (local.get $code) (i32.const 2)) (then (unreachable)))))
     (local.set $count (i64.add (local.get $count) (i64.const 1)))
     (local.set $digits (call $format (local.get $count)))
     (if
@@ -121,7 +127,7 @@
         (i32.const 5)
         (local.get $digits)
         (i32.sub (global.get $digits_end) (local.get $digits)))
-      (then (return (i32.const -1))))
+      (then (unreachable)))
     (local.set $end (call $append (global.get $line) (i32.const 32) (i32.const 6)))
     (local.set $end (call $append_number (local.get $end) (local.get $count)))
     (local.set $end (call $append (local.get $end) (i32.const 48) (i32.const 7)))

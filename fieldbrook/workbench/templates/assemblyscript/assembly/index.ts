@@ -1,17 +1,20 @@
 // {{name}}: counts its events under the key `count`, and logs each.
-import { GetDB, Log, SetDB } from "@w3bstream/wasm-sdk";
-import { payload } from "./payload";
+import { INFO, log, payload, store, stored } from "./node";
 
-// The node calls this to allocate memory for data, e.g. a payload.
+// The node calls this to allocate memory for data, e.g. a payload. The SDK also has JSON, SQL and
+// more: import { JSON } from "@w3bstream/wasm-sdk".
 export { alloc } from "@w3bstream/wasm-sdk";
 
-/** The handler: called once for each event; `rid` is the event's id. */
+/**
+ * The handler: called once for each event; `rid` is the event's id. The device gets the number that
+ * it returns. An exception ends the run: the node discards its writes, answers -1, and keeps the
+ * event as a dead letter.
+ */
 export function start(rid: i32): i32 {
   const data = payload(rid);
-  if (data == null) return -1;
-  const known = GetDB("count");
+  const known = stored("count");
   const count = 1 + (known == null ? 0 : I64.parseInt(String.UTF8.decode(known)));
-  SetDB("count", String.UTF8.encode(count.toString()));
-  Log(`count=${count} bytes=${data.byteLength}`);
+  store("count", String.UTF8.encode(count.toString()));
+  log(INFO, `count=${count} bytes=${data.byteLength}`);
   return 0;
 }

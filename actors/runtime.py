@@ -16,7 +16,8 @@ before the first `ActorSystem`:
 * a fatal signal ends the process; Thespian's own signal handlers return, so that the faulting
   instruction would run for ever;
 * sends are not throttled, and no `str(message)` is made for each;
-* the death of Thespian's logging process no longer ends the admin process.
+* the death of Thespian's logging process no longer ends the admin process;
+* Thespian's lines about its own start and end are in the node's log at the level DEBUG only.
 
 Each fix changes Thespian's internals. Therefore the version is pinned, and each fix has a test
 in `tests/integration/test_actor_runtime.py`.
@@ -143,6 +144,7 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     _bound_unfinished_frames(TCPTransport)
     _die_with_parent_in_every_actor(TCPTransport, node_pid)
     _keep_logging_local()
+    _hide_routine_lines()
 
 
 def _start_admin_as_child(multiproc: Any) -> None:
@@ -278,6 +280,15 @@ def _keep_logging_local() -> None:
     # Thespian replaces the root logger of each actor with one that sends records to its
     # logging process. That costs 53 to 930 us per record and loses them when the process dies.
     _LOGGING.update(root=logging.root, manager=logging.Logger.manager)
+
+
+def _hide_routine_lines() -> None:
+    # `++++ Actor System gen (3, 10) started` and its like come from the root logger, which nothing
+    # else uses: they are of no use to those who run a node.
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.INFO or logging.root.isEnabledFor(logging.DEBUG)
+
+    logging.root.addFilter(is_wanted)
 
 
 _LOGGING: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.listening import sockets
-from fieldbrook.node.first_page import announce
+from fieldbrook.node.first_page import announce, ready_line
 from fieldbrook.system import kernel, process_tree
 from fieldbrook.system.kernel import name_process
 from fieldbrook.system.service_manager import Reports
@@ -67,7 +67,7 @@ def run(
         log.critical("the node cannot start: %s", reason)
         process_tree.kill_descendants()
         return CANNOT_START
-    log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
+    log.info("fieldbrook@%s %s", __version__, ready_line(settings.bind, settings.http_port))
     if is_first:
         announce(settings)
     if reports is not None:

@@ -48,6 +48,17 @@ def announce(settings: Settings) -> None:
     log.info("events: %s; data: %s", ", ".join(event_addresses(settings)), settings.data)
 
 
+def ready_line(bind: str, port: int) -> str:
+    """The words by which programs recognise that a node is ready: `listen on :8888`.
+
+    They are those of W3bstream; an address follows if the node does not listen on all of them.
+    """
+    everywhere = False
+    with suppress(ValueError):
+        everywhere = ipaddress.ip_address(bind).is_unspecified
+    return f"listen on :{port}" + ("" if everywhere else f" ({bind} only)")
+
+
 def ready_block(settings: Settings, address: str, *, needs_setup: bool) -> str:
     """The lines at a terminal; `address` is that of the dashboard."""
     page = address

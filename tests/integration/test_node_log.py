@@ -73,6 +73,7 @@ def test_lines_of_all_processes_are_there_and_no_secret(configured: RunningNode)
     assert (ready["level"], ready["logger"]) == ("INFO", "fieldbrook.node.core")
     assert f"listen on :{configured.http_port}" in ready["text"]
     assert f"{ready['time']} INFO    fieldbrook.node.core: {ready['text']}" in configured.log
+    assert "Actor System" not in configured.log, "a line of the library of actors"
     everything = configured.call("GET", "/node_log?after=-1000&limit=1000")
     named = {row["process"] for row in everything.json["data"]}
     assert {"node", "http:0", "mqtt:0", "chain:4690"} <= named
@@ -130,7 +131,7 @@ def test_the_command_line_shows_both(configured: RunningNode, tmp_path: Path) ->
     assert "set" in table.split()
     assert "hunter22" not in table
     said = shell.text("node-log", "--contains", "listen on :", "--process", "node")
-    assert said.rstrip().endswith(f"listen on :{configured.http_port}")
+    assert said.rstrip().endswith(f"listen on :{configured.http_port} (127.0.0.1 only)")
     assert " INFO    node: fieldbrook.node.core: " in said
     row = json.loads(shell.text("node-log", "--tail", "1", "--json"))
     assert row["process"]
@@ -174,6 +175,7 @@ def test_lines_of_processes_that_were_killed_stay_also_those_of_a_node_restarted
     after = lines(node, f"after={end}&level=ERROR&limit=1000")
     assert any(row["process"] == "node" and "supervisor died" in row["text"] for row in after)
     assert any("all parts of the node start again" in row["text"] for row in after)
+    assert "Actor System gen" in node.log, "the library's own lines, for those who look for a fault"
     assert died()
 
 

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.settings import Settings
-from fieldbrook.node.first_page import dashboard_address, event_addresses, next_command
+from fieldbrook.node.first_page import (
+    dashboard_address,
+    event_addresses,
+    next_command,
+    ready_line,
+)
 from fieldbrook.security.certificates import Authority
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - no test binds it
@@ -27,6 +32,19 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - no test binds it
 )
 def test_it_is_one_that_a_browser_can_open(bind: str, address: str) -> None:
     assert dashboard_address(Settings(dashboard_bind=bind)) == address
+
+
+@pytest.mark.parametrize(
+    ("bind", "line"),
+    [
+        (EVERYWHERE, "listen on :8888"),
+        ("::", "listen on :8888"),
+        ("127.0.0.1", "listen on :8888 (127.0.0.1 only)"),
+        ("node.example", "listen on :8888 (node.example only)"),
+    ],
+)
+def test_the_line_of_a_ready_node_has_its_address(bind: str, line: str) -> None:
+    assert ready_line(bind, 8888) == line
 
 
 def test_beyond_the_loopback_it_is_the_name_that_the_certificate_has(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Run `pip install` and show how far it is: scripts/pip_progress.py [OPTIONS of pip install]
 
-On a terminal one line changes; elsewhere there is a line for each step, and one every ten seconds.
-What pip says itself is shown when it fails. The exit code is that of pip.
+With `--venv FOLDER` it makes a virtual environment, with the interpreter that runs it. On a
+terminal one line changes; elsewhere there is a line for each step, and one every ten seconds.
+What the program says itself is shown when it fails. The exit code is that of the program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from importlib.metadata import distributions, version
+from pathlib import Path
 from typing import IO, TextIO
 
 _TICK_S = 0.1
@@ -113,36 +116,76 @@ class Display:
 
 
 def main(arguments: list[str]) -> int:
-    """Run pip; returns its exit code."""
+    """Run pip or venv; returns its exit code."""
     terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    display, progress = Display(sys.stderr, terminal=terminal), Progress()
-    began, before = time.monotonic(), _installed()
-    process = subprocess.Popen(
-        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    display = Display(sys.stderr, terminal=terminal)
+    if arguments[:1] == ["--venv"]:
+        return _make_venv(arguments[1], display)
+    return _install(arguments, display)
+
+
+def _make_venv(folder: str, display: Display) -> int:
+    name = Path(folder).name
+    text = f"making {name} with {Path(sys.executable).name}"
+    command = [sys.executable, "-I", "-m", "venv", "--clear", folder]
+    return _run(
+        "venv",
+        command,
+        display,
+        lambda line: None,
+        lambda: ("making", text),
+        lambda: f"made {name}",
     )
+
+
+def _install(arguments: list[str], display: Display) -> int:
+    progress, before = Progress(), _installed()
+
+    def state() -> tuple[str, str]:
+        now = _installed() - before if progress.step == "installing" else 0
+        return progress.step, progress.text(now)
+
+    def done() -> str:
+        many = "library" if progress.libraries == 1 else "libraries"
+        return f"installed {progress.libraries} {many}"
+
+    return _run("pip", _command(arguments), display, progress.feed, state, done)
+
+
+def _run(
+    program: str,
+    command: list[str],
+    display: Display,
+    feed: Callable[[str], None],
+    state: Callable[[], tuple[str, str]],
+    done: Callable[[], str],
+) -> int:
+    """Run a program and show its state, a step and a text; returns its exit code.
+
+    `feed` takes each line of its output, and `done` returns the last text.
+    """
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
     said: deque[str] = deque(maxlen=_KEPT_LINES)
     try:
         while (line := _next(lines)) is not None:
-            progress.feed(line)
+            feed(line)
             if line and not _BYTES.match(line):
                 said.append(line)
-            now = _installed() - before if progress.step == "installing" else 0
-            display.show(progress.step, progress.text(now), time.monotonic() - began)
+            display.show(*state(), time.monotonic() - began)
     except KeyboardInterrupt:
         display.end("interrupted")
-        process.wait()  # the Ctrl-C has reached pip, too
+        process.wait()  # the Ctrl-C has reached the program, too
         return 130
     code = process.wait()
     if code:
-        display.end(f"pip failed with exit code {code}:")
+        display.end(f"{program} failed with exit code {code}:")
         sys.stderr.writelines(f"  {line}\n" for line in said)
     else:
-        many = "library" if progress.libraries == 1 else "libraries"
-        seconds = time.monotonic() - began
-        display.end(f"installed {progress.libraries} {many} in {seconds:.0f} s")
+        display.end(f"{done()} in {time.monotonic() - began:.0f} s")
     return code
 
 

@@ -287,7 +287,7 @@ def test_advice_about_a_missing_target_is_given_where_the_target_is_missing(
     scaffold.create("meter", "rust", folder)
     source, recipe = folder / "applet.rs", folder / "applet.toml"
     whole = source.read_text()
-    source.write_text(whole.replace("let payload =", "let paylod ="))
+    source.write_text(whole.replace("payload.len()", "paylaod.len()"))
     code, _, err = run_applet(capfd, "build", folder)
     assert code == 1
     assert "E0425" in err

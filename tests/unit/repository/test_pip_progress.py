@@ -128,3 +128,26 @@ def test_a_failure_shows_what_pip_said(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "pip failed with exit code 1:\n" in done.stderr
     assert f"{tmp_path / 'absent'}" in done.stderr
+
+
+def test_the_environment_is_made_with_lines_that_tell_the_time(tmp_path: Path) -> None:
+    folder = tmp_path / ".venv"
+    command = [sys.executable, "-I", str(PROGRAM), "--venv"]
+    done = subprocess.run(
+        [*command, str(folder)], capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0] == f"making .venv with {Path(sys.executable).name}, 0 s"
+    assert lines[-1].startswith("made .venv in ")
+    assert (folder / "bin" / "pip").exists()
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [*command, str(tmp_path / "file" / ".venv")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 1
+    assert "venv failed with exit code 1:\n" in done.stderr

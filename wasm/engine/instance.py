@@ -333,7 +333,7 @@ class RawGuest(Guest):
         trap, self._trap.value = self._trap.value, None
         reason = self._reason(error, trap)
         self.raise_pending()
-        return abi.FAILED, self.ended or reason
+        return abi.FAILED, self.ended or self.reason_of(reason)
 
     def _link(self, module: wasmtime.Module) -> wasmtime.InstancePre:
         linker = self._linker()

@@ -98,7 +98,7 @@ class _ReferenceGuest(Guest):
                 return int(function(store, rid)), ""
         except RunEndedError as ended:
             self.raise_pending()
-            return abi.FAILED, self.ended or str(ended)
+            return abi.FAILED, self.ended or self.reason_of(str(ended))
         finally:
             if run.memory_bytes is not None:
                 run.memory_bytes = self._memory_size(store)

@@ -28,6 +28,8 @@ Functions = Mapping[Signature, Callable[..., "int | float | None"]]
 
 LOG_RECORD_BYTES = 32  # charged per record in addition to its text
 MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # UTF-8 bytes of the longest text that a record can keep
+_UNREACHABLE = "wasm `unreachable` instruction executed"
+"""The reason of a trap that a compiler puts behind a call of `abort`."""
 LARGE_BYTES = 1 << 10  # handling more takes longer than checking the deadline
 
 
@@ -56,6 +58,7 @@ class Guest(ABC):
     """
 
     __slots__ = (
+        "aborted",
         "calls_left",
         "data_left",
         "effect_bytes_left",
@@ -77,6 +80,7 @@ class Guest(ABC):
         self.rid = 0
         self.resources: dict[int, bytes] = {}
         self.ended = ""
+        self.aborted = ""
         self.pending: BaseException | None = None
         self.calls_left = 0
         self.log_left = 0
@@ -118,6 +122,7 @@ class Guest(ABC):
         self.rid = rid = random.getrandbits(31) if seeded is None else seeded.rid
         self.resources = {rid: run.payload}
         self.ended = ""
+        self.aborted = ""
         self.pending = None
         self.log_left = limits.log_bytes
         self.kv_left = limits.kv_bytes
@@ -139,6 +144,10 @@ class Guest(ABC):
         text = text[:MESSAGE_LIMIT]
         self.charge_log(len(text.encode("utf-8", "replace")))
         self.run.logs.append((level, source, text))
+
+    def reason_of(self, trap: str) -> str:
+        """Return the reason of a trap; after `abort` it has the text of that exception."""
+        return trap.replace(_UNREACHABLE, self.aborted, 1) if self.aborted else trap
 
     def charge_log(self, size: int) -> None:
         """Charge one record of `size` bytes to the log budget."""

@@ -156,7 +156,7 @@ def test_logs_from_before_a_trap_stay(kind: str) -> None:
 
 def test_an_abort_is_recorded_with_its_place(kind: str) -> None:
     outcome = h.run(kind, "guest", "abort")
-    assert outcome.reason == "wasm trap: wasm `unreachable` instruction executed"
+    assert outcome.reason == "wasm trap: abort: bad! at a.ts:3:5"
     assert outcome.logs == [(LOG_ERROR, SOURCE_HOST, "abort: bad! at a.ts:3:5")]
 
 

@@ -14,6 +14,7 @@ from fieldbrook.wasm.module import abi
 
 _LENGTH_BYTES = 4
 _TRACE_VALUES = 5
+_REASON_LIMIT = 256  # characters of an exception in the reason of a run that it ends
 
 
 def _string(guest: Guest, pointer: int) -> str:
@@ -32,6 +33,7 @@ def functions(guest: Guest) -> Functions:
     def abort(message: int, file: int, line: int, column: int) -> None:
         # No trap is needed here: the compiler puts `unreachable` after the call.
         text = f"abort: {_string(guest, message)} at {_string(guest, file)}:{line}:{column}"
+        guest.aborted = text[:_REASON_LIMIT]
         guest.log(abi.LOG_ERROR, abi.SOURCE_HOST, text)
 
     def trace(message: int, count: int, *values: float) -> None:

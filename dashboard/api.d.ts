@@ -302,7 +302,7 @@ export type EventRawHandled = { appletName: string; instanceID: string; handler:
 
 export type EventRawReply = { channel: string; publisherID: string; publisherKey: string; eventID: string; timestamp: number; results: EventRawHandled[] | null; error?: string };
 
-/** An event of the history. `again` marks a duplicate, which did not run. `error` names the error when the node itself could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler failed or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or `ok`, with whatever codes. `traced` is there, and true, when the host calls of the event were recorded. */
+/** An event of the history. `again` marks a duplicate, which did not run. `error` names the error when the node itself could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler failed or returned a negative code or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or `ok`. `traced` is there, and true, when the host calls of the event were recorded. */
 export type EventRow = { eventID: string; eventType: string; source: string; publisherID: string; size: number; receivedAt: string; handledAt: string; again: boolean; results: HandlerResult[]; error?: string; place: string; outcome: string; traced?: boolean };
 
 /** The expiry of a token, in days or as a time; without either, it never expires. */

@@ -148,8 +148,8 @@ def _has_failed(record: RecordTuple) -> bool:
         return False
     if record[7]:
         return True
-    for _, _, reason in record[6]:  # noqa: SIM110 - a third of the time of `any`
-        if reason:
+    for _, code, reason in record[6]:  # noqa: SIM110 - a third of the time of `any`
+        if reason or code < 0:
             return True
     return False
 

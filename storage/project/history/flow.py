@@ -77,7 +77,7 @@ class Flow:
         self.types[record.event_type].failed += 1
         self.senders[sender].failed += 1
         for target, result in zip(record.targets, record.results, strict=False):
-            if result.reason:
+            if result.has_failed:
                 self.failures[target.strategy_id] += 1
 
 

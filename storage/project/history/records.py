@@ -22,6 +22,11 @@ class Handled(msgspec.Struct, array_like=True, frozen=True):
     code: int
     reason: str
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run failed, or the handler reports a failure by a negative code."""
+        return bool(self.reason) or self.code < 0
+
 
 class RecordedTarget(msgspec.Struct, array_like=True, frozen=True):
     """The route of one result: the strategy, and the applet with its version."""
@@ -69,13 +74,13 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
     def outcome(self) -> str:
         """The outcome of the event.
 
-        `duplicate`: it did not run, its result is the stored one. `failed`: a handler failed, or
-        the node could not handle it. `unhandled`: no strategy matched its type. `ok`: all
-        handlers returned, with whatever code.
+        `duplicate`: it did not run, its result is the stored one. `failed`: a handler failed or
+        returned a negative code, or the node could not handle it. `unhandled`: no strategy matched
+        its type. `ok`: all handlers returned 0 or more.
         """
         if self.is_duplicate:
             return DUPLICATED
-        if self.refusal or any(part.reason for part in self.results):
+        if self.refusal or any(part.has_failed for part in self.results):
             return FAILED
         return OK if self.results else UNHANDLED
 

@@ -87,7 +87,11 @@ def _filters(client: Client, project: str, given: dict[str, Any]) -> dict[str, A
 
 @click.group("dead-letter", cls=CommandGroup)
 def dead_letter() -> None:
-    """Manage dead letters: events whose handler failed."""
+    """Manage dead letters: events whose handler trapped or could not run.
+
+    An event whose handler returned a negative code is none, because its writes are kept: see
+    `event list --outcome failed`.
+    """
 
 
 @dead_letter.command("list")

@@ -69,7 +69,9 @@ def send(
     The payload is --data, the content of --file, or standard input with `-`.
 
     The exit code is 1 when a handler failed: it trapped, ran out of time or returned a
-    negative code. A code of 0 or more is the handler's own answer and counts as success.
+    negative code. A negative code without an ERROR was returned by the handler; its writes are
+    kept, and the event is no dead letter. A code of 0 or more is the handler's own answer and
+    counts as success.
     """
     payload = _payload(text, file, dash)
     if token is None:

@@ -110,9 +110,9 @@ async def read_events(call: Call[None, ReadEvents]) -> EventList:
     """The event history, newest first. For a single event the answer adds its log lines, the
     messages and calls it has sent, and the reasons if it was refused.
 
-    `outcome` is `failed` when a handler failed or the node could not handle the event,
-    `unhandled` when no strategy matched its type, `duplicate` when it was one and did not run,
-    else `ok`, with whatever codes its handlers returned.
+    `outcome` is `failed` when a handler failed or returned a negative code or the node could not
+    handle the event, `unhandled` when no strategy matched its type, `duplicate` when it was one and
+    did not run, else `ok`.
     """
     project, query = own_project(call), call.query
     wanted = _filter(call, project)

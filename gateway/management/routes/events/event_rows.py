@@ -35,9 +35,9 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `again` marks a duplicate, which did not run. `error` names the error when the node itself
     could not handle the event. `place` identifies the row. `outcome` is `failed` when a handler
-    failed or there is an `error`, `unhandled` when no strategy matched the type, `duplicate`, or
-    `ok`, with whatever codes. `traced` is there, and true, when the host calls of the event were
-    recorded.
+    failed or returned a negative code or there is an `error`, `unhandled` when no strategy matched
+    the type, `duplicate`, or `ok`. `traced` is there, and true, when the host calls of the event
+    were recorded.
     """
 
     event_id: str = msgspec.field(name="eventID")

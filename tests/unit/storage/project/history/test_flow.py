@@ -9,7 +9,8 @@ import pytest
 
 from fieldbrook.storage.project.history import flow
 from fieldbrook.storage.project.history.flow import Flow, Sender
-from fieldbrook.storage.project.history.records import RecordTuple, event_record
+from fieldbrook.storage.project.history.records import DUPLICATE, RecordTuple, event_record
+from fieldbrook.storage.project.history.search import EventFilter
 from fieldbrook.storage.project.outbox import DeliveryCounts, OutboxEntry, encoded_entries
 from tests.unit.storage.project.history.conftest import History
 
@@ -50,6 +51,18 @@ def test_events_are_counted_by_type_sender_and_failed_handler(history: History) 
     }
     assert found.senders[Sender("http", 7, "T")].last_ms == NOW - 1_000
     assert found.failures == {101: 1}, "the handler before it did not fail"
+
+
+def test_a_negative_code_is_a_failure_of_its_handler(history: History) -> None:
+    history.write(
+        record(result=((9, 0, ""), (10, -2, ""))), record(), record(flags=HTTP | DUPLICATE)
+    )
+    found = counted(history)
+    assert found.types["T"].failed == 1
+    assert found.failures == {101: 1}
+    (event,) = history.page(EventFilter(outcome="failed")).rows
+    assert [part.code for part in event.record.results] == [0, -2]
+    assert len(history.page(EventFilter(outcome="ok")).rows) == 1
 
 
 def test_of_a_busy_project_only_the_newest_events_and_failures_are_decoded(

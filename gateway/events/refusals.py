@@ -31,6 +31,7 @@ from fieldbrook.storage.project.refused import Refusals as Chunk
 log = logging.getLogger(__name__)
 
 KEPT = 400  # records between two flushes
+_REASON_FIELDS = 10
 KEPT_OF_A_KIND = 40  # records of one project with one reason
 KEPT_OF_A_PUBLISHER = 10  # of these, records of one publisher
 _TEXT_LIMIT = 128
@@ -88,7 +89,7 @@ class Refusals:
                 event_type[:_TEXT_LIMIT],
                 self._source,
                 error.key,
-                error.desc[:_REASON_LIMIT],
+                _reason(error)[:_REASON_LIMIT],
                 len(body),
                 hashlib.sha256(body).hexdigest()[:32],
             )
@@ -118,6 +119,12 @@ class Refusals:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
+
+
+def _reason(error: NodeError) -> str:
+    """The text of an error, or the malformed fields that it names instead."""
+    fields = (error.fields() or ())[:_REASON_FIELDS]
+    return error.desc or "; ".join(f"{one.field}: {one.msg}" for one in fields)
 
 
 class Refuser:

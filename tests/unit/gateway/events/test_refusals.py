@@ -6,7 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fieldbrook.core.errors import ProjectNotFoundError, PublisherNotFoundError
+from fieldbrook.core.errors import (
+    BadRequestError,
+    FieldError,
+    ProjectNotFoundError,
+    PublisherNotFoundError,
+)
 from fieldbrook.gateway.events import refusals as module
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.storage.project import refused
@@ -23,6 +28,19 @@ def test_what_is_kept_of_a_moment_is_bounded_and_the_rest_is_counted(tmp_path: P
     kept, more = read_refused(tmp_path, 10_000)
     assert len(kept) == module.KEPT
     assert more == 10_000 - module.KEPT
+
+
+def test_the_reason_names_the_fields_of_a_malformed_message(tmp_path: Path) -> None:
+    gathered = Refusals(tmp_path, "mqtt:0", "mqtt")
+    fields = [FieldError(f"f{number}", "missing required field", "body") for number in range(50)]
+    gathered.record(BadRequestError(fields[0], fields[1]), "two", "house")
+    gathered.record(BadRequestError(*fields), "many", "house")
+    gathered.record(_ERROR, "other", "house")
+    gathered.close()
+    reasons = {one.event_id: one.reason for one in read_refused(tmp_path, 10)[0]}
+    assert reasons["two"] == "f0: missing required field; f1: missing required field"
+    assert len(reasons["many"]) == 256
+    assert reasons["other"] == _ERROR.desc
 
 
 def test_one_kind_takes_no_room_of_another(tmp_path: Path) -> None:

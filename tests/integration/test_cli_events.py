@@ -79,6 +79,15 @@ def test_log_rows_are_printed_by_level_text_and_event(shell: Shell) -> None:
     assert texts("--from", "2999-01-01T00:00:00Z") == []
 
 
+def test_publishers_are_shown_by_their_keys(shell: Shell) -> None:
+    (row, *_) = shell.json("dead-letter", "list", "room")
+    shown = shell.text("dead-letter", "show", "room", row["letterID"])
+    assert "publisher  sensor\n" in shown
+    assert row["publisherID"] not in shown
+    flow = shell.text("event", "flow", "room")
+    assert flow.count(" sensor ") == 3
+
+
 def test_dead_letters_are_grouped_and_replayed_and_discarded_together(shell: Shell) -> None:
     (group,) = shell.json("dead-letter", "list", "room", "--group")
     assert (group["handler"], group["count"]) == ("fail", 3)

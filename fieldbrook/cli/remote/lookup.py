@@ -6,11 +6,12 @@ Users may give either; the name is tried first.
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from typing import Any
 
 from fieldbrook.cli.client import Client, items
 from fieldbrook.cli.console import current
-from fieldbrook.cli.errors import ClientError, WrongUsageError
+from fieldbrook.cli.errors import ClientError, RefusedError, WrongUsageError
 from fieldbrook.cli.text import available
 
 ALL = {"size": -1}
@@ -62,6 +63,21 @@ def find_applet(client: Client, project: str, given: str) -> Object:
 def publishers(client: Client, project: str) -> list[Object]:
     """All publishers of a project."""
     return items(client.call("GET", ["publisher", project], query=ALL))
+
+
+def with_publisher_keys(client: Client, project: str, rows: list[Object]) -> list[Object]:
+    """Return rows with the field `publisher`: the key for the id in `publisherID`.
+
+    It is the id for a publisher that was deleted, and for a caller who may not read publishers.
+    Rows without a publisher have "".
+    """
+    keys: dict[str, str] = {"0": ""}
+    if any(str(row["publisherID"]) not in keys for row in rows):
+        with suppress(RefusedError):
+            keys |= {str(one["publisherID"]): one["key"] for one in publishers(client, project)}
+    return [
+        {**row, "publisher": keys.get(str(row["publisherID"]), row["publisherID"])} for row in rows
+    ]
 
 
 def find_publisher(client: Client, project: str, given: str) -> Object:

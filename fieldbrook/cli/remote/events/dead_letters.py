@@ -14,7 +14,7 @@ from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import EXIT_REFUSED, WrongUsageError
 from fieldbrook.cli.options import CommandGroup, limit_option, project_argument
 from fieldbrook.cli.output import note, show_done, show_fields, show_rows
-from fieldbrook.cli.remote.lookup import find_applet, open_project
+from fieldbrook.cli.remote.lookup import find_applet, open_project, with_publisher_keys
 from fieldbrook.cli.text import counted
 
 _COLUMNS = {
@@ -29,7 +29,7 @@ _FIELDS = {
     "letterID": "letter",
     "eventID": "event",
     "eventType": "type",
-    "publisherID": "publisher",
+    "publisher": "publisher",
     "appletName": "applet",
     "appletVersion": "version",
     "handler": "handler",
@@ -129,6 +129,8 @@ def letter_show(project: str, letter: str, payload: bool) -> None:
         sys.stdout.buffer.write(base64.b64decode(value["payload"]))
         sys.stdout.flush()
     else:
+        if not current().json:
+            (value,) = with_publisher_keys(client, project, [value])
         show_fields(value, _FIELDS)
 
 

@@ -16,7 +16,7 @@ from fieldbrook.cli.options import CommandGroup, SharedCommand, limit_option, pr
 from fieldbrook.cli.output import note, show_fields, show_json, show_rows
 from fieldbrook.cli.remote.events.logs import log_line
 from fieldbrook.cli.remote.events.traces import show_calls, trace
-from fieldbrook.cli.remote.lookup import open_project
+from fieldbrook.cli.remote.lookup import open_project, with_publisher_keys
 from fieldbrook.cli.stream import follow
 from fieldbrook.cli.text import as_json, counted, printable
 
@@ -32,7 +32,7 @@ _TRANSACTION_COLUMNS = {"transactionID": "TRANSACTION", "state": "STATE", "hash"
 _FLOW_COLUMNS = {
     "eventType": "TYPE",
     "source": "SOURCE",
-    "publisherID": "PUBLISHER",
+    "publisher": "PUBLISHER",
     "events": "EVENTS",
     "failed": "FAILED",
     "perSecond": "PER SECOND",
@@ -153,7 +153,8 @@ def event_flow(project: str, seconds: int) -> None:
     if current().json:
         show_json(answer)
         return
-    show_rows(answer["sources"], _FLOW_COLUMNS, f"no events in the last {seconds} s")
+    sources = with_publisher_keys(client, project, answer["sources"])
+    show_rows(sources, _FLOW_COLUMNS, f"no events in the last {seconds} s")
 
 
 _follow_option = click.option(

@@ -16,6 +16,7 @@ def project(node: RunningNode) -> Project:
     made = Project(node, ("sensor-1", "sensor-2"))
     made.send(b"ck payload", event_id=long_id("counted"))
     made.send(b"t", event_id=long_id("trapped"), publisher="sensor-2")
+    made.send(b"-", event_id=long_id("refused"), publisher="sensor-2")
     made.send(b"", "NOBODY", event_id=long_id("unhandled"))
     return made
 
@@ -60,9 +61,10 @@ def test_filters_are_in_the_address_and_find_what_failed(
     rows.nth(2).wait_for()
     page.get_by_label("Outcome").select_option(label="Failed")
     page.wait_for_url("**outcome=failed")
-    rows.filter(has_text="sensor-2").wait_for()
+    rows.filter(has_text="sensor-2").first.wait_for()
     rows.filter(has_text="sensor-1").first.wait_for(state="detached")
-    assert "wasm trap" in rows.first.inner_text()
+    assert "wasm trap" in rows.nth(1).inner_text()
+    rows.first.get_by_text("returned -2", exact=True).wait_for()
     page.get_by_label("Outcome").select_option(label="No handler")
     rows.filter(has_text="NOBODY").wait_for()
     page.get_by_role("button", name="Clear filters").click()

@@ -31,7 +31,7 @@ SLICE_S = 0.02
 COUNTER, TRAP, SEND, SPIN, CHAIN, LARGE = b"c", b"t", b"s", b"e", b"x", b"l"
 
 # `start` looks at the first byte of its payload: it counts under the second one (u64,
-# little-endian) and returns the count; traps after that; publishes the payload; never
+# little-endian) and returns the count; traps after that; publishes the payload; returns -2; never
 # ends; returns the code of a transaction; or adds 100 bytes to what lies under the key. All
 # log the payload. `quick` returns 5.
 MODULE = b"""
@@ -74,6 +74,7 @@ MODULE = b"""
       (then (drop (call $count (local.get $key))) (unreachable)))
     (if (i32.eq (local.get $what) (i32.const 0x73))
       (then (return (call $send (i32.const 64) (i32.const 12) (local.get $at) (local.get $size)))))
+    (if (i32.eq (local.get $what) (i32.const 0x2d)) (then (return (i32.const -2))))
     (if (i32.eq (local.get $what) (i32.const 0x65))
       (then (loop $ever (br $ever))))
     (if (i32.eq (local.get $what) (i32.const 0x78))

@@ -20,8 +20,8 @@ const FILTERS = ['type', 'publisher', 'outcome', 'source'];
 
 /** How an event ended, for the list. @param {EventRow} row @returns {['' | 'bad' | 'warn', string]} */
 function outcomeOf(row) {
-  const bad = row.results.find((result) => result.errMsg) ?? row.results.find((result) => result.code < 0);
-  if (row.outcome === 'failed') return ['bad', row.error || (bad?.errMsg ? bad.errMsg.split(':')[0] : bad ? words.code(bad.code) : words.outcomes.failed)];
+  const bad = row.results.find((r) => r.code < 0);
+  if (row.outcome === 'failed') return ['bad', row.error || bad?.errMsg.split(':')[0] || `${words.returned} ${bad?.code}`];
   if (row.outcome === 'duplicate') return ['', words.duplicate];
   return row.outcome === 'unhandled' ? ['warn', words.noHandler] : ['', words.ok];
 }

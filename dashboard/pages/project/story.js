@@ -28,7 +28,7 @@ function Payload({ base64, size: length }) {
 /** @typedef {Api.EventRow & Partial<Details>} Row as a list has it, or with its details */
 
 /** @param {{result: Api.HandlerResult, traced?: Api.TracedRun}} p */
-const Run = ({ result, traced }) => html`<${Step} kind=${result.errMsg || result.code < 0 ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
+const Run = ({ result, traced }) => html`<${Step} kind=${result.code < 0 ? 'bad' : ''} title=${html`<strong>${result.errMsg ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
     <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>${traced && html` <span class="dim">${words.afterTime(microseconds(traced.us))}${traced.memoryBytes ? `, ${words.withMemory(size(traced.memoryBytes))}` : ''}</span>`}`}>
   ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}<//>`;
 

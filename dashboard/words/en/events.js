@@ -9,7 +9,6 @@ export const publisher = 'Publisher';
 export const allPublishers = 'All publishers';
 export const outcome = 'Outcome';
 export const allOutcomes = 'All outcomes';
-export const code = (/** @type {number} */ value) => `code ${value}`;
 export const outcomes = { ok: 'Succeeded', failed: 'Failed', unhandled: 'No handler', duplicate: 'Duplicate' };
 export const source = 'Source';
 export const allSources = 'All sources';

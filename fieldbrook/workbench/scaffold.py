@@ -39,7 +39,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _NOT_A_LETTER = re.compile(r"\W")
 _HINT_LIMIT_S = 10.0
 _PLACEHOLDER = "{{name}}"
-_IGNORED = "build/\nnode_modules/\n"
+_IGNORED = "build/\nnode_modules/\ntarget/\n"
 
 
 class ScaffoldError(Exception):
@@ -162,7 +162,7 @@ def missing_tools(recipe: Recipe, environment: Mapping[str, str]) -> dict[str, s
     return {
         tool: how
         for tool, how in recipe.needs.items()
-        if shutil.which(_program(tool, environment), path=environment.get("PATH")) is None
+        if shutil.which(program(tool, environment), path=environment.get("PATH")) is None
     }
 
 
@@ -175,7 +175,7 @@ def missing_programs(
     return "\n".join([f"cannot build {folder}", *lines]) if missing else ""
 
 
-def _program(tool: str, environment: Mapping[str, str]) -> str:
+def program(tool: str, environment: Mapping[str, str]) -> str:
     """Return the program that runs for a tool: its environment variable, or the tool itself."""
     return environment.get(_NOT_A_LETTER.sub("_", tool).upper()) or tool
 
@@ -201,7 +201,8 @@ def build(
         folder: the applet folder.
         environment: the variables of the steps, beside those of the recipe.
         limit_s: how long all steps may take together; None: as long as they need.
-        tell: gets the first words of each step, of which some take a minute and print nothing.
+        tell: gets the first words of each step, of which some take a minute and print nothing,
+            and the time of each that took a second or more.
 
     Raises:
         ScaffoldError: the recipe, a program or the resulting module is missing, a step failed, or
@@ -221,11 +222,12 @@ def build(
         module.write_bytes(to_binary(read_regular_file(folder / recipe.wat)))
     end = None if limit_s is None else time.monotonic() + limit_s
     for step in recipe.steps:
-        command = [_program(step[0], environment), *step[1:]] if step else []
+        command = [program(step[0], environment), *step[1:]] if step else []
         if not command:
             raise ScaffoldError(f"{folder / MANIFEST}: a step is empty")
         if tell is not None:
             tell(f"{' '.join(step[:2])} ...")
+        began = time.monotonic()
         try:
             status = _run(command, folder, {**environment, **recipe.env}, end)
         except OSError as error:
@@ -236,6 +238,9 @@ def build(
         if status:
             text = f"{' '.join(command)} ended with status {status}"
             raise ScaffoldError(text, _hint(recipe, folder, environment))
+        took_s = time.monotonic() - began
+        if tell is not None and took_s >= 1:
+            tell(f"{' '.join(step[:2])} took {took_s:.0f} s")
     if not module.is_file():
         raise ScaffoldError(f"the build steps succeeded, but did not create {module}")
     return module
@@ -246,7 +251,7 @@ def _hint(recipe: Recipe, folder: Path, environment: Mapping[str, str]) -> str:
     if not recipe.hint_unless:
         return recipe.hint
     tool, *words = recipe.hint_unless
-    command = [_program(tool, environment), *words]
+    command = [program(tool, environment), *words]
     try:
         done = subprocess.run(
             command,

@@ -140,6 +140,37 @@ def test_the_test_of_a_folder_fails_with_its_build_and_with_its_expectations(
     assert "give the file of events" in err
 
 
+def test_unchanged_sources_are_not_built_again_for_a_test(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "wat", folder)
+    recipe = folder / "applet.toml"
+    step = 'steps = [["sh", "-c", "echo built >> build.log"]]'
+    recipe.write_text(recipe.read_text().replace('wat = "', f'{step}\nignore = ["*.log"]\nwat = "'))
+    log = folder / "build.log"
+
+    def builds(*options: str) -> int:
+        code, _, err = run_applet(capfd, "test", folder, *options)
+        assert code == 0, err
+        return len(log.read_text().splitlines())
+
+    assert builds() == 1
+    assert builds() == 1
+    assert "is tested as it is" in run_applet(capfd, "test", folder)[2]
+    assert builds("--record") == 1, "of the file of expectations nothing is built"
+    source = folder / "applet.wat"
+    source.write_text(source.read_text() + ";; another line\n")
+    assert builds() == 2
+    module = folder / "build" / "meter.wasm"
+    module.write_bytes(module.read_bytes() + b"\0\2\1x")
+    assert builds() == 3, "somebody else wrote the module"
+    monkeypatch.setenv("SH", "/bin/sh")
+    assert builds() == 4, "another program builds it"
+    assert run_applet(capfd, "build", folder)[0] == 0
+    assert builds() == 5, "`applet build` always builds"
+
+
 def test_a_folder_names_the_handlers_of_its_event_types(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,10 +104,12 @@ def applet_build(folder: Path) -> None:
     """
     from fieldbrook.wasm.limits import Limits
     from fieldbrook.wasm.module.inspection import check
-    from fieldbrook.workbench import scaffold
+    from fieldbrook.workbench import build_record, scaffold
 
     with expected_errors(scaffold.ScaffoldError):
+        sources = build_record.fingerprint(folder, scaffold.read_recipe(folder))
         module = scaffold.build(folder, tell=note_unless_json)
+        build_record.remember(module, sources)
         report = check(read_regular_file(module), Limits())
         size = module.stat().st_size
     note_unless_json(f"{size} bytes, handlers: {', '.join(report.handlers)}")

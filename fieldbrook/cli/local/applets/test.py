@@ -69,11 +69,11 @@ def applet_test(
 ) -> None:
     """Replay recorded events without a node and compare the results.
 
-    MODULE may also be an applet folder, which is then built first; EVENTS is by default its file
-    events.jsonl. EVENTS holds one event per line: a data message as a device sends it, or
-    {"event_type": TYPE, "payload": TEXT OR JSON}. The file of expected results has one line per
-    run, as --record writes it; only the fields that a line has are compared. With --chain, the
-    events with which the chains answer run after those of the file.
+    MODULE may also be an applet folder, which is then built first, unless its sources are those of
+    the last build; EVENTS is by default its file events.jsonl. EVENTS holds one event per line: a
+    data message as a device sends it, or {"event_type": TYPE, "payload": TEXT OR JSON}. The file of
+    expected results has one line per run, as --record writes it; only the fields that a line has
+    are compared. With --chain, the events with which the chains answer run after those of the file.
 
     The exit code is 1 when a run differs from its expectation or, without expectations, when
     a run failed.
@@ -111,8 +111,11 @@ def applet_test(
 
 
 def _built(module: Path, events: Path | None) -> tuple[Path, Path]:
-    """Build the module if it is a folder; return the module and the file of events."""
-    from fieldbrook.workbench import scaffold
+    """Build the module if it is a folder; return the module and the file of events.
+
+    The sources that the module was built from last time are not built again.
+    """
+    from fieldbrook.workbench import build_record, scaffold
 
     if not module.is_dir():
         if events is None:
@@ -122,7 +125,18 @@ def _built(module: Path, events: Path | None) -> tuple[Path, Path]:
     if not events.is_file():
         raise WrongUsageError(f"{events} does not exist", "name another file of events")
     with expected_errors(scaffold.ScaffoldError):
-        return scaffold.build(module, tell=note_unless_json), events
+        recipe = scaffold.read_recipe(module)
+        sources = build_record.fingerprint(module, recipe)
+        built = module / recipe.module
+        if build_record.is_current(built, sources):
+            note_unless_json(
+                f"{built} is tested as it is: its sources are those of the last build "
+                f"(`fieldbrook applet build {module}` builds it again)"
+            )
+            return built, events
+        built = scaffold.build(module, tell=note_unless_json)
+        build_record.remember(built, sources)
+        return built, events
 
 
 def problems_of(

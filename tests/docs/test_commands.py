@@ -72,8 +72,8 @@ def unknown_words(line: str) -> list[str]:
             parameters = command.get_params(click.Context(command))
             options = {o for p in (*parameters, *cli.cli.params) for o in p.opts}
             unknown += [word] if word.partition("=")[0] not in options else []
-        elif isinstance(command, click.Group) and word in command.commands:
-            command = command.commands[word]
+        elif isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), word) or command
     return unknown + ([f"{command.name} ..."] if isinstance(command, click.Group) else [])
 
 

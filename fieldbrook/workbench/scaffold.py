@@ -38,6 +38,7 @@ _MANIFEST_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _NOT_A_LETTER = re.compile(r"\W")
 _HINT_LIMIT_S = 10.0
+_SLOW_STEP_S = 5.0
 _PLACEHOLDER = "{{name}}"
 _IGNORED = "build/\nnode_modules/\ntarget/\n"
 
@@ -202,7 +203,7 @@ def build(
         environment: the variables of the steps, beside those of the recipe.
         limit_s: how long all steps may take together; None: as long as they need.
         tell: gets the first words of each step, of which some take a minute and print nothing,
-            and the time of each that took a second or more.
+            and the time of each that took five seconds or more.
 
     Raises:
         ScaffoldError: the recipe, a program or the resulting module is missing, a step failed, or
@@ -239,7 +240,7 @@ def build(
             text = f"{' '.join(command)} ended with status {status}"
             raise ScaffoldError(text, _hint(recipe, folder, environment))
         took_s = time.monotonic() - began
-        if tell is not None and took_s >= 1:
+        if tell is not None and took_s >= _SLOW_STEP_S:
             tell(f"{' '.join(step[:2])} took {took_s:.0f} s")
     if not module.is_file():
         raise ScaffoldError(f"the build steps succeeded, but did not create {module}")

@@ -100,6 +100,18 @@ def test_a_change_of_the_events_runs_them_without_a_build(
         assert len(dev.blocks[-1]["runs"]) == 1
 
 
+def test_a_trap_that_is_expected_is_no_failure(meter: Path, variables: dict[str, str]) -> None:
+    source = meter / "applet.wat"
+    source.write_text(
+        source.read_text().replace("(drop\n      (call $log", "(unreachable)\n(drop (call $log")
+    )
+    (meter / "events.expected.jsonl").write_text('{"code": -1}\n{"code": -1}\n{"code": 0}\n')
+    with Dev(meter, environment=variables, text=True) as dev:
+        dev.wait(lambda: "3 runs, 1 failed, 1 not as expected" in dev.out, "the block")
+        assert dev.out.count("ok  ") == 2
+        assert "   3  FAIL  DEFAULT start" in dev.out
+
+
 def test_compiler_errors_are_shown_in_full_and_the_next_save_is_built(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:

@@ -8,9 +8,9 @@ the exports of a module of 5 KB can have a million values in their types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import wasmtime
 from wasmtime import _ffi
 
@@ -44,8 +44,7 @@ class Import(NamedTuple):
     type: Type | None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """An exported memory.
 
     Attributes:
@@ -57,8 +56,7 @@ class Memory:
     usual: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(msgspec.Struct, frozen=True):
     """What a module imports and exports.
 
     Attributes:

@@ -49,7 +49,11 @@ class Form(msgspec.Struct, frozen=True):
     cache: bytes | None = None
 
 
-class Download(msgspec.Struct, frozen=True):
+# Answers that are no JSON are dataclasses: a struct among the answers of a route is a JSON object.
+
+
+@dataclass(frozen=True)
+class Download:
     """An answer that is a file; a `temporary` file is removed as soon as it has been opened.
 
     Each account may have a bounded number of open downloads; some of all places are reserved for
@@ -62,7 +66,8 @@ class Download(msgspec.Struct, frozen=True):
     temporary: bool = False
 
 
-class Stream(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Stream:
     """An answer of server-sent events that continues until either side ends it.
 
     `chunks` yields an empty chunk now and then, so that the handler notices when the client has
@@ -74,13 +79,15 @@ class Stream(msgspec.Struct, frozen=True):
     account: Account
 
 
-class PlainText(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class PlainText:
     """An answer that is a string, not JSON."""
 
     text: str
 
 
-class NoContent(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class NoContent:
     """An answer without a body that has warnings."""
 
     warnings: Sequence[str]

@@ -6,9 +6,8 @@ figures of each chain.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 DEFAULT_POLL_MS = 3_000
 DEFAULT_CONFIRMATIONS = 12
@@ -21,7 +20,8 @@ Anvil. They make a block for each transaction, so nothing would ever have confir
 _GWEI = 10**9
 
 
-class Network(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Network:
     """A known chain.
 
     Attributes:

@@ -238,17 +238,21 @@ class ManagementHandler(BaseHandler):
 
     get = post = put = delete = patch = head = _serve
 
-    def require_caller(self) -> None:
+    def require_caller(self, *, unexpired: bool = False) -> None:
         """Refuse to continue for a caller whose rights have ended since the request began.
 
         A request may wait for minutes, for a compiler or for handlers: what it changes then is
         checked again. What its own commands have ended does not stop it half-way.
 
+        Args:
+            unexpired: the token or the access key must not have expired meanwhile either.
+
         Raises:
             NodeError: the account, the login or the access key has ended, or may do less now.
         """
         version = self.context.reader.version()
-        if version == self._registry_version or self._has_ended_itself:
+        late = unexpired and self.context.clock() - self._authenticated_ms >= _TRUSTED_MS
+        if self._has_ended_itself or (version == self._registry_version and not late):
             return
         match, audit_trail, known = self._match, self._audit_trail, self._caller
         assert match is not None
@@ -258,6 +262,7 @@ class ManagementHandler(BaseHandler):
             if self._caller is not None and self._caller.account.role != known.account.role:
                 raise NoAdminPermissionError(reason="the role of the account has changed meanwhile")
         self._registry_version = version
+        self._authenticated_ms = self.context.clock()
 
     def _note_own_change(self) -> None:
         try:

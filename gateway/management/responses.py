@@ -95,7 +95,7 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
     """Send a file in pieces of 64 KiB, each after the socket has taken the last one.
 
     A download ends when its client has not taken a piece within 30 s, and when the rights of its
-    caller end.
+    caller end or its token expires: a client that reads slowly may take days.
     """
     run = partial(asyncio.get_running_loop().run_in_executor, None)
     try:
@@ -116,7 +116,7 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
         left = os.fstat(file.fileno()).st_size
         handler.set_header("Content-Length", str(left))
         while left > 0 and (piece := await run(file.read, _DOWNLOAD_PIECE_BYTES)):
-            handler.require_caller()
+            handler.require_caller(unexpired=True)
             left -= len(piece)
             handler.write(piece)
             if left > 0:

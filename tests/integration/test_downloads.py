@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.gateway.management import responses
+from fieldbrook.core.clock import now_ms
+from fieldbrook.gateway.management import base_handler, management_handler, responses
 from fieldbrook.gateway.management.framework.workers import ANSWERS_BYTES, DOWNLOADS_OF_ONE
 from tests.support.applets import TALLY
 from tests.support.management import V0, Server, User
@@ -146,6 +147,27 @@ def test_a_download_ends_when_the_login_of_its_caller_does(
     opened.callback(connection.close)
     assert status(connection) == 200
     server.writer.end_logins(ada.account.account_id)
+    received = 0
+    with suppress(ConnectionResetError):
+        while data := connection.recv(1 << 16):
+            received += len(data)
+    assert received < _SIZE
+
+
+def test_a_download_ends_when_the_token_of_its_caller_expires(
+    ada: User, server: Server, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada.project()
+    ada.applet()
+    (module,) = (server.folder / "modules").glob("*.wasm")
+    module.write_bytes(os.urandom(_SIZE))
+    monkeypatch.setattr(management_handler, "_TRUSTED_MS", 0)
+    path = f"{V0}/project/x/NftMinter/export"
+    connection = ask(server.port, f"POST {path}", ada.token, b'{"data":false}')
+    opened.callback(connection.close)
+    assert status(connection) == 200
+    a_year_later = now_ms() + 365 * 86_400_000
+    monkeypatch.setattr(base_handler, "now_ms", lambda: a_year_later)
     received = 0
     with suppress(ConnectionResetError):
         while data := connection.recv(1 << 16):

@@ -197,6 +197,7 @@ HISTORIES = {"infura": 128, "pool": 128}
 
 
 @pytest.mark.parametrize("name", PERSONALITIES)
+@pytest.mark.thorough("distant", "avalanche")
 def test_the_limits_of_each_kind_of_provider_are_found(
     tall: Hardhat, name: str, capsys: Output
 ) -> None:

@@ -52,6 +52,7 @@ def dense() -> Iterator[Contract]:
 
 
 @pytest.mark.parametrize("names", [*PERSONALITIES, "infura+pool"])
+@pytest.mark.thorough("distant", "avalanche")
 async def test_logs_are_told_once_and_in_order_whatever_a_provider_limits_and_drops(
     tmp_path: Path, contracts: list[Contract], names: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -54,7 +54,7 @@ def project(node: RunningNode) -> Project:
 
 @pytest.mark.parametrize("scheme", THEMES)
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.thorough("1280-dark", "390-light")
+@pytest.mark.thorough("1280", "390-light")
 def test_pages_have_no_findings_and_fit_the_screen(
     node: RunningNode, project: Project, signed_in: Open, axe: str, width: int, scheme: str
 ) -> None:

@@ -29,7 +29,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", [p for p in PAGES if runs(SCRIPTS[p])], ids=name_of)
-@pytest.mark.thorough("how-to", "contract", "fleet", "index")
+@pytest.mark.thorough("how-to", "contract", "fleet", "index", "w3bstream")
 def test_the_commands_of_a_page_do_what_it_says(
     path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

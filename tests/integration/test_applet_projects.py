@@ -39,7 +39,7 @@ def rustc_for_wasm() -> str:
 
 
 @pytest.mark.parametrize("template", scaffold.TEMPLATES)
-@pytest.mark.thorough("go")
+@pytest.mark.thorough("go", "assemblyscript")
 def test_an_applet_from_a_template_is_built_run_and_tested(
     template: str,
     tmp_path: Path,

@@ -42,6 +42,7 @@ def uploads(node: RunningNode) -> list[Path]:
     return list((node.data / "uploads").iterdir())
 
 
+@pytest.mark.thorough
 def test_an_archive_bomb_is_answered_400_and_the_gateway_does_not_grow(node: RunningNode) -> None:
     gateway = parts(node)["fb-http:0"]
     assert send(node, b"no archive").status == 400

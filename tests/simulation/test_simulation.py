@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.bugs import BUGS
 from tests.simulation.run import Bug, report_of, run_seed, run_seeds
 
-SEEDS = 500  # of every run
+SEEDS = 300  # of every run
 THOROUGH_SEEDS = 2_000  # many more: python -m tests.simulation
 TRIED = 150  # seeds in which a planted bug has to show
 

@@ -22,6 +22,7 @@ PEAK_BYTES = 176 << 20
 LIMITS = ReadLimits(200 << 20, 10 << 20)
 
 
+@pytest.mark.thorough
 def test_no_archive_takes_memory_that_it_was_not_allowed(tmp_path: Path) -> None:
     folder = tmp_path / "bombs"
     folder.mkdir()

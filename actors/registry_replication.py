@@ -189,7 +189,7 @@ class RegistryReplication:
         return True
 
     def tick(self) -> None:
-        """Repeat changes of the owner, if that is another host."""
+        """Renew the lease of this copy, and repeat changes of the owner if that is another host."""
         if time.monotonic() < self._next_try:
             return
         try:
@@ -281,8 +281,11 @@ class RegistryReplication:
         return bool(answer[0]) and answer[1] >= number
 
     def _none_has_lease_but(self, done: set[str]) -> bool:
-        """Whether no other host's copy may be used without the last change, because the newest
-        record of its lease was first seen `LEASE_S` ago. False if this host cannot know."""
+        """Whether the leases of all hosts but these have ended.
+
+        A lease has ended when its newest record was first seen `LEASE_S` ago. The answer is False
+        if the stream cannot be read.
+        """
         with contextlib.suppress(NodeError):
             if self._note_leases():
                 end = lease_clock() - LEASE_S

@@ -25,7 +25,8 @@ class Renewed(NamedTuple):
 
     Attributes:
         position: of the record.
-        registry: the position of the registry's last change that may be before it, 0 without one.
+        registry: the position of the registry's last change, 0 if it has none. All changes that
+            were stored before the lease's record are at this position or before it.
     """
 
     position: int

@@ -13,11 +13,10 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.frame_server import FrameServer, Request
-from fieldbrook.actors.registry_replication import TICK_S, RegistryReplication
 from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.wire import unpack
@@ -36,6 +35,9 @@ from fieldbrook.storage.registry.service import (
 )
 from fieldbrook.storage.registry.usage import stored_bytes_in
 from fieldbrook.system.kernel import name_process
+
+if TYPE_CHECKING:
+    from fieldbrook.actors.registry_replication import RegistryReplication
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,11 @@ class RegistryActor(NodeActor):
             settings.quotas,
             stored_bytes_in(data / "projects"),
         )
+        tick_s = 1.0
         if start.host:
+            from fieldbrook.actors.registry_replication import TICK_S, RegistryReplication
+
+            tick_s = TICK_S
             self._replication = RegistryReplication(
                 settings, start.run_dir, start.host, self._writer, start.is_founder, self.post
             )
@@ -122,7 +128,6 @@ class RegistryActor(NodeActor):
         self._has_orphans = True
         self._next_collection = self._next_storage = 0.0
         self._path = start.run_dir / SOCKET_NAME
-        tick_s = 1.0 if self._replication is None else TICK_S
         self._server = FrameServer(self._path, self._on_requests, self._on_quiet, tick_s)
 
     def _serve(self) -> None:

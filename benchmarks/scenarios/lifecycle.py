@@ -127,10 +127,13 @@ def start_up(context: Context, emit: Emit) -> None:
         PEER_NAMES,
         {name: reason for name, reason in missing.items() if reason},
     )
-    with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node)
+    with context.folder() as folder, running_nodes(context, folder) as nodes:
+        devices = [device for node in nodes.values() for device in deploy(node)[1]]
+        for node in nodes.values():
+            node.stop()
         for number in range(context.rounds):
-            table.add("node", {START_MS: _node_start_ms(node, devices[0])})
+            for (name, node), device in zip(nodes.items(), devices, strict=True):
+                table.add(name, {START_MS: _node_start_ms(node, device)})
             for peer in HTTP_PEERS:
                 if not missing[peer.name]:
                     own = folder / f"{peer.name}-{number}"
@@ -139,11 +142,12 @@ def start_up(context: Context, emit: Emit) -> None:
 
 
 def _node_start_ms(node: RunningNode, device: Device) -> float:
-    node.stop()
     started = time.perf_counter()
     node.start(ready=False)
     wait_for(lambda: answers_201(node.http_port, device), "the node answers an event")
-    return (time.perf_counter() - started) * 1e3
+    took = time.perf_counter() - started
+    node.stop()
+    return took * 1e3
 
 
 def _peer_start_ms(peer: Peer, folder: Path, devices: list[Device]) -> float:

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _FAILURES_IN_A_ROW = 3
 _TICK_S = 0.2
+_COLLECTOR_DEFAULT = (700, 10, 10)  # CPython's
 REFUSED = "refused"  # as `storage.project.refused` names it
 FOLDERS = ("registry", "projects", "chains", "journal", "modules", "uploads", "secrets", "run")
 
@@ -314,4 +315,5 @@ def _preload(settings: Settings) -> None:
 
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTOR_DEFAULT)  # the command line has raised it
     gc.enable()

@@ -18,6 +18,7 @@ from tornado.netutil import bind_unix_socket
 from tornado.routing import AnyMatches, Rule
 
 from fieldbrook import __version__
+from fieldbrook.actors import messages as m
 from fieldbrook.actors.dry_run.runner import DryRunner, node_parts
 from fieldbrook.actors.remote_path import HTTP_SOCKET
 from fieldbrook.actors.wire import NODE_COMMAND, RESUME, pack
@@ -136,7 +137,6 @@ class HttpGateway(GatewayActor):
         managing, alone = LaterApplication(), LaterApplication()
         application = self._application(events, memory_budget, managing)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
-        dashboard_tls = self._dashboard_tls() if self.part == "http:0" else None
         self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
         self._certificate_watch = (
             None if self._identity is None else tls.CertificateWatch(self._identity)
@@ -149,7 +149,7 @@ class HttpGateway(GatewayActor):
             lingering,
         )
         self._connections.ports.append(self._relays)
-        if self._tls is not None or dashboard_tls is not None:
+        if self._tls is not None or self.part == "http:0":
             self._connections.ports.append(EndingConnections())
         ports = Ports(settings, events, memory_budget, self._connections)
         self._ports: list[Port] = [ports.open(at, application, self._tls)]
@@ -158,9 +158,11 @@ class HttpGateway(GatewayActor):
             at = bind(settings.bind, settings.event_port, shared=shared, slot=slot)
             self._ports.append(ports.open(at, events_alone, self._tls))
         if self.part == "http:0":
-            at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
-            pages = with_pages(application, settings, self._is_dashboard_host)
-            self._ports.append(ports.open(at, pages, dashboard_tls, settings.plain_dashboard))
+            # A developer's folder that cannot be read is told before the node has started.
+            dashboard = None if settings.ui is None else Dashboard.of(settings.ui)
+            self._dashboard = essential(
+                self.loop.create_task(self._open_dashboard(ports, application, dashboard))
+            )
             self._warn_of_hosts()
             self._connections.announce()
             if self._cluster.is_member:
@@ -186,6 +188,27 @@ class HttpGateway(GatewayActor):
         for later, management in ((managing, True), (alone, False)):
             routes = make_application_routes(context, management=management)
             later.set(web.Application(routes, log_function=log_request))
+
+    async def _open_dashboard(
+        self, ports: Ports, application: web.Application, dashboard: Dashboard | None
+    ) -> None:
+        """Open the dashboard port; a client that connects before waits in the port's queue.
+
+        No event needs it, and its files and its certificate take as long as the rest of a start.
+        """
+        settings = self.settings
+        try:
+            context = await asyncio.to_thread(self._dashboard_tls)
+            if dashboard is None:
+                dashboard = await asyncio.to_thread(Dashboard.of, None)
+        except SettingsError as error:
+            self.post(m.Failed(self.part, str(error)))
+            return
+        if self._draining:
+            return
+        at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
+        pages = with_pages(application, dashboard, self._is_dashboard_host)
+        self._ports.append(ports.open(at, pages, context, settings.plain_dashboard))
 
     def _serve_hosts(self, application: web.Application) -> None:
         """Take requests that other hosts of the cluster pass on."""
@@ -442,22 +465,19 @@ class HttpGateway(GatewayActor):
 
 
 def with_pages(
-    application: web.Application, settings: Settings, is_dashboard_host: Callable[[str], bool]
+    application: web.Application, dashboard: Dashboard, is_dashboard_host: Callable[[str], bool]
 ) -> web.Application:
     """The application of the dashboard port: dashboard, documentation, and all of `application`.
 
     Args:
         application: serves all other paths.
-        settings: names a developer's folder of the dashboard.
+        dashboard: its page and files.
         is_dashboard_host: whether a browser may use a `Host` for the dashboard.
-
-    Raises:
-        SettingsError: the dashboard's files cannot be read.
     """
-    dashboard = {"dashboard": Dashboard.of(settings.ui), "is_dashboard_host": is_dashboard_host}
+    arguments = {"dashboard": dashboard, "is_dashboard_host": is_dashboard_host}
     rules: list[Any] = [
         (r"/docs(?:/(.*))?", DocumentationHandler, {"site": Site(PACKAGED)}),
-        (DASHBOARD_PATHS, DashboardHandler, dashboard),
+        (DASHBOARD_PATHS, DashboardHandler, arguments),
         (FromOtherHost(is_dashboard_host), OtherHostHandler),
         (r".*", application),
     ]

@@ -221,9 +221,8 @@ def test_dry_runs_of_one_account_are_bounded_and_hold_up_no_other_request(trying
     for thread in threads:
         thread.start()
     until(lambda: answers, "some are refused at once")
-    began = time.monotonic()
     assert trying.call("GET", "/project/dry").status == 200
-    assert time.monotonic() - began < 1
+    assert len(answers) < len(threads), "it was answered before the runs ended"
     for thread in threads:
         thread.join()
     assert {answer.status for answer in answers} == {201, 429}

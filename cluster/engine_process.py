@@ -1,9 +1,17 @@
-"""The actor that runs the replication engine of this host."""
+"""The actor that runs the replication engine of this host.
+
+An engine that is cut off from the leaders of its streams calls one election after the other, each
+in a higher term. When it is back, the others take its term for that of a newer leader: the leaders
+give up, and all streams wait 4 to 9 s for the next election. An engine that has just started calls
+no election before it has a route. So an engine that has lost a majority of the hosts is started
+again at once, before it calls the first election.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from fieldbrook.actors import messages as m
@@ -13,6 +21,7 @@ from fieldbrook.cluster.engine import Address as Place
 from fieldbrook.cluster.engine import Engine, Tls
 from fieldbrook.cluster.hosts_file import FOLDER
 from fieldbrook.cluster.identity import AUTHORITY, CERTIFICATE, KEY
+from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.errors import NodeError, SettingsError
 from fieldbrook.observability import metrics_table, node_log
 from fieldbrook.storage.replication.endpoint import ADMIN, write_endpoint
@@ -24,12 +33,21 @@ PART = "engine"
 _LOOK_S = 0.2
 
 
+def _is_majority(peers: Collection[str], known: Membership | None) -> bool:
+    """Whether an engine with routes to these hosts is one of a majority."""
+    if known is None:
+        return False
+    return 2 * (1 + sum(host.name in peers for host in known.others)) > len(known.hosts)
+
+
 class EngineActor(NodeActor):
     """Starts nats-server, and ends when it ends; the supervisor starts both again."""
 
     def __init__(self) -> None:
         super().__init__()
         self._engine: Engine | None = None
+        self._peers: frozenset[str] = frozenset()
+        self._has_majority = False
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
@@ -43,9 +61,11 @@ class EngineActor(NodeActor):
 
     def woken(self, payload: object) -> None:
         """Look whether the engine still runs."""
-        if self._engine is not None and not self._engine.is_running:
-            log.critical("the replication engine has died")
-            os._exit(70)
+        if self._engine is not None:
+            if not self._engine.is_running:
+                log.critical("the replication engine has died")
+                os._exit(70)
+            self._look_at_routes(self._engine)
         self.wake_after(_LOOK_S, None)
 
     def stopping(self) -> None:
@@ -58,14 +78,38 @@ class EngineActor(NodeActor):
         node_log.name(start.part)
         metrics_table.attach(start.slot)
         try:
+            self._data, self._run_dir = start.settings.data, start.run_dir
             self._engine = self._make(start.settings.data, start.settings.cluster_file_bytes)
-            write_endpoint(start.run_dir, self._engine.start())
-            write_endpoint(start.run_dir, self._engine.admin(), ADMIN)
+            self._start_engine(self._engine)
         except NodeError as error:
             self.send(sender, m.Failed(PART, str(error)))
             return
         self.send(sender, m.Ready(PART, start.generation, os.getpid()))
         self.wake_after(_LOOK_S, None)
+
+    def _start_engine(self, engine: Engine) -> None:
+        write_endpoint(self._run_dir, engine.start())
+        write_endpoint(self._run_dir, engine.admin(), ADMIN)
+        self._peers, self._has_majority = frozenset(), False
+
+    def _look_at_routes(self, engine: Engine) -> None:
+        """Start the engine again when it has lost its routes to a majority of the hosts."""
+        try:
+            peers = engine.peers()
+            if peers == self._peers:
+                return
+            self._peers, had = peers, self._has_majority
+            self._has_majority = _is_majority(peers, hosts_file.load(self._data))
+            if had and not self._has_majority:
+                log.warning("the engine has no route to a majority of the hosts: it starts again")
+                engine.stop()
+                self._start_engine(engine)
+        except NodeError as error:
+            if engine.is_running:  # it is asked again
+                log.info("the routes of the engine are not known: %s", error)
+            else:
+                log.critical("the replication engine does not run: %s", error)
+                os._exit(70)
 
     def _make(self, data: Path, file_bytes: int) -> Engine:
         known = hosts_file.load(data)

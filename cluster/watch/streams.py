@@ -52,6 +52,7 @@ class _Replica(msgspec.Struct, frozen=True):
 
 
 class _Group(msgspec.Struct, frozen=True):
+    raft_group: str = ""
     leader: str = ""
     replicas: list[_Replica] = []
 
@@ -103,7 +104,7 @@ def read_page(page: bytes, me: str) -> Streams:
         for stream in account.stream_detail
         if stream.cluster is not None
     ]
-    led = [group for group in groups if group.leader == me]
+    led = [group for group in groups if _leader(group) == me]
     lags: dict[str, int] = {}
     behind: set[str] = set()
     at_risk = 0
@@ -118,12 +119,20 @@ def read_page(page: bytes, me: str) -> Streams:
         held=len(groups),
         led=len(led),
         at_risk=at_risk,
-        stalled=sum(not group.leader for group in groups),
+        stalled=sum(not _leader(group) for group in groups),
         lags=lags,
         behind=tuple(sorted(behind)),
         used_bytes=found.storage,
         limit_bytes=found.config.max_storage,
     )
+
+
+def _leader(group: _Group) -> str:
+    """The host that leads a stream; empty when no host is known to.
+
+    An engine that has started and has no route yet calls itself the leader, without a group.
+    """
+    return group.leader if group.raft_group else ""
 
 
 def _is_behind(replica: _Replica) -> bool:

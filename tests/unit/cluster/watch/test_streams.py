@@ -14,7 +14,8 @@ from fieldbrook.core.errors import EngineUnreachableError
 
 
 def stream(name: str, leader: str, *replicas: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "cluster": {"leader": leader, "replicas": list(replicas)}}
+    group = {"raft_group": f"S-R3F-{name}", "leader": leader, "replicas": list(replicas)}
+    return {"name": name, "cluster": group}
 
 
 def replica(name: str, **more: Any) -> dict[str, Any]:
@@ -39,6 +40,12 @@ def test_streams_are_held_led_or_without_a_leader() -> None:
     )
     assert (found.held, found.led, found.stalled, found.at_risk) == (3, 1, 1, 0)
     assert (found.used_bytes, found.limit_bytes) == (4_096, 1 << 30)
+
+
+def test_an_engine_without_a_route_leads_nothing_although_it_says_so() -> None:
+    alone = {"name": "J0", "cluster": {"name": "c1", "leader": "h1"}}
+    found = read_page(page(alone), "h1")
+    assert (found.held, found.led, found.stalled) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
 from fieldbrook.cluster.tunnels import Streams, Tunnels
 from fieldbrook.cluster.watch.watch import Watch
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
+from fieldbrook.core.cluster.newcomers import Newcomers
 from fieldbrook.core.cluster.placement import home, project_name
 from fieldbrook.core.cluster.running import RunningProjects
 from fieldbrook.core.errors import NodeError
@@ -43,19 +44,26 @@ _STRANGERS = 64  # connections without a host's certificate at a time
 
 
 class _Other:
-    """Another host: our connection to it, and when it was heard."""
+    """Another host: our connection to it, its connection to us, and when it was heard."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.heard = float("-inf")
         self.beat: dict[str, Any] = {}
         self.writer: asyncio.StreamWriter | None = None
+        self.incoming: asyncio.StreamWriter | None = None
         self.task: asyncio.Task[None] | None = None
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message, if there is a connection."""
         if self.writer is not None and not self.writer.is_closing():
             send(self.writer, message)
+
+    def drop(self) -> None:
+        """End both connections: what comes over them when a cut is over is old."""
+        for writer in (self.writer, self.incoming):
+            if writer is not None:
+                writer.transport.abort()
 
 
 class ClusterActor(NodeActor):
@@ -66,6 +74,7 @@ class ClusterActor(NodeActor):
         self._others: dict[str, _Other] = {}
         self._asked: dict[int, set[str]] = {}  # hosts that want to know where a project runs
         self._up: tuple[str, ...] = ()
+        self._newcomers = Newcomers()
         self._running = RunningProjects()
         self._is_written = False  # whether the gateways know where all projects run
         self._leaving: tuple[str, ...] = ()
@@ -277,14 +286,12 @@ class ClusterActor(NodeActor):
         """Tell the supervisor when a host has come or is silent."""
         silent = self._silent()
         there = [o for o in self._others.values() if o not in silent]
-        others = {o.host.name: self._leaves(o.host.name, o.beat.get("draining")) for o in there}
-        up = tuple(
-            sorted(
-                [self._known.me] * (not self._leaves(self._known.me, self._draining))
-                + [name for name, leaves in others.items() if not leaves]
-            )
-        )
-        leaving = tuple(name for name, leaves in others.items() if leaves)
+        waiting = self._waiting(there)
+        leaves = {o.host.name: self._leaves(o.host.name, o.beat.get("draining")) for o in there}
+        leaves[self._known.me] = self._leaves(self._known.me, self._draining)
+        stay = sorted(name for name, is_leaving in leaves.items() if not is_leaving)
+        up = tuple(name for name in stay if name not in waiting) or tuple(stay)
+        leaving = tuple(o.host.name for o in there if o.host.name not in up)
         if (up, leaving) == (self._up, self._leaving):
             if not self._is_written:
                 self._write_hosts(silent)
@@ -295,14 +302,20 @@ class ClusterActor(NodeActor):
                 log.warning("host %s is silent", other.host.name)
                 undelivered += self._running.forget(other.host.name)
                 self._tunnels.drop(other.host.name)
-                if other.writer is not None:
-                    other.writer.transport.abort()
+                other.drop()
         for name in set(up) - set(self._up) - {self._known.me}:
             log.info("host %s is there", name)
         self._up, self._leaving = up, leaving
         self._write_hosts(silent)
         own = self._known.me
         self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered)))
+
+    def _waiting(self, there: list[_Other]) -> frozenset[str]:
+        """The hosts whose engines have to catch up before they get projects."""
+        alone = 2 * (len(there) + 1) <= len(self._known.hosts)
+        ready = {self._known.me: self._watch.is_ready(self._known, alone=alone)}
+        ready.update((o.host.name, bool(o.beat.get("ready", True))) for o in there)
+        return self._newcomers.look({} if alone else ready)
 
     def _silent(self) -> list[_Other]:
         now = self._loop.time()
@@ -392,6 +405,9 @@ class ClusterActor(NodeActor):
     async def _hear(self, other: _Other, streams: Streams) -> None:
         """Read what another host sends, until it ends."""
         reader, writer = streams
+        if other.incoming is not None:
+            other.incoming.transport.abort()  # it has connected again
+        other.incoming = writer
         while True:
             message = await receive(reader, 3_600)
             if "beat" in message:

@@ -26,6 +26,8 @@ from fieldbrook.observability import metrics, metrics_table
 
 LOOK_S = 1.0
 _ENGINE_S = 2.0
+_ENGINE_SOON_S = 0.25
+_UNREADY_S = 15.0  # a stream that has no leader for ever must not keep a host from its projects
 _START_S = 10.0  # hosts that are started together are not heard at once
 
 
@@ -84,7 +86,8 @@ class Watch:
         self._is_at_risk = self._is_stalled = False
         self._fenced_at: float | None = None
         self._reported: tuple[ClusterCondition, ...] | None = None
-        self._began = monotonic()
+        self._began = self._alone_at = monotonic()
+        self._is_ready = False
 
     # ---------------------------------------------------------------- beats
 
@@ -116,6 +119,7 @@ class Watch:
         return Told(
             version=__version__,
             draining=draining,
+            ready=self._is_ready,
             load=self._own.load,
             running=self._own.running,
             led=self._streams.led,
@@ -127,6 +131,25 @@ class Watch:
         )
 
     # ---------------------------------------------------------------- looking
+
+    def is_ready(self, known: Membership, *, alone: bool) -> bool:
+        """Whether this host's engine has known the leaders of all its streams since it was alone.
+
+        From then on it stays ready: an election delays all hosts alike.
+
+        Args:
+            known: the hosts.
+            alone: whether this host sees no majority now.
+        """
+        now = self._monotonic()
+        self._take_streams(now, known)
+        if alone:
+            self._alone_at = now
+        if alone or not self._is_ready:
+            streams = self._streams
+            self._is_ready = streams.held > streams.stalled == 0
+            self._is_ready = self._is_ready or now - self._alone_at > _UNREADY_S
+        return self._is_ready
 
     def look(self, known: Membership) -> tuple[ClusterCondition, ...] | None:
         """Look at everything, once a second, and write it for the gateways.
@@ -177,7 +200,7 @@ class Watch:
         if self._reading is not None and self._reading.done():
             self._streams, self._reading = self._reading.result(), None
         if known.formed and self._reading is None and now >= self._next_reading:
-            self._next_reading = now + _ENGINE_S
+            self._next_reading = now + (_ENGINE_S if self._is_ready else _ENGINE_SOON_S)
             asked = asyncio.to_thread(_read_streams, self._engine, known.me)
             self._reading = asyncio.ensure_future(asked)
 

@@ -13,6 +13,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: of fieldbrook.
         draining: it is about to stop.
+        ready: its engine has known the leaders of its streams since it was last alone.
         load: the load average of its machine over the last minute, for each processor.
         running: how many projects run there.
         led: the number of streams that it leads.
@@ -25,6 +26,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str = ""
     draining: bool = False
+    ready: bool = True
     load: float = 0.0
     running: int = 0
     led: int = 0

@@ -50,6 +50,10 @@ class Process(ClusterActor):
         """The hosts that were there, at each change."""
         return [message.hosts for message in self.sent if isinstance(message, m.HostsUp)]
 
+    def leaving(self) -> tuple[str, ...]:
+        """The hosts that are there and get no projects."""
+        return next(one.leaving for one in reversed(self.sent) if isinstance(one, m.HostsUp))
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Process]:
         """Run it until the block ends."""
@@ -229,6 +233,50 @@ def test_a_host_that_was_removed_reaches_nothing(
             send(writer, question)
             assert await receive(reader, LIMIT_S) == {"removed": "h3"}
             with pytest.raises(LineError):
+                await receive(reader, LIMIT_S)
+            writer.close()
+
+    run(test)
+
+
+def test_a_host_gets_no_projects_before_its_engine_has_caught_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+
+    async def test() -> None:
+        async with hosts.start("h1") as one, hosts.start("h2") as two:
+            await until(lambda: one.hosts_up()[-1:] == [("h1", "h2")])
+            one._watch._is_ready = two._watch._is_ready = True
+            async with hosts.start("h3") as three:
+                for host in (one, two, three):
+                    await until(lambda host=host: host.hosts_up()[-1:] == [("h1", "h2")])  # type: ignore[misc]
+                await until(lambda: one.leaving() == ("h3",))
+                three._watch._is_ready = True
+                for host in (one, two, three):
+                    await until(lambda host=host: host.hosts_up()[-1] == ("h1", "h2", "h3"))  # type: ignore[misc]
+
+    run(test)
+
+
+def test_the_connection_of_a_silent_host_is_ended_so_that_no_old_beat_comes_over_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+
+    async def test() -> None:
+        async with hosts.start("h1") as one:
+            context = Identity(hosts.data("h3")).client_context()
+            port = hosts.known.hosts[0].port
+            reader, writer = await asyncio.open_connection(
+                LOCAL, port, ssl=context, limit=LINE_BYTES
+            )
+            send(writer, {"op": "link", "from": "h3"})
+            while ("h1", "h3") not in one.hosts_up():
+                send(writer, {"beat": {}})
+                await asyncio.sleep(0.1)
+            await until(lambda: one.hosts_up()[-1] == ("h1",))
+            with pytest.raises((LineError, OSError)):
                 await receive(reader, LIMIT_S)
             writer.close()
 

@@ -10,6 +10,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.remote_path import remote_path
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, UP, Child
+from fieldbrook.actors.supervisor.restarts import Restarts
 from fieldbrook.core.cluster import placement
 from fieldbrook.storage.project.outbox import is_parked, waiting_projects
 
@@ -176,7 +177,18 @@ class Projects:
             child = self.child(project_id)
             if child.state == DOWN and self._place(project_id) is None:
                 supervisor.start(child)
+        self._try_again()
         self.settle_homes()
+
+    def _try_again(self) -> None:
+        """Start the projects that wait after failures, for which a lack of hosts may be the cause.
+
+        They may also belong to another host now, which need not wait.
+        """
+        for child in list(self._supervisor.children.values()):
+            if child.is_project and child.state == BACKOFF:
+                child.restarts = Restarts()
+                self.start(child)
 
     def _forget_route(self, project_id: int) -> None:
         del self._remote[project_id]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.supervisor.child import DOWN, RETIRING, UP
+from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, STARTING, UP
 from fieldbrook.actors.supervisor.projects import CLUSTER
 from fieldbrook.core.cluster.membership import Host, Membership
 from fieldbrook.core.cluster.placement import home, project_name
@@ -115,4 +115,22 @@ def test_a_project_that_was_taken_over_is_not_taken_back(host: OneHost) -> None:
     host.receive(m.RunsOn("h2", (own,)))
     host.end_project(own, failed=True)
     assert host.state(own) == DOWN
+    assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2"]
+
+
+def test_projects_that_wait_after_failures_are_tried_again_when_hosts_come_or_go(
+    host: OneHost,
+) -> None:
+    host.receive(m.HostsUp("h1", ("h1",)))
+    waiting = [*projects_of("h1"), *projects_of("h2")]
+    for number in waiting:
+        host.activate(number)
+        for _ in range(4):  # without a quorum
+            child = host.children[f"project:{number}"]
+            host.receive(m.Failed(child.part, "no quorum"))
+            host.pass_time(child.restarts.delay_s)
+        host.receive(m.Failed(child.part, "no quorum"))
+    assert [host.state(number) for number in waiting] == [BACKOFF] * 2
+    host.receive(m.HostsUp("h1", NAMES))
+    assert [host.state(number) for number in waiting] == [STARTING, DOWN]
     assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2"]

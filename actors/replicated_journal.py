@@ -26,9 +26,10 @@ from fieldbrook.storage.project.stored import stored_number
 from fieldbrook.storage.replication import snapshots
 from fieldbrook.storage.replication.appends import Append, Owner, Subject
 from fieldbrook.storage.replication.connection import Connection, Endpoint
-from fieldbrook.storage.replication.records import Kind
+from fieldbrook.storage.replication.marks import Mark, read_mark, records_after, write_mark
+from fieldbrook.storage.replication.records import Entry, Kind
 from fieldbrook.storage.replication.streams import project_subject
-from fieldbrook.storage.replication.takeover import carry_out, take_over
+from fieldbrook.storage.replication.takeover import TakenOver, carry_out, take_over
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class ReplicatedJournal:
         self._endpoint, self._host, self._name = endpoint, host, name
         self._owners: dict[int, Owner] = {}
         self._bytes: collections.Counter[int] = collections.Counter()
+        self._folders: dict[int, Path] = {}
         self._lock = threading.Lock()  # for the connection that waits for its answers
         self._connection = Connection(endpoint, f"{name} takeovers")
         self._sender = _Sender(Connection(endpoint, name), self._settle)
@@ -80,24 +82,44 @@ class ReplicatedJournal:
             JournalDamagedError: records are missing or damaged.
             StoreError: the store cannot be read, or a snapshot cannot be written to it.
         """
-        subject = project_subject(project_id)
+        subject, stored = project_subject(project_id), stored_number(folder)
+        mark = read_mark(folder, stored)
         with self._lock:
             taken = take_over(self._connection, subject, self._host)
             began = time.monotonic()
-            records = list(taken.records)
-        todo = snapshots.plan(project_id, records, stored_number(folder), taken.number)
+            records, size = self._missing(subject, taken, mark)
+        todo = snapshots.plan(project_id, records, stored, taken.number)
         if todo.snapshot is not None:
             with self._own_connection("snapshot") as connection:
                 snapshots.download(connection, subject, todo.snapshot, folder)
         metrics.REPLAY_SECONDS.observe(time.monotonic() - began)
         self._owners[project_id] = taken.owner
-        self._bytes[project_id] = sum(len(entry.body) for _, entry in records)
+        self._bytes[project_id] = size
+        self._folders[project_id] = folder
+        self._mark(project_id, taken.owner, taken.number)
         return todo.batches
+
+    def _missing(
+        self, subject: Subject, taken: TakenOver, mark: Mark | None
+    ) -> tuple[list[tuple[int, Entry]], int]:
+        """The records that a store may lack, and the bytes of all since the last snapshot."""
+        found = None
+        if mark is not None:
+            found = records_after(self._connection, subject, mark, taken.position)
+        records = list(taken.records) if found is None else found
+        before = 0 if mark is None or found is None else mark.size
+        return records, before + sum(len(entry.body) for _, entry in records)
+
+    def _mark(self, project_id: int, owner: Owner, number: int) -> None:
+        """Note that a store has all batches up to this one, once it has them."""
+        mark = Mark(owner.subject.last, owner.subject.term, number, self._bytes[project_id])
+        folder = self._folders[project_id]
+        if folder.is_dir():  # that of a new project is not there yet
+            write_mark(folder, mark)
 
     def give_up(self, project_id: int, number: int) -> None:
         """End the ownership of a project that has retired, whose last batch is `number`."""
         owner = self._owners.pop(project_id, None)
-        self._bytes.pop(project_id, None)
         if owner is None:
             return
         with self._lock:
@@ -106,6 +128,9 @@ class ReplicatedJournal:
                 carry_out(self._connection, record)
             except NodeError as error:
                 log.warning("project %d: its release is not in the stream: %s", project_id, error)
+            else:
+                self._mark(project_id, owner, number)
+        del self._bytes[project_id], self._folders[project_id]
 
     # ---------------------------------------------------------------- committing
 
@@ -141,7 +166,9 @@ class ReplicatedJournal:
         project.waiting = []
         owner = self._owners[project.project_id]
         with self._lock:
-            carry_out(self._connection, owner.append(Kind.BATCH, number, batch, time.monotonic()))
+            append = owner.append(Kind.BATCH, number, batch, time.monotonic())
+            carry_out(self._connection, append)
+        self._bytes[project.project_id] += append.size
 
     def _settle(self, append: Append, project: ProjectRecords) -> None:
         if append.error is None:

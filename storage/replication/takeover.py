@@ -41,12 +41,14 @@ class TakenOver(NamedTuple):
     Attributes:
         owner: makes the next records.
         number: the number of the last batch before the takeover.
+        position: of the last record before the takeover; 0 when there is none.
         records: the records before it, in their order, from the last snapshot on. Reading them
             raises JournalDamagedError and StreamStalledError.
     """
 
     owner: Owner
     number: int
+    position: int
     records: Iterator[tuple[int, Entry]]
 
 
@@ -77,7 +79,7 @@ def take_over(
         subject.last, subject.term = position, entry.term
     owner = Owner(subject, host)
     carry_out(connection, owner.append(Kind.TAKEOVER, number, b"", now()), now)
-    return TakenOver(owner, number, read(connection, subject, 0, position, now))
+    return TakenOver(owner, number, position, read(connection, subject, 0, position, now))
 
 
 def last(
@@ -148,12 +150,13 @@ def read(
         StreamStalledError: no replica has the records in time.
     """
     known = after or -1
-    return check_chain(subject.name, _read(connection, subject, after, upto, now), known)
+    return check_chain(subject.name, read_unchecked(connection, subject, after, upto, now), known)
 
 
-def _read(
+def read_unchecked(
     connection: Connection, subject: Subject, after: int, upto: int, now: Callable[[], float]
 ) -> Iterator[tuple[int, Entry]]:
+    """`read`, for a caller that checks the chain itself."""
     at, deadline = after, now() + LIMIT_S
     while at < upto:
         reason: NodeError | str = "records are missing"

@@ -10,15 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fieldbrook.actors import replicated_journal as journals
 from fieldbrook.actors.replicated_journal import ReplicatedJournal
 from fieldbrook.actors.shared_journal import ProjectRecords
 from fieldbrook.core.errors import EngineUnreachableError, NodeError, OwnerChangedError
-from fieldbrook.storage.replication import snapshots
+from fieldbrook.storage.journal.unapplied import apply_records
+from fieldbrook.storage.project.store import ProjectStore
+from fieldbrook.storage.replication import snapshots, takeover
 from fieldbrook.storage.replication.appends import ENTRY_BYTES
 from fieldbrook.storage.replication.connection import Endpoint
+from fieldbrook.storage.replication.marks import FILE, Mark
+from fieldbrook.storage.replication.records import Entry, decode_entry
 from fieldbrook.storage.replication.streams import project_subject
 from fieldbrook.storage.replication.takeover import last
 
@@ -195,3 +200,147 @@ def test_awaiting_answers_ends_when_all_commits_have(make: Make, tmp_path: Path)
     one.journal.commit(projects)
     one.journal.await_answers(LIMIT_S)
     assert one.ends.qsize() == 10
+
+
+class Place:
+    """A project on one host, with its store."""
+
+    def __init__(self, worker: Worker, project_id: int, folder: Path) -> None:
+        self._worker, self.folder = worker, folder
+        self.records = ProjectRecords(project_id, worker.journal)
+
+    def begin(self) -> int:
+        """Take the project over; returns how many batches its store has lacked."""
+        missing = self.records.take_over(self.folder)
+        self.store = ProjectStore(
+            self.folder, 1 << 22, journal=self.records, project_id=self.records.project_id
+        )
+        apply_records(self.store, missing)
+        return len(missing)
+
+    def work(self, batches: int) -> None:
+        """Commit batches."""
+        for _ in range(batches):
+            self.store.overlay[b"number"] = b"%d" % (self.store.number + 1)
+            self.store.commit()
+
+    def end(self) -> None:
+        """Give the project up."""
+        self.store.checkpoint()
+        number = self.store.number
+        self.store.close()
+        self.records.give_up(number)
+
+    def lose(self) -> None:
+        """Stop without giving it up, as when the process is killed."""
+        self.store.close()
+
+
+@pytest.fixture
+def places(make: Make, tmp_path: Path) -> list[Place]:
+    """One project on two hosts."""
+    project_id = next(_PROJECTS)
+    return [Place(make(host), project_id, tmp_path / host) for host in ("h1", "h2")]
+
+
+@pytest.fixture
+def read_positions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of all records that takeovers read."""
+    found: list[int] = []
+
+    def decode(subject: str, position: int, data: bytes) -> Entry:
+        found.append(position)
+        return decode_entry(subject, position, data)
+
+    monkeypatch.setattr(takeover, "decode_entry", decode)
+    return found
+
+
+def test_a_host_that_had_a_project_before_reads_what_was_stored_since(
+    places: list[Place], read_positions: list[int]
+) -> None:
+    one, two = places
+    for place, expected in ((one, 0), (two, 20), (one, 20), (two, 20)):
+        read_positions.clear()
+        assert place.begin() == expected
+        read = len(read_positions)
+        place.work(20)
+        assert dict(place.store.pairs()) == {b"number": b"%d" % place.store.number}
+        place.end()
+    assert place.store.number == 80
+    assert read < 30, "of 80 batches, two takeovers and two releases before it"
+
+
+def test_a_host_that_was_killed_reads_what_was_stored_since_it_has_begun(
+    places: list[Place], read_positions: list[int]
+) -> None:
+    one, two = places
+    one.begin()
+    one.work(40)
+    one.end()
+    one.begin()
+    one.work(5)
+    one.lose()
+    assert two.begin() == 45
+    two.end()
+    read_positions.clear()
+    assert one.begin() == 0
+    assert len(read_positions) < 15
+    one.end()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        b"",
+        b"no mark",
+        msgspec.json.encode(Mark(position=1 << 40, term=1, number=3, size=0)),
+        msgspec.json.encode(Mark(position=1, term=1, number=3, size=0)),
+        msgspec.json.encode(Mark(position=1, term=1, number=1_000, size=0)),
+    ],
+)
+def test_a_mark_that_does_not_fit_is_not_used(places: list[Place], mark: bytes) -> None:
+    one, two = places
+    one.begin()
+    one.work(10)
+    one.end()
+    two.begin()
+    two.work(10)
+    two.end()
+    (one.folder / FILE).write_bytes(mark)
+    assert one.begin() == 10
+    one.end()
+
+
+def test_all_is_read_when_the_record_of_a_mark_was_removed(
+    places: list[Place], tmp_path: Path
+) -> None:
+    one, two = places
+    one.begin()
+    one.work(10)
+    one.end()
+    two.begin()
+    two.work(10)
+    two.store.checkpoint()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    two.store.copy_to(copy)
+    two.records.snapshot(two.store.number, copy / snapshots.FILE)
+    two.work(5)
+    two.end()
+    assert one.begin() == 5
+    assert dict(one.store.pairs()) == {b"number": b"25"}
+    one.end()
+
+
+def test_the_bytes_of_records_before_a_mark_count_for_the_next_snapshot(
+    places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "SNAPSHOT_BYTES", 1_000)
+    one, _ = places
+    for _ in range(5):
+        one.begin()
+        wants = one.records.wants_snapshot(0)
+        one.work(20)
+        one.end()
+    assert wants

@@ -1,0 +1,98 @@
+"""Up to where a store has the records of its stream: a mark in the folder of the store.
+
+Without a mark, a host that takes a project over reads all records since the last snapshot, which
+may be 16 MiB. With one it reads what was stored since it has given the project up. A mark is only
+a hint: it counts when the store has the batches that it names, and when the stream still has the
+record that it names. So it is not synced.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from fieldbrook.storage.replication.appends import Subject, check_chain
+from fieldbrook.storage.replication.connection import Connection
+from fieldbrook.storage.replication.records import Entry
+from fieldbrook.storage.replication.takeover import read_unchecked
+
+log = logging.getLogger(__name__)
+
+FILE = "stream-mark"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A record of an owner, up to which a store has all batches.
+
+    Attributes:
+        position: of the record.
+        term: of the record.
+        number: the number of the last batch up to there.
+        size: the bytes of all records up to there, from the last snapshot on.
+    """
+
+    position: int
+    term: int
+    number: int
+    size: int
+
+
+def read_mark(folder: Path, stored: int) -> Mark | None:
+    """Return the mark of a store; None when there is none that counts.
+
+    Args:
+        folder: the folder of the store.
+        stored: the number of the last batch in the store.
+    """
+    try:
+        mark = msgspec.json.decode((folder / FILE).read_bytes(), type=Mark)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return mark if mark.number <= stored else None
+
+
+def write_mark(folder: Path, mark: Mark) -> None:
+    """Write the mark of a store, in the place of the one before it."""
+    new = folder / f".new-{FILE}"
+    try:
+        new.write_bytes(msgspec.json.encode(mark))
+        new.replace(folder / FILE)
+    except OSError as error:  # the next owner reads more
+        log.info("%s is not written: %s", folder / FILE, error)
+
+
+def records_after(
+    connection: Connection,
+    subject: Subject,
+    mark: Mark,
+    upto: int,
+    now: Callable[[], float] = time.monotonic,
+) -> list[tuple[int, Entry]] | None:
+    """Read the records of a subject behind a mark, up to a position.
+
+    Args:
+        connection: to the engine of this host.
+        subject: the subject.
+        mark: of the store.
+        upto: the position of the last record.
+        now: the clock, monotonic seconds.
+
+    Returns:
+        None when the stream does not have the record of the mark any more.
+
+    Raises:
+        JournalDamagedError: a record is damaged, or one is missing.
+        StreamStalledError: no replica has the records in time.
+    """
+    if mark.position > upto:
+        return None
+    found = read_unchecked(connection, subject, mark.position - 1, upto, now)
+    records = check_chain(subject.name, found, -1)
+    position, entry = next(records)
+    if (position, entry.term, entry.number) != (mark.position, mark.term, mark.number):
+        return None
+    return list(records)

@@ -93,7 +93,12 @@ class Connection:
         body = b"" if question is None else json.dumps(question).encode()
         for message in self.ask_many([Outgoing(subject, b"", body)], limit_s):
             if message is not None and not message.status:
-                answer: dict[str, Any] = json.loads(message.body)
+                try:
+                    answer: dict[str, Any] = json.loads(message.body)
+                except ValueError:
+                    raise EngineUnreachableError(
+                        reason=f"the answer on {subject} is damaged"
+                    ) from None
                 return answer
         raise EngineUnreachableError(reason=f"nothing answers on {subject}")
 

@@ -6,18 +6,31 @@ stream has stored before it can be read after it, from any replica that has it.
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from fieldbrook.core.errors import EngineUnreachableError, StreamStalledError
 from fieldbrook.storage.replication.connection import Connection, Outgoing
+from fieldbrook.storage.replication.parser import Message
 from fieldbrook.storage.replication.streams import REGISTRY
 
 _NEW_ONE = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
 _STORE_S = 1.0
 _READ_S = 0.2
 _RETRY_S = 0.05
+
+
+class _Error(msgspec.Struct, frozen=True):
+    description: str = ""
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """The answer of a stream to a record."""
+
+    seq: int = 0
+    error: _Error = _Error()
 
 
 class Renewed(NamedTuple):
@@ -43,7 +56,7 @@ def renew(connection: Connection, host: str) -> Renewed:
     position = _store(connection, host)
     deadline = time.monotonic() + _STORE_S
     while True:
-        found = _last(connection, REGISTRY.subjects, _subject(host))
+        found = _last(connection, REGISTRY.subjects, _subject(host)) or {}
         # A replica that lacks the record may lack changes before it, too.
         if found.get(_subject(host), 0) >= position:
             return Renewed(position, found.get(REGISTRY.subjects, 0))
@@ -66,7 +79,7 @@ def positions(connection: Connection, after: int) -> dict[str, int] | None:
         EngineUnreachableError: the engine of this host does not answer.
     """
     found = _last(connection, f"{REGISTRY.leases}.>", REGISTRY.subjects)
-    if found.pop(REGISTRY.subjects, 0) < after:
+    if found is None or found.pop(REGISTRY.subjects, 0) < after:
         return None
     return {name.removeprefix(f"{REGISTRY.leases}."): at for name, at in found.items()}
 
@@ -82,11 +95,23 @@ def _store(connection: Connection, host: str) -> int:
         # Nobody takes the subject: the stream was made by an earlier version.
         _allow(connection)
         (answer,) = connection.ask_many([message], _STORE_S)
-    stored: dict[str, Any] = {} if answer is None or answer.status else json.loads(answer.body)
-    if "seq" not in stored:
-        reason = stored.get("error", {}).get("description", "no answer in time")
-        raise StreamStalledError(reason=f"stream {REGISTRY.name} does not store a lease: {reason}")
-    return int(stored["seq"])
+    stored = _position(answer)
+    if isinstance(stored, str):
+        raise StreamStalledError(reason=f"stream {REGISTRY.name} does not store a lease: {stored}")
+    return stored
+
+
+def _position(answer: Message | None) -> int | str:
+    """The position of a record that was stored, or why it was not."""
+    if answer is None or answer.status:
+        return "no answer in time"
+    try:
+        stored = msgspec.json.decode(answer.body, type=_Stored)
+    except msgspec.MsgspecError:
+        return "the answer is damaged"
+    if stored.seq <= 0:
+        return stored.error.description or "the answer has no position"
+    return stored.seq
 
 
 def _allow(connection: Connection) -> None:
@@ -97,14 +122,17 @@ def _allow(connection: Connection) -> None:
         connection.request(f"$JS.API.STREAM.UPDATE.{REGISTRY.name}", wanted, _STORE_S)
 
 
-def _last(connection: Connection, *subjects: str) -> dict[str, int]:
-    """The positions of the last messages of subjects, as one replica has them at one moment."""
+def _last(connection: Connection, *subjects: str) -> dict[str, int] | None:
+    """The positions of the last messages of subjects, as one replica has them at one moment.
+
+    None when it is cut off or was stopped, or when a header is damaged.
+    """
     found: dict[str, int] = {}
     question = {"multi_last": subjects}
     try:
         for message in connection.stream(f"$JS.API.DIRECT.GET.{REGISTRY.name}", question, _READ_S):
             name = message.header(b"Nats-Subject").decode()
             found[name] = int(message.header(b"Nats-Sequence"))
-    except EngineUnreachableError:
-        return {}  # the replica that was asked is cut off, or was stopped
+    except (EngineUnreachableError, ValueError):
+        return None
     return found

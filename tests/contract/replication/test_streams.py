@@ -18,7 +18,7 @@ from fieldbrook.core.errors import (
     OwnerChangedError,
     StreamStalledError,
 )
-from fieldbrook.storage.replication import snapshots, streams
+from fieldbrook.storage.replication import leases, snapshots, streams
 from fieldbrook.storage.replication.appends import Owner, Subject
 from fieldbrook.storage.replication.connection import Connection, Endpoint
 from fieldbrook.storage.replication.records import Entry, Kind
@@ -128,10 +128,12 @@ class Proxy:
 
     Attributes:
         cuts: how many more connections are cut before an answer with `"seq"` passes.
+        damages: bytes of answers, and those of the same length that arrive instead.
     """
 
     def __init__(self, to: Endpoint) -> None:
         self.cuts = 0
+        self.damages: list[tuple[bytes, bytes]] = []
         self._to = to
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = to._replace(port=self._listener.getsockname()[1])
@@ -158,6 +160,8 @@ class Proxy:
             if answers and self.cuts and b'"seq"' in data:  # the server has stored a record
                 self.cuts -= 1
                 break
+            for intact, damaged in self.damages if answers else ():
+                data = data.replace(intact, damaged)
             other.sendall(data)
         for side in (one, other):
             try:
@@ -200,6 +204,54 @@ def test_a_record_whose_answer_was_lost_with_the_connection_is_stored_once(
         (Kind.BATCH, 1, 1),
         (Kind.BATCH, 1, 2),
     ]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (b"Nats-Sequence: ", b"Nats-Sequence:x"),
+        (b"Nats-Sequence:", b"Xats-Sequence:"),
+        (b"Nats-Subject: f", b"Nats-Subject: \xff"),
+    ],
+)
+def test_a_damaged_header_of_a_lease_is_no_answer(
+    endpoint: Endpoint, damage: tuple[bytes, bytes]
+) -> None:
+    with proxied(endpoint) as (proxy, connection):
+        leases.renew(connection, "h1")
+        assert leases.positions(connection, 0) is not None
+        proxy.damages.append(damage)
+        assert leases.positions(connection, 0) is None
+        with pytest.raises(StreamStalledError, match="no replica"):
+            leases.renew(connection, "h1")
+        proxy.damages.clear()
+        assert leases.renew(connection, "h1").position > 0
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ((b'{"stream":', b'{"stream"x'), "damaged"),
+        ((b'"seq":', b'"xeq":'), "no position"),
+    ],
+)
+def test_a_damaged_answer_to_a_lease_means_that_it_is_not_stored(
+    endpoint: Endpoint, damage: tuple[bytes, bytes], reason: str
+) -> None:
+    with proxied(endpoint) as (proxy, connection):
+        proxy.damages.append(damage)
+        with pytest.raises(StreamStalledError, match=reason):
+            leases.renew(connection, "h1")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_a_damaged_answer_to_a_request_is_no_answer(endpoint: Endpoint) -> None:
+    with proxied(endpoint) as (proxy, connection):
+        proxy.damages.append((b'{"type"', b'{"type\0'))
+        with pytest.raises(EngineUnreachableError, match="damaged"):
+            connection.request("$JS.API.INFO", None, 5.0)
 
 
 def test_a_wrong_password_and_a_closed_port_are_reported(endpoint: Endpoint) -> None:

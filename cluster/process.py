@@ -53,11 +53,14 @@ class _Other:
         self.writer: asyncio.StreamWriter | None = None
         self.incoming: asyncio.StreamWriter | None = None
         self.task: asyncio.Task[None] | None = None
+        self.asked: set[int] = set()  # projects that it was asked for and has not answered
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Send a message, if there is a connection."""
-        if self.writer is not None and not self.writer.is_closing():
-            send(self.writer, message)
+    def tell(self, message: dict[str, Any]) -> bool:
+        """Send a message, if there is a connection; returns whether there is."""
+        if self.writer is None or self.writer.is_closing():
+            return False
+        send(self.writer, message)
+        return True
 
     def drop(self) -> None:
         """End both connections: what comes over them when a cut is over is old."""
@@ -248,6 +251,9 @@ class ClusterActor(NodeActor):
                 finally:
                     other.writer = None
                     writer.transport.abort()
+                    for project_id in other.asked:
+                        self._ask_again(other.host.name, project_id)
+                    other.asked.clear()
             await asyncio.sleep(_REDIAL_S)
 
     async def _dial(self, host: Host) -> Streams:
@@ -446,12 +452,24 @@ class ClusterActor(NodeActor):
             other.tell(message)
 
     def _activate_on(self, host: str, asked: m.ActivateOn) -> None:
-        other = self._others.get(host)
-        if other is not None:
-            other.tell({"activate": [asked.project_id, asked.account_id, asked.processes]})
+        other, project_id = self._others.get(host), asked.project_id
+        question = {"activate": [project_id, asked.account_id, asked.processes]}
+        if other is not None and other.tell(question):
+            other.asked.add(project_id)
+        else:
+            self._loop.call_later(_NOT_HOME_S, self._ask_again, host, project_id)
+
+    def _ask_again(self, host: str, project_id: int) -> None:
+        """Have the gateways ask for a project again, because this host will not answer."""
+        self.post(m.RemoteRoute(project_id, host, None, alone=False))
 
     def _on_answer(self, other: _Other, message: dict[str, Any]) -> None:
         """Pass on where a project runs on another host."""
+        match message:
+            case {"route": [int(answered), *_]} | {"unreachable": int(answered)}:
+                other.asked.discard(answered)
+            case {"quota": [int(answered), _]} | {"dropped": int(answered)}:
+                other.asked.discard(answered)
         match message:
             case {"removed": str(name)} if name == self._known.me:
                 self._list.leave()

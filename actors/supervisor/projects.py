@@ -122,6 +122,7 @@ class Projects:
             return False
         supervisor.board.remove(child.part)
         child.enter(DOWN)
+        self.close_route(child)  # for those who have asked while it was to start here
         self.tell_running(child)
         order = m.ActivateOn(place, child.project_id, child.account_id)
         supervisor.send_to(supervisor.children[CLUSTER], order)
@@ -141,8 +142,10 @@ class Projects:
         supervisor, project_id = self._supervisor, route.project_id
         if route.socket is not None and self.child(project_id).state == DOWN:
             self._run_on[project_id] = route.host
-        if self._place(project_id) is None:
-            return  # it belongs to this host now
+        if self._place(project_id) is None:  # it belongs to this host now
+            if self.child(project_id).state == DOWN:
+                self._tell_own_gateways(m.RouteTo(project_id, None))  # they ask this one then
+            return
         path = None
         if route.socket is not None:
             path = remote_path(supervisor.run_dir, route.host, route.socket)

@@ -281,3 +281,28 @@ def test_the_connection_of_a_silent_host_is_ended_so_that_no_old_beat_comes_over
             writer.close()
 
     run(test)
+
+
+def test_what_another_host_was_asked_is_asked_again_when_the_connection_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+    lost = m.RemoteRoute(7, "h2", None, alone=False)
+
+    async def test() -> None:
+        async with hosts.start("h1") as one:
+            one._activate_on("h2", m.ActivateOn("h2", 7, 1))
+            await until(lambda: lost in one.sent)  # there is no connection
+            async with hosts.start("h2") as two:
+                await until(lambda: one.hosts_up()[-1:] == [("h1", "h2")])
+                one.sent.clear()
+                one._activate_on("h2", m.ActivateOn("h2", 7, 1))
+                one._activate_on("h2", m.ActivateOn("h2", 8, 1))
+                await until(lambda: {7, 8} <= two._asked.keys())
+                two._answer(8, {"route": [8, "w0.1", False]})
+                await until(lambda: one._others["h2"].asked == {7})
+                assert lost not in one.sent
+            await until(lambda: lost in one.sent)
+            assert m.RemoteRoute(8, "h2", None, alone=False) not in one.sent
+
+    run(test)

@@ -134,3 +134,29 @@ def test_projects_that_wait_after_failures_are_tried_again_when_hosts_come_or_go
     host.receive(m.HostsUp("h1", NAMES))
     assert [host.state(number) for number in waiting] == [STARTING, DOWN]
     assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2"]
+
+
+def test_gateways_ask_again_when_another_host_does_not_run_what_belongs_here_by_now(
+    host: OneHost,
+) -> None:
+    (own,) = projects_of("h1")
+    host.receive(m.RunsOn("h2", (own,)))
+    host.activate(own)
+    host.receive(m.RunsOn("h2", (), (own,)))
+    assert host.taken("http:0", m.RouteTo) == []
+    host.receive(m.RemoteRoute(own, "h2", None, alone=False))
+    assert host.taken("http:0", m.RouteTo) == [m.RouteTo(own, None)]
+
+
+def test_those_who_wait_for_a_project_that_starts_elsewhere_are_told(host: OneHost) -> None:
+    (own,) = projects_of("h1")
+    host.activate(own)
+    child = host.children[f"project:{own}"]
+    for _ in range(2):
+        host.receive(m.Failed(child.part, "no quorum"))
+    assert host.state(own) == BACKOFF
+    host.taken("http:0", m.RouteTo)
+    host.receive(m.HostsUp("h1", ("h2", "h3")))
+    assert host.state(own) == DOWN
+    assert m.RouteTo(own, None) in host.taken("http:0", m.RouteTo)
+    assert m.RouteTo(own, None) in host.taken(CLUSTER, m.RouteTo)

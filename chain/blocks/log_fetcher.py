@@ -160,8 +160,8 @@ class LogFetcher:
                 break
             make = partial(self._range_request, asked.filter_, first, last)
             try:
-                suits = partial(self._gives_large_ranges, last - first + 1)
-                answer = await self._client.answer(make, suits=suits)
+                prefers = partial(self._gives_large_ranges, last - first + 1)
+                answer = await self._client.answer(make, prefers=prefers)
                 end = int(answer.request.params[0]["toBlock"], 16)
                 range_ = self._range_of(answer.endpoint)
                 range_.record_success(end - first + 1, len(answer.result))

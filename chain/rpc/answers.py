@@ -1,4 +1,4 @@
-"""Values of JSON-RPC: quantities, bytes and block headers, validated when an answer is read."""
+"""Parsers for values in JSON-RPC answers: quantities, bytes and block headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
 class Header(msgspec.Struct, frozen=True):
     """A block header and the hashes of the block's transactions.
 
-    `bloom` is 0 if the header's filter contains no information (see `chain.blocks.bloom`).
+    `bloom` is the Bloom filter of the block's logs as an integer (see `chain.blocks.bloom`). It
+    is 0 if the filter contains no information (see `read_bloom`).
     """
 
     number: int
@@ -62,10 +63,11 @@ def read_tagged(raw: Any, tag: str) -> int:
 
 
 def read_bloom(raw: Any) -> int:
-    """Parse a header's `logsBloom` to its bits; 0 if it contains no information.
+    """Parse a header's `logsBloom`.
 
-    That is the case for a missing or malformed filter and for a filter with all bits set, which
-    excludes no log.
+    Returns:
+        The bits of the filter. 0 means that the filter contains no information: it is missing
+        or malformed, or all its bits are set, so that it excludes no log.
     """
     if not isinstance(raw, str) or len(raw) != 2 + 2 * BLOOM_BYTES or raw[:2] != "0x":
         return 0
@@ -90,10 +92,10 @@ def quantity(raw: Any, limit: int = 1 << 256) -> int:
 
 
 def hex_bytes(raw: Any, size: int | None = None) -> str:
-    """Validate bytes of JSON-RPC; returns them as lower-case hexadecimal with `0x`.
+    """Validate a byte string of JSON-RPC, and return it as lower-case hexadecimal with `0x`.
 
     Raises:
-        MalformedAnswerError: the value is not bytes, or their number is not `size`.
+        MalformedAnswerError: the value is not a byte string, or has not `size` bytes.
     """
     digits = len(raw) - 2 if isinstance(raw, str) and _HEX.match(raw) else -1
     if digits % 2 == 0 and size in (None, digits // 2):

@@ -1,10 +1,11 @@
-"""Client of one chain: requests with fail-over between its endpoints.
+"""Client of one chain: JSON-RPC requests with fail-over between the chain's endpoints.
 
-Endpoints are used in the order of the settings. An endpoint that fails is paused, one of another
-chain for longer, and one whose head lags behind that of another one is skipped until it has caught
-up. An endpoint that limits requests is asked as often as it allows; requests that would wait long
-for it go to another one. Only the scheme, host and port of an endpoint's address are shown, because
-the rest may contain a key.
+The client prefers endpoints in the order of the settings. It pauses an endpoint that fails, and
+pauses an endpoint of another chain for longer. It skips an endpoint whose head lags behind the
+head of another endpoint, until that endpoint has caught up. It sends requests to a rate-limited
+endpoint as fast as that endpoint allows. Requests that would wait long go to another endpoint.
+Logs and errors show only the scheme, host and port of an endpoint's address, because the rest
+may contain a key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fieldbrook.chain.rpc.endpoint import (
     Endpoints,
     EndpointStatus,
     OtherChainError,
-    Suits,
+    Prefers,
 )
 from fieldbrook.chain.rpc.endpoint_url import secret_parts
 from fieldbrook.chain.rpc.request import Request, proves_nothing, unchanged
@@ -40,8 +41,8 @@ log = logging.getLogger(__name__)
 
 CALL_LIMIT_S = 10.0
 PROBE_S = 60.0
-_PATIENCE_S = 30.0  # of a request that no handler waits for
-_CONFIRMATIONS = 4  # attempts
+_PATIENCE_S = 30.0  # time limit of a request for which no handler waits
+_CONFIRMATIONS = 4  # attempts to read an endpoint's chain id
 _SHOWN_CHARACTERS = 300
 
 
@@ -53,7 +54,8 @@ class ChainClient:
         urls: the endpoints' addresses, the preferred one first.
         lag_blocks: how many blocks an endpoint in use may lag behind another one.
         limit_s: time limit of one request to one endpoint.
-        probe_s: how often, at most, `head` asks all endpoints for their newest block.
+        probe_s: least time between two calls of `head` that ask all endpoints for their newest
+            block.
         transport: makes the transport for an address.
     """
 
@@ -97,15 +99,16 @@ class ChainClient:
             method: a method of JSON-RPC, e.g. `eth_getLogs`.
             params: its parameters as JSON values.
             proves: see `Request`.
-            within_s: a handler waits so long. The request is sent before others, and each
-                endpoint gets so little time that another one can be asked.
-            read: converts the result. If it raises MalformedAnswerError the endpoint counts as
+            within_s: how long a waiting handler waits; None if no handler waits. A handler's
+                request is sent before others, and each endpoint gets only part of the time, so
+                that another one can be asked.
+            read: converts the result. If it raises MalformedAnswerError, the endpoint counts as
                 failed, and the next one is asked.
 
         Raises:
             ChainUnavailableError: no endpoint was usable, or none answered in time.
-            IncompleteAnswerError: `read` raised it for an answer, and no endpoint had another.
-            RpcError: the chain refused the request, or each endpoint did.
+            IncompleteAnswerError: `read` raised it, and no endpoint gave a complete answer.
+            RpcError: the request fails by the rules of the chain, or every endpoint refused it.
         """
         request = Request(method, params, read, proves)
         answer = await self.answer(lambda _: request, within_s=within_s)
@@ -117,34 +120,36 @@ class ChainClient:
         *,
         within_s: float | None = None,
         other_than: Endpoint | None = None,
-        suits: Suits | None = None,
+        prefers: Prefers | None = None,
     ) -> Answer:
         """Do the same as `call`, and also return the endpoint that answered.
 
         Args:
             make: makes the request for an endpoint.
             within_s: see `call`.
-            other_than: asks for a second opinion: that endpoint is asked last.
-            suits: says which endpoints are asked first.
+            other_than: the endpoint that is asked last, because the caller wants a second
+                opinion on its answer.
+            prefers: returns whether an endpoint is asked before the others.
 
         Raises:
             ChainUnavailableError, IncompleteAnswerError, RpcError: see `call`.
         """
         patience_s = _PATIENCE_S if within_s is None else within_s
-        search = Search(self._endpoints, self._exchange, within_s is not None, other_than, suits)
+        search = Search(self._endpoints, self._exchange, within_s is not None, other_than, prefers)
         changes = self._changes
         answer = await search.run(make, time.monotonic() + patience_s)
         if answer is None:
             raise search.incomplete or search.refused or self._unavailable()
-        if search.refused is None and other_than is None:  # else an earlier one works as well
+        # After a refusal or for a second opinion, the preferred endpoint may still work.
+        if search.refused is None and other_than is None:
             self._note_answering(answer.endpoint, changes)
         return answer
 
     async def confirm(self, endpoint: Endpoint) -> None:
-        """Make sure that an endpoint belongs to the chain, after answers that do not prove it.
+        """Check an endpoint's chain id, after answers that do not prove their chain.
 
         Raises:
-            ChainUnavailableError: it does not, or it does not say so.
+            ChainUnavailableError: the endpoint belongs to another chain, or did not answer.
         """
         for _ in range(_CONFIRMATIONS):
             began = time.monotonic()
@@ -161,9 +166,10 @@ class ChainClient:
         raise self._unavailable()
 
     async def ask_all(self, method: str, params: list[Any]) -> list[Any | RpcError]:
-        """Ask all usable endpoints; returns their results and refusals.
+        """Send a request to all usable endpoints.
 
-        Endpoints that do not answer are left out.
+        Returns:
+            The result or the refusal of each endpoint, without endpoints that did not answer.
         """
         request = Request(method, params)
         found: list[Any | RpcError] = []
@@ -196,7 +202,7 @@ class ChainClient:
         raise self._unavailable()
 
     def candidates(self) -> list[Endpoint]:
-        """Return the endpoints that would be asked now, the first one first."""
+        """Return the endpoints that a request would try now, in this order."""
         return self._endpoints.candidates(_PATIENCE_S, (), None)
 
     def has_other_than(self, endpoint: Endpoint) -> bool:
@@ -237,16 +243,16 @@ class ChainClient:
             await endpoint.queue.close()
 
     def _note_answering(self, endpoint: Endpoint, changes: int) -> None:
-        """Count a fail-over when another endpoint than before answers.
+        """Count a fail-over when the answer comes from another endpoint than the last answer.
 
-        `changes` is `_changes` at the time of the request. An answer that was under way during
-        a change is ignored, because it shows the state before the change.
+        `changes` is the value of `_changes` when the request was sent. If another request has
+        caused a fail-over since then, this answer shows an earlier state and is ignored.
         """
         if endpoint is self._current or changes != self._changes:
             return
         if self._current is not None:
             metrics.add(metrics.CHAIN_FAILOVERS)
-            log.info("chain %d: requests go to endpoint %s now", self.chain_id, endpoint.name)
+            log.info("chain %d: failed over to endpoint %s", self.chain_id, endpoint.name)
         self._current = endpoint
         self._changes += 1
 
@@ -255,7 +261,7 @@ class ChainClient:
         return ChainUnavailableError(chain=self.chain_id, reason="; ".join(reasons))
 
     async def _probe_when_due(self) -> None:
-        """Ask all endpoints for their heads, so that one that lags is noticed."""
+        """Ask all endpoints for their heads every `probe_s`, to detect endpoints that lag."""
         now = time.monotonic()
         if len(self._endpoints.all) == 1 or now - self._probed_at < self._probe_s:
             return

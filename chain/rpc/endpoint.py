@@ -1,4 +1,4 @@
-"""The endpoints of a chain: their health, when each may be asked, and which one is asked first."""
+"""The endpoints of a chain: health, pauses after failures, and the order in which to ask them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fieldbrook.observability import metrics
 log = logging.getLogger(__name__)
 
 HEADS_KEPT_S = 60.0  # an older head does not show that another endpoint lags
-_LONG_WAIT_S = 0.4  # requests that would wait longer go to another endpoint, if there is one
-_PAUSE_WAITED_S = 2.0  # longer pauses of all endpoints are not waited for
-_WARNED_FAILURES = 3  # consecutive ones
+_LONG_WAIT_S = 0.4  # a request that would wait longer goes to another endpoint, if there is one
+_PAUSE_WAITED_S = 2.0  # a request waits for the end of a pause only if it is no longer than this
+_WARNED_FAILURES = 3  # consecutive failures before the first warning
 _OTHER_CHAIN_PAUSE_S = 30.0
 _LEAST_LIMIT_S, _LEAST_URGENT_LIMIT_S = 2.0, 0.7
-_MEDIANS = 4  # how many times its median an endpoint may take while another one is there
+_LIMIT_IN_MEDIANS = 4  # time limit as a multiple of the median latency, if another endpoint exists
 _PAUSES_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # by the number of consecutive failures
-_ALONE_PAUSES_S = (0.0, 0.1, 0.2)  # before those, of the only endpoint
+_ALONE_PAUSES_S = (0.0, 0.1, 0.2)  # the first pauses if the chain has only one endpoint
 
 
 class OtherChainError(TransportError):
@@ -59,8 +59,13 @@ class Endpoint:
     ) -> None:
         """Record a failure and pause the endpoint, longer after each consecutive failure.
 
-        A request that `began` before the last failure belongs to the same outage and does not
-        count as another consecutive failure. An endpoint that is `alone` is asked again sooner.
+        Args:
+            error: the failure.
+            reason: its text without secrets.
+            began: when the request was sent. A request that was sent before the last failure
+                failed in the same outage, so it does not count as another consecutive failure.
+            now: the time of the failure.
+            alone: whether this is the chain's only endpoint; its pauses are shorter.
         """
         self.failures += 1
         self.head_at = float("-inf")
@@ -75,23 +80,23 @@ class Endpoint:
         pauses_s = (*_ALONE_PAUSES_S, *_PAUSES_S[1:]) if alone else _PAUSES_S
         pause_s = pauses_s[min(self.consecutive_failures, len(pauses_s) - 1)]
         self.paused_until = max(self.paused_until, now + pause_s)
-        # On the Internet single requests fail now and then; single wrong answers are no accident.
+        # Single requests fail on a normal network, but a wrong answer has no harmless cause.
         warned = 1 if isinstance(error, WrongAnswerError | OtherChainError) else _WARNED_FAILURES
         level = logging.WARNING if self.consecutive_failures == warned else logging.INFO
         log.log(level, "endpoint %s: %s", self.name, reason)
 
     def record_busy(self, reason: str, now: float) -> None:
-        """Record that the endpoint limits requests; its queue already waits as long as it asks."""
+        """Record that the endpoint limits requests. Its queue already waits as long as asked."""
         if self.queue.pace.wait_s(now) > _LONG_WAIT_S and not self.reason:
             self.reason = reason
             log.warning("endpoint %s: %s", self.name, reason)
 
     def wait_s(self, now: float, *, urgent: bool = False) -> float:
-        """Return about how long a request would wait: for a pause, or for its turn."""
+        """Estimate how long a request would wait for the end of a pause or for its turn."""
         return max(self.paused_until - now, self.queue.wait_s(now, urgent=urgent))
 
     def is_paused(self, now: float) -> bool:
-        """Return whether the endpoint is not to be asked yet."""
+        """Return whether new requests should not go to the endpoint yet."""
         return self.paused_until > now or self.queue.wait_s(now) > _LONG_WAIT_S
 
     def record_head(self, number: int, now: float) -> None:
@@ -99,7 +104,7 @@ class Endpoint:
         self.head, self.head_at = number, now
 
     def lags(self, endpoints: Iterable[Endpoint], lag_blocks: int, now: float) -> bool:
-        """Return whether its head is over `lag_blocks` behind a recent head of another one."""
+        """Return whether a recent head of another endpoint is over `lag_blocks` blocks higher."""
         if self.head_at == float("-inf"):
             return False
         since = now - HEADS_KEPT_S
@@ -107,14 +112,15 @@ class Endpoint:
         return self.head < max(heads, default=0) - lag_blocks
 
     def record_success(self) -> None:
-        """Record a success."""
+        """Record an answer: end the series of consecutive failures."""
         if self.consecutive_failures >= _WARNED_FAILURES:
-            log.info("endpoint %s: answers again", self.name)
+            log.info("endpoint %s answers again", self.name)
         self.consecutive_failures, self.reason = 0, ""
 
 
-Suits = Callable[[Endpoint], bool]
-"""Says whether an endpoint suits a request. One that does is asked before one with less to do."""
+Prefers = Callable[[Endpoint], bool]
+"""Returns whether an endpoint is preferred for a request. Preferred endpoints are asked before all
+others, also before those with a shorter queue."""
 
 
 class Endpoints:
@@ -151,18 +157,23 @@ class Endpoints:
         last: Endpoint | None,
         *,
         urgent: bool = False,
-        suits: Suits | None = None,
+        prefers: Prefers | None = None,
     ) -> list[Endpoint]:
         """Return the endpoints that can answer within `left_s`, in the order to ask them.
 
-        `last` is asked last, and those that do not suit the request before it.
+        Args:
+            left_s: the time that is left for the request.
+            excluded: endpoints that are not asked again for this request.
+            last: the endpoint that is asked after all others, if any.
+            urgent: whether a handler waits for the request.
+            prefers: returns whether an endpoint is preferred; None if all are equal.
         """
         now = time.monotonic()
 
-        def place(endpoint: Endpoint) -> tuple[bool, bool, float]:
+        def rank(endpoint: Endpoint) -> tuple[bool, bool, float]:
             wait_s = endpoint.wait_s(now, urgent=urgent)
-            unsuited = suits is not None and not suits(endpoint)
-            return endpoint is last, unsuited, wait_s if wait_s > _LONG_WAIT_S else 0.0
+            not_preferred = prefers is not None and not prefers(endpoint)
+            return endpoint is last, not_preferred, wait_s if wait_s > _LONG_WAIT_S else 0.0
 
         found = [
             e
@@ -172,15 +183,16 @@ class Endpoints:
             and e.paused_until - now <= _PAUSE_WAITED_S
             and e.wait_s(now, urgent=urgent) < left_s
         ]
-        return sorted(found, key=place)
+        return sorted(found, key=rank)
 
     def limit_s(self, endpoint: Endpoint, left_s: float, *, urgent: bool, alone: bool) -> float:
-        """Return how long an endpoint may take for a request.
+        """Return the time limit of a request to an endpoint, in seconds.
 
-        An endpoint that is `alone` gets all the time. Otherwise it gets a few times what it
-        usually takes, and of what a handler waits at most half, so that another one can be asked.
+        If no other endpoint could be asked (`alone`), the endpoint gets all the time. Otherwise
+        it gets a multiple of its median latency. For a handler's request (`urgent`) it gets at
+        most half of the time that is left, so that another endpoint can be asked.
         """
-        usual_s = _MEDIANS * endpoint.queue.latency_s
+        usual_s = _LIMIT_IN_MEDIANS * endpoint.queue.latency_s
         if urgent and (alone or not usual_s):
             return left_s if alone else left_s / 2
         if urgent:
@@ -188,13 +200,13 @@ class Endpoints:
         return self._limit_s if alone else min(self._limit_s, max(_LEAST_LIMIT_S, usual_s))
 
     def lags(self, endpoint: Endpoint) -> bool:
-        """Return whether an endpoint's head is too far behind that of another one."""
+        """Return whether an endpoint's head is too far behind the head of another endpoint."""
         return endpoint.lags(self.all, self._lag_blocks, time.monotonic())
 
     def record_failure(
         self, endpoint: Endpoint, error: TransportError, began: float = float("inf")
     ) -> None:
-        """Record that an endpoint did not answer, or limits requests."""
+        """Record that an endpoint gave no usable answer, or limits requests."""
         reason, now = self._redacted(str(error)), time.monotonic()
         if isinstance(error, BusyError):
             endpoint.record_busy(reason, now)

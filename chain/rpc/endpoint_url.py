@@ -1,4 +1,4 @@
-"""The addresses of endpoints: the part that may be shown, and the part that must not."""
+"""Addresses of endpoints: separates the public part of a URL from the parts that may be keys."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""Classifies the refusals of endpoints by their code and their text.
+"""Classifies JSON-RPC errors of endpoints by their code and their text.
 
-There are three kinds. *Not now*: the endpoint limits requests, so it is asked again later. *Not
-ever*: the chain's own verdict, such as a revert, which every endpoint would give; it goes to the
-caller. Everything else is *not this endpoint*: it lacks a method, old state, a block or a plan of
-its provider, and another endpoint may have it.
+There are three kinds:
+
+* A *rate limit*: the endpoint limits requests. The request is sent again later.
+* A *verdict*: the request fails by the rules of the chain, e.g. a call that reverts. Every
+  endpoint would return it, so it goes to the caller.
+* Every other error concerns *this endpoint*: it lacks a method, old state or a block, or the plan
+  of its provider does not include the request. Another endpoint may answer.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ _TOO_FAST = re.compile(
     r"|throttl|credits|quota|request count exceeded",
     re.IGNORECASE,
 )
-_POOL_IS_FULL = re.compile(r"(tx|transaction|mem) ?pool", re.IGNORECASE)  # not too many requests
+# A full pool ("txpool is at capacity") is no limit of requests.
+_POOL_IS_FULL = re.compile(r"(tx|transaction|mem) ?pool", re.IGNORECASE)
 _VERDICT = re.compile(
     r"revert|out of gas|invalid opcode|invalid jump|stack (under|over)flow|write protection"
     r"|gas required exceeds|always failing|insufficient funds|insufficient balance"
@@ -82,13 +86,16 @@ def refusal(method: str, error: Any, redacted: Callable[[str], str]) -> BusyErro
 
 
 def _is_of_the_chain(method: str, error: RpcError) -> bool:
-    """Return whether words that may be of a provider are of the chain: a contract chooses them."""
+    """Return whether an error that reads like a provider's rate limit comes from the chain.
+
+    A contract chooses the text of its reverts, so the text can contain any words.
+    """
     full = method == "eth_sendRawTransaction" and _POOL_IS_FULL.search(error.text) is not None
     return full or is_verdict(method, error)
 
 
 def is_verdict(method: str, error: RpcError) -> bool:
-    """Return whether a refusal is the chain's own verdict, which every endpoint would give."""
+    """Return whether an error follows from the rules of the chain, so every endpoint returns it."""
     match method:
         case "eth_call" | "eth_estimateGas":
             return error.code == _REVERTED or _VERDICT.search(error.text) is not None

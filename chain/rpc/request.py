@@ -1,4 +1,4 @@
-"""One JSON-RPC request that any endpoint of a chain can answer."""
+"""A JSON-RPC request that any endpoint of a chain can answer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def unchanged(raw: Any) -> Any:
 
 
 def proves_nothing(_: Any) -> bool:
-    """Say that an answer of another chain would look the same (see `Request.proves`)."""
+    """A `Request.proves` for answers that would look the same on another chain."""
     return False
 
 
 def compared_later(_: Any) -> None:
-    """Say that the caller compares the answer with known blocks (see `Request.proves`)."""
+    """A `Request.proves` for answers that the caller compares with known blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,15 @@ class Request:
     Attributes:
         method: a method of JSON-RPC, e.g. `eth_getLogs`.
         params: its parameters as JSON values.
-        read: converts the result; raises MalformedAnswerError when it is not usable, or RpcError
-            when it is as good as a refusal.
-        proves: returns whether what `read` returned proves that it is of this chain, e.g. by a
-            block's hash. If not, the endpoint is asked for its chain id after the answer, unless
-            the result is None: then the caller finds out. Without this function, the last check
-            may be `CHECK_S` old.
-        shrink: for a request that can be made smaller: called with the words of a refusal, or ""
-            if no answer came. Afterwards the request is made anew.
+        read: converts the result. It raises MalformedAnswerError if the result is not usable,
+            and RpcError if the result counts as a refusal.
+        proves: takes the converted result and returns whether it proves that the answer is from
+            this chain, e.g. by a known block hash. True: no further check. False: the endpoint
+            is asked for its chain id after the answer. None: the caller checks the answer.
+            Without this function, the endpoint's chain id is checked if its last check is
+            older than `search.CHECK_S`.
+        shrink: reduces the size of a request for a range; called with the text of a refusal, or
+            with "" if no answer came. Afterwards the request is made again.
     """
 
     method: str

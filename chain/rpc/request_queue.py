@@ -1,14 +1,14 @@
 """The request queue of one endpoint: sends requests at the rate that the endpoint allows.
 
-Urgent requests, those of handlers, are sent first. Other requests are sent in between, so that a
-handler with many requests stops neither earlier transactions nor the reading of blocks. Requests
-for transactions and requests for blocks take turns, because a process that starts reads many
-blocks. While a request for a transaction waits, every second request is not urgent: a handler makes
-five requests per transaction, and the transaction needs about as many until its final block. With a
-smaller share, unfinished transactions would accumulate.
+Requests of handlers are *urgent* and are sent first. Some *normal* requests are sent between them,
+so that a handler with many requests blocks neither earlier transactions nor the reading of blocks.
+Normal requests about transactions and about blocks take turns, because a process that has just
+started reads many blocks. While a request about a transaction waits, every second request is a
+normal one: a handler makes five requests per transaction, and the transaction needs about five more
+until its block is final. With a smaller share, unfinished transactions would accumulate.
 
-Requests that wait while others are under way, or that arrive within two milliseconds, are sent
-together as a JSON-RPC batch, if the endpoint accepts batches.
+Requests are sent together as a JSON-RPC batch if they wait at the same time, or arrive within two
+milliseconds, and if the endpoint accepts batches.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from fieldbrook.chain.rpc.transport import (
     TransportError,
 )
 
-_EXCHANGES, _URGENT_EXCHANGES = 8, 12  # under way at the same time
-_URGENT_IN_A_ROW = 3  # then a request that is not urgent is sent, if one waits
-_URGENT_BEFORE_TRANSACTIONS = 1  # the same while a request for a transaction waits
-_BATCH = 20
-_GATHER_S = 0.002  # a request that is not urgent waits for others to share a batch
+# Exchanges in flight: the limit for those with a normal request, and the limit for all.
+_NORMAL_EXCHANGES, _EXCHANGES = 8, 12
+_URGENT_IN_A_ROW = 3  # urgent requests before a normal one is sent, if one waits
+_URGENT_BEFORE_TRANSACTIONS = 1  # the same while a request about a transaction waits
+_BATCH = 20  # requests
+_GATHER_S = 0.002  # a normal request waits so long for others to share a batch
 _LARGER_AFTER = 100  # answers before a larger batch is tried; the number doubles each time
-_WAITING = 2_000
-_LATENCIES = 16
-_LONG_WAIT_S = 0.9  # during longer pauses of the endpoint, waiting requests are returned
+_PENDING_LIMIT = 2_000  # requests in each of the two queues
+_LATENCIES = 16  # latest answers from which the median latency is computed
+_LONG_WAIT_S = 0.9  # a longer pause of the endpoint fails all pending requests
 _OF_TRANSACTIONS = frozenset(
     {
         "eth_blockNumber",
@@ -49,14 +50,15 @@ _OF_TRANSACTIONS = frozenset(
         "eth_sendRawTransaction",
     }
 )
-# Requests that are sent alone: their answers may be large, or must not be lost with others.
+# Requests that are sent alone, because their answers may be large, or because a failure of the
+# batch must not affect them.
 _ALONE = frozenset({"eth_getLogs", "eth_getBlockReceipts", "eth_sendRawTransaction"})
 
 Answer = dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Pending:
     method: str
     params: list[Any]
     limit_s: float
@@ -67,51 +69,51 @@ class _Waiting:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is sent alone. A request for the logs of one block is not: these are few."""
+        """Whether it is sent alone. The logs of a single block are few and may be in a batch."""
         return self.method in _ALONE and not (
             self.method == "eth_getLogs" and "blockHash" in self.params[0]
         )
 
 
-class _Others:
-    """Requests that are not urgent: those for transactions and those for blocks, in turn."""
+class _NormalRequests:
+    """The queue of normal requests: requests about transactions and about blocks take turns."""
 
     def __init__(self) -> None:
-        self._transactions: deque[_Waiting] = deque()
-        self._blocks: deque[_Waiting] = deque()
+        self._transactions: deque[_Pending] = deque()
+        self._blocks: deque[_Pending] = deque()
         self._is_turn_of_transactions = True
 
     def __len__(self) -> int:
         return len(self._transactions) + len(self._blocks)
 
-    def append(self, waiting: _Waiting) -> None:
+    def append(self, waiting: _Pending) -> None:
         self._queue_of(waiting).append(waiting)
 
-    def appendleft(self, waiting: _Waiting) -> None:
+    def appendleft(self, waiting: _Pending) -> None:
         self._queue_of(waiting).appendleft(waiting)
 
-    def remove(self, waiting: _Waiting) -> None:
-        """Raises ValueError: it does not wait."""
+    def remove(self, waiting: _Pending) -> None:
+        """Remove a request. Raises ValueError if it is not in the queue."""
         self._queue_of(waiting).remove(waiting)
 
     @property
     def urgent_before(self) -> int:
-        """How many urgent requests are sent before one of these."""
+        """How many urgent requests are sent before the next normal one."""
         return _URGENT_BEFORE_TRANSACTIONS if self._transactions else _URGENT_IN_A_ROW
 
     @property
-    def first(self) -> _Waiting:
+    def first(self) -> _Pending:
         return self._next_queue()[0]
 
-    def popleft(self) -> _Waiting:
+    def popleft(self) -> _Pending:
         queue = self._next_queue()
         self._is_turn_of_transactions = queue is not self._transactions
         return queue.popleft()
 
-    def _queue_of(self, waiting: _Waiting) -> deque[_Waiting]:
+    def _queue_of(self, waiting: _Pending) -> deque[_Pending]:
         return self._transactions if waiting.method in _OF_TRANSACTIONS else self._blocks
 
-    def _next_queue(self) -> deque[_Waiting]:
+    def _next_queue(self) -> deque[_Pending]:
         turn = self._is_turn_of_transactions or not self._blocks
         return self._transactions if self._transactions and turn else self._blocks
 
@@ -120,32 +122,32 @@ class RequestQueue:
     """Sends requests to one endpoint.
 
     Attributes:
-        pace: how often the endpoint may be asked.
-        batch: how many requests it takes at once, as far as is known.
+        pace: the request rate of the endpoint.
+        batch: the largest batch that the endpoint is known to accept, in requests.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.pace = Pace()
         self.batch = _BATCH if isinstance(transport, HttpTransport) else 1
-        self._takes_batches = False  # whether it has answered one
-        self._trying_batch = False  # whether the first one is under way
-        self._urgent: deque[_Waiting] = deque()
-        self._normal = _Others()
-        self._in_a_row = 0  # urgent requests, since the last one that was not
+        self._takes_batches = False  # whether the endpoint has answered a batch
+        self._trying_batch = False  # whether the first batch is in flight
+        self._urgent: deque[_Pending] = deque()
+        self._normal = _NormalRequests()
+        self._in_a_row = 0  # urgent requests since the last normal one
         self._answers_until_larger, self._next_larger = _LARGER_AFTER, 2 * _LARGER_AFTER
-        self._exchanges: dict[asyncio.Task[None], bool] = {}  # whether all of it is urgent
+        self._exchanges: dict[asyncio.Task[None], bool] = {}  # whether all its requests are urgent
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._changed = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
 
     @property
     def latency_s(self) -> float:
-        """The median time of its latest answers; 0 if none is known."""
+        """The median latency of the endpoint's latest answers; 0 before the first answer."""
         return statistics.median(self._latencies_s) if self._latencies_s else 0.0
 
     def wait_s(self, now: float, *, urgent: bool = False) -> float:
-        """Return about how long another request would wait before it is sent."""
+        """Estimate how long another request would wait before it is sent, in seconds."""
         before, others = len(self._urgent), len(self._normal)
         if urgent:
             others = min(others, before // self._normal.urgent_before + 1)
@@ -159,28 +161,28 @@ class RequestQueue:
         Args:
             method: a method of JSON-RPC.
             params: its parameters as JSON values.
-            limit_s: time limit from the sending on.
-            urgent: send it before all that are not.
+            limit_s: time limit of the answer, counted from the sending.
+            urgent: whether to send the request before normal ones.
 
         Raises:
-            BusyError: the endpoint limits requests, or too many wait for it.
+            BusyError: the endpoint limits requests, or too many requests are pending.
             TransportError: no usable answer came.
         """
-        queue: deque[_Waiting] | _Others = self._urgent if urgent else self._normal
-        if len(queue) >= _WAITING:
-            raise BusyError(f"{_WAITING} requests wait for it")
-        waiting = _Waiting(method, params, limit_s, urgent)
+        queue: deque[_Pending] | _NormalRequests = self._urgent if urgent else self._normal
+        if len(queue) >= _PENDING_LIMIT:
+            raise BusyError(f"{_PENDING_LIMIT} requests wait for this endpoint")
+        waiting = _Pending(method, params, limit_s, urgent)
         queue.append(waiting)
         self._wake()
         try:
             return await waiting.answer
         except asyncio.CancelledError:
-            with contextlib.suppress(ValueError):  # it was sent
+            with contextlib.suppress(ValueError):  # the request was sent already
                 queue.remove(waiting)
             raise
 
     async def close(self) -> None:
-        """Give up all requests, and close the connection."""
+        """Cancel all requests, and close the connection."""
         tasks = [*self._exchanges, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -195,14 +197,14 @@ class RequestQueue:
             self._sender = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        """Send waiting requests; end when none waits."""
+        """Send pending requests until none is left."""
         gathered = False
         while self._urgent or self._normal:
             self._changed.clear()
             now = time.monotonic()
             wait_s = self.pace.wait_s(now)
-            full = len(self._exchanges) >= _URGENT_EXCHANGES
-            if full or not (self._urgent or self._has_place_for_others):
+            full = len(self._exchanges) >= _EXCHANGES
+            if full or not (self._urgent or self._has_place_for_normal):
                 await self._changed.wait()
             elif wait_s > 0:
                 await asyncio.sleep(wait_s)
@@ -210,19 +212,20 @@ class RequestQueue:
                 gathered = True
                 await asyncio.sleep(_GATHER_S)
             elif group := self._next_group():
-                self.pace.take(now, len(group))
+                self.pace.record_sent(now, len(group))
                 self._start(group)
 
-    def _next_group(self) -> list[_Waiting]:
-        """Take the requests that are sent next, together."""
-        group: list[_Waiting] = []
-        queue: deque[_Waiting] | _Others
-        # At most the requests of half a second, so that an urgent request need not wait longer.
+    def _next_group(self) -> list[_Pending]:
+        """Remove the requests of the next batch from the queues and return them."""
+        group: list[_Pending] = []
+        queue: deque[_Pending] | _NormalRequests
+        # A batch uses up the rate of its requests. With at most half a second's worth of requests,
+        # an urgent request that arrives next waits no longer than that.
         most = max(1, int(min(self.batch, self.pace.rate / 2)))
         if self._trying_batch:
             most = 1
         while len(group) < most and (self._urgent or self._normal):
-            others = len(self._normal) and self._has_place_for_others
+            others = len(self._normal) and self._has_place_for_normal
             turn = self._in_a_row >= self._normal.urgent_before or not self._urgent
             if others and turn:
                 first, queue = self._normal.first, self._normal
@@ -237,10 +240,10 @@ class RequestQueue:
         return group
 
     @property
-    def _has_place_for_others(self) -> bool:
-        return len(self._exchanges) - sum(self._exchanges.values()) < _EXCHANGES
+    def _has_place_for_normal(self) -> bool:
+        return len(self._exchanges) - sum(self._exchanges.values()) < _NORMAL_EXCHANGES
 
-    def _start(self, group: list[_Waiting]) -> None:
+    def _start(self, group: list[_Pending]) -> None:
         task = asyncio.create_task(self._exchange(group))
         self._exchanges[task] = all(waiting.urgent for waiting in group)
         first_batch = len(group) > 1 and not self._takes_batches
@@ -253,8 +256,8 @@ class RequestQueue:
 
         task.add_done_callback(ended)
 
-    async def _exchange(self, group: list[_Waiting]) -> None:
-        """Send a group of requests and hand out the answers."""
+    async def _exchange(self, group: list[_Pending]) -> None:
+        """Send a group of requests and settle each with its answer."""
         began = time.monotonic()
         limit_s = max(waiting.limit_s for waiting in group)
         try:
@@ -279,7 +282,7 @@ class RequestQueue:
         else:
             self._settle_all(group, answers, began)
 
-    def _send_in_smaller_batches(self, group: list[_Waiting]) -> None:
+    def _send_in_smaller_batches(self, group: list[_Pending]) -> None:
         self.batch = max(1, min(self.batch, len(group) // 3))
         self._answers_until_larger, self._next_larger = self._next_larger, 2 * self._next_larger
         for waiting in reversed(group):
@@ -287,7 +290,7 @@ class RequestQueue:
                 (self._urgent if waiting.urgent else self._normal).appendleft(waiting)
         self._wake()
 
-    async def _answers(self, group: list[_Waiting]) -> list[Answer | TransportError]:
+    async def _answers(self, group: list[_Pending]) -> list[Answer | TransportError]:
         if len(group) == 1 or not isinstance(self._transport, HttpTransport):
             return [await self._transport.request(one.method, one.params) for one in group]
         answers = await self._transport.batch([(one.method, one.params) for one in group])
@@ -297,7 +300,7 @@ class RequestQueue:
         return [answer or TransportError("it left out an answer of a batch") for answer in answers]
 
     def _settle_all(
-        self, group: list[_Waiting], answers: list[Answer | TransportError], began: float
+        self, group: list[_Pending], answers: list[Answer | TransportError], began: float
     ) -> None:
         now = time.monotonic()
         for waiting, answer in zip(group, answers, strict=True):
@@ -316,7 +319,7 @@ class RequestQueue:
                 _settle(waiting, answer)
 
     def _note_answer(self) -> None:
-        """Try larger batches after a while: what refused one may have been an accident."""
+        """Try larger batches again after many answers: the last failure may have been temporary."""
         if self.batch == _BATCH or not isinstance(self._transport, HttpTransport):
             return
         self._answers_until_larger -= 1
@@ -326,22 +329,22 @@ class RequestQueue:
             self._answers_until_larger = self._next_larger
 
     def _return_waiting(self, busy: BusyError) -> None:
-        """Return all requests that wait, because another endpoint may be faster."""
+        """Fail all pending requests, because another endpoint may answer them sooner."""
         while self._urgent:
             _settle(self._urgent.popleft(), busy)
         while self._normal:
             _settle(self._normal.popleft(), busy)
 
 
-def _is_busy(waiting: _Waiting, answer: Any) -> BusyError | None:
-    """Return the error if an answer says that there are too many requests."""
+def _is_busy(waiting: _Pending, answer: Any) -> BusyError | None:
+    """Return a BusyError if an answer refuses the request because of too many requests."""
     error = answer.get("error") if isinstance(answer, dict) else None
     found = None if error is None else refusal(waiting.method, error, str)
     return found if isinstance(found, BusyError) else None
 
 
-def _settle(waiting: _Waiting, answer: Answer | Exception) -> None:
-    if waiting.answer.done():  # its caller has given up
+def _settle(waiting: _Pending, answer: Answer | Exception) -> None:
+    if waiting.answer.done():  # the caller has cancelled the request
         return
     if isinstance(answer, Exception):
         waiting.answer.set_exception(answer)

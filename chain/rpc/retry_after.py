@@ -1,4 +1,4 @@
-"""Parse `Retry-After`, with which an endpoint says how long to wait after too many requests.
+"""Parses the header `Retry-After`: how long an endpoint asks to wait after too many requests.
 
 Source: RFC 9110, 10.2.3 (`Retry-After`) and 5.6.7 (the three forms of a date).
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-LIMIT_S = 3_600.0
+LIMIT_S = 3_600.0  # the longest wait that is accepted
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 _DATES = tuple(
@@ -48,8 +48,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
 def http_date(text: str, now: datetime) -> datetime | None:
     """Parse an HTTP date; None if the text is not one.
 
-    A year of two digits that would lie more than 50 years after `now` is in the past, as the
-    RFC requires.
+    A year of two digits that would be more than 50 years after `now` belongs to the century
+    before, as the RFC requires.
     """
     found = next((match for form in _DATES if (match := form.fullmatch(text))), None)
     if found is None or found["month"].lower() not in _MONTHS:

@@ -1,4 +1,4 @@
-"""One request: the search for an endpoint that answers it, and the exchange with each."""
+"""Fail-over for one request: tries endpoints in turn, and checks the chain id of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
-from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError, Suits
+from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError, Prefers
 from fieldbrook.chain.rpc.refusals import is_verdict, refusal
 from fieldbrook.chain.rpc.request import Request
 from fieldbrook.chain.rpc.transport import (
@@ -20,12 +20,13 @@ from fieldbrook.chain.rpc.transport import (
     WrongAnswerError,
 )
 
-_TURNS = 32  # answers, refusals, smaller ranges and pauses
-CHECK_S = 10.0
-_CHECKS, _CHECK_WAIT_S = 4, 2.0  # attempts of one check while the endpoint limits requests
-_MORE_FAILURES = 2  # of one request, besides one of each endpoint
-_BUSY_RANGES = 3  # refusals as too many requests, before a smaller range is requested
-_SLACK_S = 0.05  # so that the time limit of the last endpoint ends first
+_TURNS = 32  # most attempts of one request, including pauses
+CHECK_S = 10.0  # a chain id that was checked within this time need not be checked again
+# The check of a chain id: attempts while the endpoint limits requests, and the longest wait.
+_CHECKS, _CHECK_WAIT_S = 4, 2.0
+_MORE_FAILURES = 2  # failures of one request that are allowed beyond one for each endpoint
+_BUSY_RANGES = 3  # rate-limit refusals before a smaller range is requested
+_SLACK_S = 0.05  # lets the time limit of the last endpoint end before that of the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,15 @@ class Search:
     """Asks one endpoint after the other until one answers.
 
     Args:
-        endpoints: the chain's.
+        endpoints: the endpoints of the chain.
         exchange: sends the request.
-        urgent: a handler waits for it.
+        urgent: whether a handler waits for the answer.
         last: the endpoint that is asked last, if any.
-        suits: says which endpoints are asked first; None if all suit the request.
+        prefers: returns whether an endpoint is asked before the others; None if all are equal.
 
     Attributes:
-        refused: the first refusal, if an endpoint refused the request.
-        incomplete: the last incomplete answer, if there was one.
+        refused: the error of the first endpoint that refused the request, if any.
+        incomplete: the error of the last incomplete answer, if any.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class Search:
         exchange: Exchange,
         urgent: bool,
         last: Endpoint | None,
-        suits: Suits | None = None,
+        prefers: Prefers | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._exchange = exchange
         self._urgent = urgent
         self._last = last
-        self._suits = suits
+        self._prefers = prefers
         self._excluded: set[Endpoint] = set()
         self._failures = self._busy = 0
         self.refused: RpcError | None = None
@@ -74,13 +75,13 @@ class Search:
         """Ask endpoints until one answers; None if none does before `ends_at`.
 
         Raises:
-            RpcError: the verdict of the chain.
+            RpcError: the request fails by the rules of the chain.
         """
         for _ in range(_TURNS):
             now = time.monotonic()
             left_s = ends_at - now
             found = self._endpoints.candidates(
-                left_s, self._excluded, self._last, urgent=self._urgent, suits=self._suits
+                left_s, self._excluded, self._last, urgent=self._urgent, prefers=self._prefers
             )
             if not found or self._failures > len(self._endpoints.all) + _MORE_FAILURES:
                 return None
@@ -111,7 +112,8 @@ class Search:
     ) -> None:
         if isinstance(error, BusyError):
             self._endpoints.record_failure(endpoint, error)
-            # "The range exceeds your quota" reads like too many requests.
+            # Some endpoints refuse a large range with a text that reads like a rate limit, such as
+            # "the range exceeds your quota".
             self._busy += 1
             if request.shrink is not None and self._busy % _BUSY_RANGES == 0:
                 request.shrink("")
@@ -134,7 +136,7 @@ class Search:
 
 
 class Exchange:
-    """Sends requests to endpoints, and accepts only answers of endpoints of one chain.
+    """Sends requests to endpoints, and accepts answers only from endpoints of the right chain.
 
     Args:
         chain_id: the chain id that every endpoint must report.
@@ -147,10 +149,10 @@ class Exchange:
         self._checks: dict[tuple[Endpoint, bool], asyncio.Task[None]] = {}  # by urgency
 
     async def ask(self, endpoint: Endpoint, request: Request, limit_s: float, urgent: bool) -> Any:
-        """Send a request to an endpoint and return what `request.read` makes of the result.
+        """Send a request to an endpoint and return the result, converted by `request.read`.
 
         Raises:
-            TransportError: there is no usable answer.
+            TransportError: no usable answer came.
             BusyError: the endpoint limits requests.
             RpcError: the endpoint refuses the request.
             IncompleteAnswerError: `request.read` raised it.
@@ -183,7 +185,7 @@ class Exchange:
         return value
 
     async def _shared_check(self, endpoint: Endpoint, limit_s: float, urgent: bool) -> None:
-        """Check the endpoint's chain once for all requests that want it now."""
+        """Check the endpoint's chain id once for all requests that need the check now."""
         key = endpoint, urgent
         check = self._checks.get((endpoint, True)) or self._checks.get(key)
         if check is None:
@@ -193,23 +195,24 @@ class Exchange:
             def ended(check: asyncio.Task[None]) -> None:
                 del self._checks[key]
                 if not check.cancelled():
-                    check.exception()  # read here, because everybody may have given up waiting
+                    # Retrieve the error: asyncio logs it if all waiting requests were cancelled.
+                    check.exception()
 
             check.add_done_callback(ended)
         await asyncio.shield(check)
 
     async def check(self, endpoint: Endpoint, limit_s: float, urgent: bool) -> None:
-        """Ask an endpoint for the id of its chain.
+        """Ask an endpoint for its chain id, and compare it.
 
         Raises:
-            OtherChainError: it is another one.
+            OtherChainError: the endpoint belongs to another chain.
             TransportError, RpcError: see `ask`.
         """
         for attempts_left in reversed(range(_CHECKS)):
             try:
                 answer = await self._send(endpoint, "eth_chainId", [], limit_s, urgent)
                 break
-            except BusyError:  # the answer that is checked need not be thrown away
+            except BusyError:  # retry here, so that the answer under check is not lost
                 wait_s = endpoint.queue.pace.wait_s(time.monotonic())
                 if not attempts_left or wait_s > _CHECK_WAIT_S:
                     raise

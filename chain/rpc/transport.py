@@ -1,7 +1,7 @@
 """Transports to one endpoint: JSON-RPC over HTTP or over a WebSocket.
 
-Answers are limited in bytes and values here; `request_queue.py` limits their time. Error texts
-never contain the endpoint's address, because it may contain a key.
+This module limits the bytes and the JSON values of answers; `request_queue.py` limits their time.
+Error texts never contain the endpoint's address, because it may contain a key.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from fieldbrook.core.bounded_json import from_json
 
 ANSWER_LIMIT_BYTES = 128 << 20
 VALUES_LIMIT = 1 << 21
-"""JSON values in an answer: decoded, each takes up to 250 bytes. 170,000 logs are within it."""
+"""The most JSON values in an answer. A decoded value takes up to 250 bytes, so an answer takes up
+to 500 MiB. The limit is enough for 170,000 logs."""
 RECEIVED_LIMIT_BYTES = 2 * ANSWER_LIMIT_BYTES
-"""What all answers that are being received may have together in a process."""
+"""The most bytes of all partially received answers of the process."""
 _CONNECT_LIMIT_S = 5.0
-_CLOSE_LIMIT_S = 1.0  # for the answer to the closing of a WebSocket
+_CLOSE_LIMIT_S = 1.0  # time limit of the closing handshake of a WebSocket
 _TOO_LARGE, _TOO_MANY_REQUESTS, _UNAVAILABLE = 413, 429, 503
 
-# These libraries write the addresses of endpoints, which may contain keys, into their logs.
+# These libraries log the addresses of endpoints, which may contain keys.
 for _name in ("aiohttp", "web3", "websockets"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -47,7 +48,7 @@ class BusyError(TransportError):
 
 
 class WrongAnswerError(TransportError):
-    """The endpoint's answer cannot be true: it has another form, or contradicts the request."""
+    """The endpoint's answer is wrong: it is malformed, or it contradicts other known data."""
 
 
 class TooLargeError(TransportError):
@@ -91,14 +92,15 @@ class HttpTransport:
         return _answer(await self._post(self._body(method, params)))
 
     async def batch(self, calls: Sequence[tuple[str, list[Any]]]) -> list[dict[str, Any] | None]:
-        """Send several requests as one.
+        """Send several requests as one JSON-RPC batch.
 
         Returns:
-            The answer of each; None for a request without one.
+            The answer to each request, in the order of `calls`; None if the endpoint left it
+            out.
 
         Raises:
             TransportError: no usable answer came.
-            BatchRefusedError: the endpoint does not take so many requests at once.
+            BatchRefusedError: the endpoint does not accept a batch of this size.
         """
         bodies = [self._body(method, params) for method, params in calls]
         answers = await self._post(bodies)
@@ -159,11 +161,11 @@ class WebSocketTransport:
     """JSON-RPC over a WebSocket. It connects at the first request and again after a failure.
 
     Args:
-        url: its address, with `ws` or `wss`.
-        notified: is called with the parameters of each notification. If it raises TransportError,
-            the connection ends.
-        limit_bytes: a larger message ends the connection.
-        ping_s: how often the endpoint is pinged; without a pong within half of it the connection
+        url: the endpoint's address, with `ws` or `wss`.
+        notified: called with the parameters of each notification. If it raises TransportError,
+            the connection is closed.
+        limit_bytes: size limit of a message; a larger one ends the connection.
+        ping_s: time between two pings. Without a pong within half of this time, the connection
             ends.
     """
 
@@ -203,7 +205,7 @@ class WebSocketTransport:
             self._pending.pop(number, None)
 
     async def ended(self) -> str:
-        """Wait until the connection has ended; returns the reason."""
+        """Wait until the connection has ended, and return the reason."""
         if self._reader is not None:
             await asyncio.wait([self._reader])
         return self._reason
@@ -237,7 +239,7 @@ class WebSocketTransport:
         try:
             async for message in socket:
                 if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
-                    self._take(_answer(_json(message.data)))
+                    self._dispatch(_answer(_json(message.data)))
                 elif message.type is aiohttp.WSMsgType.ERROR:
                     raise TransportError(self._broken(message.data))
         except TransportError as error:
@@ -249,7 +251,7 @@ class WebSocketTransport:
             await socket.close()
 
     def _broken(self, error: Any) -> str:
-        """Describe an error of the protocol, or a pong that did not come."""
+        """Describe a protocol error or a missing pong."""
         code = getattr(error, "code", None)
         if code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
             return f"it sent a message of more than {self._limit_bytes} bytes"
@@ -259,7 +261,8 @@ class WebSocketTransport:
             else "the connection broke"
         )
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
+        """Settle the request that a message answers, or pass a notification on."""
         number = message.get("id")
         if number is None:
             self._notified(message.get("params"))
@@ -274,7 +277,8 @@ def _session() -> aiohttp.ClientSession:
     # A redirect could send the request, which may contain a key, to another host.
     redirects = aiohttp.TraceConfig()
     redirects.on_request_redirect.append(_refuse_redirect)
-    # The ordinary jar keeps all cookies that an endpoint invents, and sends them with each request.
+    # The default cookie jar would keep any number of cookies that an endpoint sets, and would send
+    # them with each request.
     cookies = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(timeout=timeout, trace_configs=[redirects], cookie_jar=cookies)
 
@@ -289,7 +293,7 @@ async def _refuse_redirect(
 
 
 class _Receiving:
-    """Counts the bytes of all answers of this process that have not arrived as a whole."""
+    """Memory budget for partially received answers, shared by all connections of the process."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -298,7 +302,8 @@ class _Receiving:
         """Read an answer.
 
         Raises:
-            TransportError: it is too large, or all are together.
+            TooLargeError: the answer is larger than `ANSWER_LIMIT_BYTES`.
+            TransportError: all partially received answers exceed `RECEIVED_LIMIT_BYTES`.
         """
         data = bytearray()
         try:
@@ -308,11 +313,13 @@ class _Receiving:
                 if len(data) > ANSWER_LIMIT_BYTES:
                     raise TooLargeError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
                 if self.bytes > RECEIVED_LIMIT_BYTES:
-                    raise TransportError(f"answers have more than {RECEIVED_LIMIT_BYTES} bytes")
+                    raise TransportError(
+                        f"the answers of all endpoints have more than {RECEIVED_LIMIT_BYTES} bytes"
+                    )
             return bytes(data)
         finally:
             self.bytes -= len(data)
-            data.clear()  # the traceback of an error keeps it
+            data.clear()  # the traceback of an error keeps a reference to it
 
 
 _receiving = _Receiving()
@@ -325,14 +332,14 @@ def _json(data: bytes | str) -> Any:
     else:
         with contextlib.suppress(ValueError):
             return from_json(data)
-    # The traceback of an error keeps what its frames have: neither this answer, nor the same as a
-    # text, which the frames of the decoder have.
+    # The traceback of an error keeps the local variables of its frames in memory. Therefore the
+    # answer is deleted, and the decoder's own error, whose frames hold its text, is not raised.
     del data
     raise error
 
 
 def _values(data: bytes | str) -> int:
-    """The number of values in a JSON text, or a little more."""
+    """Return an upper bound of the number of values in a JSON text."""
     if isinstance(data, str):
         return data.count(",") + data.count("[") + data.count("{")
     return data.count(b",") + data.count(b"[") + data.count(b"{")
@@ -340,7 +347,7 @@ def _values(data: bytes | str) -> int:
 
 def _answer(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, dict):
-        raise TransportError("its answer is not one of JSON-RPC")
+        raise TransportError("its answer is not a JSON-RPC response")
     return answer
 
 

@@ -334,7 +334,7 @@ def other() -> Iterator[str]:
         ("permanent", "HTTP status 308: it redirects to another address"),
         ("denied", "HTTP status 401"),
         ("none", "HTTP status 404"),
-        ("list", "its answer is not one of JSON-RPC"),
+        ("list", "its answer is not a JSON-RPC response"),
         ("number", "its answer to eth_chainId is not a chain id"),
         ("word", "its answer to eth_chainId is not a chain id"),
         ("refusal", "it refuses eth_chainId: no method"),

@@ -21,7 +21,7 @@ class Endpoint:
 
     def ask(self, pace: Pace, latency_s: float = 0.01) -> None:
         self.now += pace.wait_s(self.now)
-        pace.take(self.now)
+        pace.record_sent(self.now)
         began = self.now
         self.now += latency_s
         while self._taken and self._taken[0] <= self.now - 1.0:
@@ -60,7 +60,7 @@ def test_a_limit_that_is_raised_is_found() -> None:
 def test_an_endpoint_without_a_limit_is_not_held_up() -> None:
     pace = Pace()
     for _ in range(1_000):
-        pace.take(0.0)
+        pace.record_sent(0.0)
         assert pace.wait_s(0.0) == 0.0
         pace.record_answer(0.0)
     assert pace.rate == math.inf

@@ -86,7 +86,7 @@ async def test_what_nobody_waits_for_any_more_is_not_sent_and_holds_nobody_up() 
     endpoint = Endpoint()
     queue = RequestQueue(endpoint)
     queue.pace.rate = 1.0
-    queue.pace.take(asyncio.get_running_loop().time() + 1_000)  # nothing is sent for now
+    queue.pace.record_sent(asyncio.get_running_loop().time() + 1_000)  # nothing is sent for now
     work = _waiting(queue, "nonce", 50, urgent=True)
     await asyncio.sleep(0)
     now = asyncio.get_running_loop().time()
@@ -104,7 +104,7 @@ async def test_an_urgent_request_waits_for_few_of_the_others() -> None:
     queue = RequestQueue(endpoint)
     now = asyncio.get_running_loop().time()
     queue.pace.rate = 10.0
-    queue.pace.take(now + 1_000)
+    queue.pace.record_sent(now + 1_000)
     work = _waiting(queue, "block", 100, urgent=False)
     await asyncio.sleep(0)
     start = queue.pace.wait_s(now)

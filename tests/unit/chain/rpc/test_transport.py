@@ -82,7 +82,9 @@ async def test_answers_that_are_together_too_large_end_and_later_ones_are_read(
     found = await asyncio.gather(
         *(client.request("eth_call", []) for _ in range(3)), return_exceptions=True
     )
-    assert [str(each) for each in found] == ["answers have more than 1000 bytes"] * 3
+    assert [str(each) for each in found] == [
+        "the answers of all endpoints have more than 1000 bytes"
+    ] * 3
     assert all(isinstance(each, TransportError) for each in found)
     server.body = Endpoint.body
     assert (await client.request("eth_chainId", []))["result"] == "0x1"

@@ -1,4 +1,7 @@
-"""Errors of a chain's endpoints. If no endpoint answers, see `ChainUnavailableError` instead."""
+"""Errors in the answers of a chain's endpoints.
+
+If no endpoint answers at all, the code raises `ChainUnavailableError` instead.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ class MalformedAnswerError(ChainError):
 
 
 class IncompleteAnswerError(MalformedAnswerError):
-    """An endpoint's answer lacks data that must exist. The endpoint may only lag a little."""
+    """An endpoint's answer lacks data that must exist, perhaps because the endpoint lags."""
 
 
 class RpcError(ChainError):
-    """An endpoint understood a request and refused it, e.g. a call that reverts.
+    """An endpoint understood a request and answered it with an error, e.g. a call that reverts.
 
     Args:
         code: the error code of JSON-RPC or of the node (3 for a revert with a reason).
@@ -38,3 +41,4 @@ class UnknownBlockError(RpcError):
 
 
 CHAIN_FAILURES = (ChainError, ChainUnavailableError)
+"""All errors that a request to a chain can raise."""

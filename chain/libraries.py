@@ -1,4 +1,4 @@
-"""Import web3's libraries without their change to Python's recursion limit."""
+"""Imports web3's libraries without their change to Python's recursion limit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def recursion_kept() -> Iterator[None]:
-    """Restore the recursion limit after imports of eth-account or web3.
+    """Restore Python's recursion limit after an import of eth-account or web3.
 
-    One of their libraries (py_ecc) raises the limit a hundredfold for the whole process.
-    Deeply nested JSON of a guest or an endpoint would then crash the process instead of being
-    refused.
+    Their dependency py_ecc raises the limit a hundredfold for the whole process. With such a
+    limit, deeply nested JSON from a guest or an endpoint would overflow the stack and crash the
+    process, instead of raising RecursionError.
     """
     limit = sys.getrecursionlimit()
     try:

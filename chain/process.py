@@ -1,7 +1,7 @@
-"""The process of one chain: a gateway whose events come from a chain.
+"""The process of one chain: a gateway whose events come from that chain.
 
-It owns the connections to the chain's endpoints and the chain's store. Services for monitors
-and for transactions share them in one event loop.
+The process owns the connections to the chain's endpoints and the chain's store. Two services,
+one for monitors and one for transactions, share them in one event loop.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LAG_S = 30  # how far one endpoint may lag behind another
-_LAG_BLOCKS_LEAST = 5
+_LAG_S = 30  # how far an endpoint in use may lag behind another one
+_LAG_BLOCKS_LEAST = 5  # the same for chains with long block times
 
 
 class Service(Protocol):
     """A service of a chain's process. All methods run in its event loop."""
 
     async def start(self) -> None:
-        """Start the service; slow work continues in tasks. An unreachable chain is no error.
+        """Start the service. Slow work continues in tasks, so an unreachable chain is no error.
 
         Raises:
             NodeError: the service cannot run, e.g. because its tables cannot be opened.
@@ -48,16 +48,16 @@ class Service(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Accept nothing new; projects may still answer events that they already have."""
+        """Stop starting new work. Answers of projects to events in flight are still accepted."""
         ...
 
     def project_removed(self, project_id: int) -> None:
-        """Forget a project that was removed."""
+        """Drop all state of a project that was removed."""
         ...
 
 
 class ChainGateway(GatewayActor):
-    """The actor of one chain. It owns what the services share: settings, client and stores."""
+    """The actor of one chain. It owns the settings, the client and the stores of its services."""
 
     chain: Chain
     client: ChainClient
@@ -89,8 +89,9 @@ class ChainGateway(GatewayActor):
     def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         """Send an event to a project.
 
-        If the project dies, the event is sent again, in the end alone in its frame. An event
-        that was alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths does not run again.
+        If the project's process dies, the event is sent again, after repeated deaths alone in
+        its frame. An event that was alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths
+        becomes a dead letter and does not run again.
         """
         self.projects[project_id].submit(event, settle, resend=True)
 

@@ -1,8 +1,8 @@
 """Transactions as pure functions: parsing requests, choosing fees, signing, reading reverts.
 
-The guest gives recipient, value and data. Gas and fees follow the chain's market, up to a cap.
-A transaction that no block includes is signed again with the same nonce and higher fees, which
-is safe because a chain includes only one transaction per nonce.
+The guest gives recipient, value and data. The node chooses gas and fees from the chain's current
+fees, up to a cap. If no block includes a transaction, the node signs it again with the same nonce
+and higher fees. This is safe because a chain includes only one transaction per nonce.
 
 Source: ABI document, 3.1 (`ws_send_tx`); EIP-55, EIP-155, EIP-1559; the rules by which nodes
 replace a transaction in their pool (go-ethereum: both fees at least 10 % higher).
@@ -38,14 +38,14 @@ _BRACKETS = 64
 
 
 class TransactionRefusedError(Exception):
-    """A transaction, a call or a command was refused; the text says why, e.g. for applet logs."""
+    """A transaction, a call or a command was refused. The text gives the reason for the user."""
 
 
 class ContractCall(msgspec.Struct, array_like=True, frozen=True):
     """A call as the guest requests it.
 
-    `to` is an address in EIP-55 form, `value` is in wei. `gas` is the guest's own limit; 0
-    means that the chain estimates it.
+    `to` is an address in EIP-55 form, and `value` is in wei. `gas` is the gas limit that the
+    guest chose; 0 means that an endpoint estimates it.
     """
 
     to: str
@@ -57,7 +57,7 @@ class ContractCall(msgspec.Struct, array_like=True, frozen=True):
 class Market(NamedTuple):
     """A chain's current fees, in wei per gas.
 
-    `base_fee` is None on a chain without EIP-1559 fees; there only `gas_price` counts.
+    `base_fee` is None on a chain without EIP-1559 fees. Such a chain uses only `gas_price`.
     """
 
     base_fee: int | None
@@ -66,7 +66,10 @@ class Market(NamedTuple):
 
 
 class Fees(msgspec.Struct, array_like=True, frozen=True):
-    """The highest fees a transaction pays, in wei per gas; `priority` is None for legacy ones."""
+    """The highest fees that a transaction pays, in wei per gas.
+
+    `priority` is None for a legacy transaction, whose gas price is `limit`.
+    """
 
     limit: int
     priority: int | None
@@ -93,7 +96,7 @@ def parse_call(request: bytes, *, sends: bool) -> ContractCall:
     Raises:
         TransactionRefusedError: the request is malformed; the reason names the field.
     """
-    # Nesting is bounded before parsing, so that Python's recursion limit does not matter.
+    # Bound the nesting before parsing, so that the parser cannot reach Python's recursion limit.
     if request.count(b"[") + request.count(b"{") > _BRACKETS:
         raise TransactionRefusedError(
             "the request has too many nested values; its values must be texts"
@@ -170,8 +173,8 @@ def _shown(value: Any) -> str:
 def fees_for(market: Market, cap: int) -> Fees:
     """Choose the fees of a new transaction, never above `cap` wei per gas.
 
-    The limit allows the base fee to double, which takes six full blocks. If the cap is below
-    the base fee, the transaction waits until the base fee has fallen.
+    The fee limit is twice the base fee plus the priority fee. A base fee needs six full blocks
+    to double. If the cap is below the base fee, the transaction waits until the base fee falls.
     """
     if market.base_fee is None:
         return Fees(min(market.gas_price, cap), None)
@@ -180,10 +183,13 @@ def fees_for(market: Market, cap: int) -> Fees:
 
 
 def raised_fees(fees: Fees, market: Market, cap: int) -> Fees | None:
-    """Choose fees with which a transaction replaces its earlier version.
+    """Choose the fees of a transaction that replaces an earlier one with the same nonce.
 
-    Both fees rise by at least an eighth, and to the fees of a new transaction if those are
-    higher. None if the cap does not allow it.
+    Both fees rise by at least an eighth. If the fees of a new transaction are higher, those are
+    used.
+
+    Returns:
+        The fees; None if they would exceed the cap.
     """
     least = _eighth_more(fees.limit)
     if least > cap:
@@ -205,7 +211,8 @@ def _eighth_more(fee: int) -> int:
 def gas_limit(estimate: int) -> int:
     """Add a quarter to a gas estimate, because the state may change until the transaction runs.
 
-    A plain transfer always needs the same gas, so its estimate stays.
+    The estimate of a plain transfer is returned unchanged, because a transfer always needs the
+    same gas.
     """
     return estimate if estimate == TRANSFER_GAS else estimate + estimate // 4
 
@@ -228,9 +235,9 @@ def max_cost(call: ContractCall, gas: int, fees: Fees) -> int:
 def sign(
     secret: bytes, chain_id: int, nonce: int, call: ContractCall, gas: int, fees: Fees
 ) -> Signed:
-    """Sign a transaction; the same arguments give the same bytes (RFC 6979).
+    """Sign a transaction. The same arguments always give the same bytes (RFC 6979).
 
-    The first call takes a second for imports, see `warm_up`.
+    The first call takes a second, because it imports libraries; see `warm_up`.
     """
     fields: dict[str, Any] = {
         "chainId": chain_id,

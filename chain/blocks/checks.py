@@ -21,7 +21,7 @@ from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
 from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
-from fieldbrook.chain.together import together
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.observability import metrics
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class RangeChecks:
         return [header for header in found if isinstance(header, Header)]
 
     async def _headers(self, numbers: Sequence[int]) -> list[Header]:
-        return await together(*(self._header(number) for number in numbers))
+        return await gather_or_cancel(*(self._header(number) for number in numbers))
 
     async def _header(self, number: int) -> Header:
         def read(raw: Any) -> Header:

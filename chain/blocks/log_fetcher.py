@@ -27,7 +27,7 @@ from fieldbrook.chain.errors import (
     UnknownBlockError,
 )
 from fieldbrook.chain.rpc.request import Request
-from fieldbrook.chain.together import together
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.providers import provider_of
 from fieldbrook.core.settings import Chain
@@ -138,7 +138,7 @@ class LogFetcher:
         logs: list[Log] = []
         read: set[Endpoint] = set()
         end = first - 1
-        for start, span in zip(starts, await together(*reading), strict=True):
+        for start, span in zip(starts, await gather_or_cancel(*reading), strict=True):
             if start != end + 1:  # the span before was read in part
                 break
             logs += span.logs

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.rpc.request import unchanged
-from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import ContractCall, Market, gas_limit, revert_reason
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.settings import Chain
@@ -89,7 +89,7 @@ class ChainState:
         # Together, because a distant endpoint takes most of a second for each request.
         params = ["latest", False]
         asking = self._rpc.call("eth_getBlockByNumber", params, within_s=within_s, read=_read_fees)
-        (base, block_gas), fee = await together(asking, self._fee(within_s))
+        (base, block_gas), fee = await gather_or_cancel(asking, self._fee(within_s))
         has_base_fee = base is not None and self._chain.fees != "legacy"
         if has_base_fee is not self._has_base_fee:
             self._has_base_fee = has_base_fee

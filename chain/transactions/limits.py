@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from fieldbrook.actors.project.traffic import window_of
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.chain.transactions.chain_state import ChainState
 from fieldbrook.chain.transactions.signatures import unpaid
@@ -168,7 +168,7 @@ class FundsWatch:
             StoreError: the transactions cannot be read.
         """
         accounts = self._accounts()
-        balances = await together(*(self._state.balance(row.sender) for row in accounts))
+        balances = await gather_or_cancel(*(self._state.balance(row.sender) for row in accounts))
         low = []
         for row, balance in zip(accounts, balances, strict=True):
             free, cost = balance - _reserved(self._rows, row.sender), unpaid(row)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import (
     ContractCall,
     Market,
@@ -374,7 +374,7 @@ class Leases:
             "data": "0x" + call.data.hex(),
         }
         try:
-            gas, nonce, balance, market = await together(
+            gas, nonce, balance, market = await gather_or_cancel(
                 state.gas(call, fields, within_s),
                 self.next_nonce(address, within_s),
                 state.balance(address, within_s),

@@ -27,8 +27,8 @@ from fieldbrook.actors.project.chains import (
     chain_socket,
 )
 from fieldbrook.actors.wire import WireEntry, entry_context, frame, pack
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
 from fieldbrook.chain.transactions.broadcast.broadcaster import Broadcaster
 from fieldbrook.chain.transactions.chain_state import EachRpc
@@ -261,7 +261,7 @@ class Transactions:
         if not _HASH.fullmatch(hash_):
             reason = f"hash: {hash_[:80]!r} is not 64 hexadecimal digits, with or without 0x"
             raise TransactionRefusedError(reason)
-        transaction, receipt = await together(
+        transaction, receipt = await gather_or_cancel(
             self._rpc.call("eth_getTransactionByHash", [hash_]),
             self._rpc.call("eth_getTransactionReceipt", [hash_]),
         )

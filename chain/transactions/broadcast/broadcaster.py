@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity, read_tagged
 from fieldbrook.chain.rpc.refusals import classify_rejection
-from fieldbrook.chain.together import together
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.chain.transactions.broadcast.finality import Blocks
 from fieldbrook.chain.transactions.broadcast.gaps import Gaps
@@ -191,7 +191,7 @@ class Broadcaster:
                 except (NodeError, RpcError) as error:
                     failures.append(error)
 
-        await together(*map(process, senders))
+        await gather_or_cancel(*map(process, senders))
         return sorted(failures, key=lambda error: not isinstance(error, StoreError))
 
     async def _counted(self, head: int) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.rpc.answers import read_header
-from fieldbrook.chain.together import together
 from fieldbrook.chain.transactions.chain_state import Rpc
 from fieldbrook.core.clock import Clock
 from fieldbrook.storage.chain.transactions import Transaction
@@ -101,7 +101,7 @@ class Blocks:
 
     async def _compared(self, asked: set[Place], head: int) -> tuple[set[Place], set[Place]]:
         """Return the blocks that are not on the chain, and those that could not be compared."""
-        found = await together(*(self._hash_at(number) for number, _ in asked))
+        found = await gather_or_cancel(*(self._hash_at(number) for number, _ in asked))
         gone, unsure = set(), set()
         for place, on_chain in zip(asked, found, strict=True):
             if on_chain is not None:

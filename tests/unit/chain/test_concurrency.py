@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fieldbrook.chain.together import together
+from fieldbrook.chain.concurrency import gather_or_cancel
 
 
 async def _given(value: int) -> int:
@@ -15,7 +15,7 @@ async def _given(value: int) -> int:
 
 
 async def test_results_have_the_order_of_the_work() -> None:
-    assert await together(_given(1), _given(2), _given(3)) == [1, 2, 3]
+    assert await gather_or_cancel(_given(1), _given(2), _given(3)) == [1, 2, 3]
 
 
 async def test_an_error_ends_the_others() -> None:
@@ -32,7 +32,7 @@ async def test_an_error_ends_the_others() -> None:
         raise ValueError("no answer")
 
     with pytest.raises(ValueError, match="no answer"):
-        await together(endless(), failing())
+        await gather_or_cancel(endless(), failing())
     await ended.wait()
 
 
@@ -45,7 +45,7 @@ async def test_who_gives_up_ends_all() -> None:
         finally:
             ended.append(number)
 
-    work = asyncio.create_task(together(endless(1), endless(2)))
+    work = asyncio.create_task(gather_or_cancel(endless(1), endless(2)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     work.cancel()

@@ -1,8 +1,9 @@
-"""Size check of a log's data before it is decoded.
+"""Size check of a log's data before it is decoded (a defence against decompression bombs).
 
-Anybody may be able to make a contract write a log. Many pointers to the same place let a few
-kilobytes expand to more than a machine's memory: 64 KB of `bytes[][]` keep a decoder busy for
-minutes. Data that a compiler encoded never expands to more words than it has itself.
+Anybody may be able to make a contract write a log. In ABI encoding, many pointers may refer to the
+same place, so a few kilobytes can expand to more than a machine's memory: 64 KB of `bytes[][]` keep
+a decoder busy for minutes. Data from a compiler's encoder never expands to more words than it
+contains. The check walks over the data and refuses it if it expands further.
 
 Source: the Contract ABI Specification of Solidity, "Formal Specification of the Encoding".
 """
@@ -17,7 +18,7 @@ import msgspec
 _WORD = 32
 _SPARE_WORDS = 16
 ARRAYS_LIMIT = 8
-"""Limit of nested arrays, because decoders process them by recursion."""
+"""The most arrays that a type may nest, because decoders recurse into them."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -31,8 +32,8 @@ class Parameter(msgspec.Struct, frozen=True):
 class Shape(NamedTuple):
     """The layout of a type, computed once per decoder.
 
-    `size` is the number of bytes at the value's own position. If `is_dynamic` is set, that
-    position holds a pointer instead of the value.
+    `size` is the number of bytes that the value takes in its place (its "head"). If `is_dynamic`
+    is set, the head is a pointer to the value.
     """
 
     kind: Literal["array", "tuple", "bytes", "word"]
@@ -41,7 +42,7 @@ class Shape(NamedTuple):
     parts: tuple[Shape, ...] = ()
     """The members of a tuple, or the one shape of an array's items."""
     length: int | None = None
-    """The number of an array's items; None if its data contains the number."""
+    """The number of an array's items; None if the data itself contains the number."""
 
 
 def shapes(parameters: Sequence[Parameter]) -> tuple[Shape, ...]:
@@ -81,7 +82,7 @@ class _TooMuchError(Exception):
 def is_safe_to_decode(parameters: Sequence[Shape], data: bytes) -> bool:
     """Return whether data of these shapes can be decoded in about as many steps as it has words.
 
-    The result is also False for data that ends too early.
+    Also return False for truncated data.
     """
     try:
         _Walk(data).sequence(parameters, 0)

@@ -1,8 +1,8 @@
-"""Bloom filters of blocks: they show which logs a block cannot contain.
+"""Bloom filters of blocks, which show that a block does not contain certain logs.
 
 The filter in a block's header has 2048 bits. The address and each topic of every log set three
-of them. A log whose bits are not all set is not in the block. A log whose bits are all set may be
-in it, because other logs can set the same bits.
+of them. If not all bits of a log are set, the block does not contain it. If all are set, the block
+may contain it; other logs can have set the same bits.
 
 Source: Ethereum Yellow Paper, 4.3.1 (the function M); EIP-234 for logs of one block.
 """
@@ -19,7 +19,7 @@ from fieldbrook.security.keccak import keccak256
 
 @lru_cache(maxsize=8_192)
 def bits_of(text: str) -> int:
-    """Return the (up to three) bits of an address or a topic, given in hexadecimal with `0x`."""
+    """Return a mask with the up to three bits of an address or topic, given as `0x` and digits."""
     digest = keccak256(bytes.fromhex(text[2:]))
     bits = 0
     for at in (0, 2, 4):
@@ -28,7 +28,7 @@ def bits_of(text: str) -> int:
 
 
 def bits_of_filter(address: str, topics: Iterable[str]) -> int:
-    """Return the bits that every log sets that matches (`chain.blocks.logs.matches`)."""
+    """Return the bits that every matching log sets (see `chain.blocks.logs.matches`)."""
     bits = bits_of(address)
     for topic in topics:
         bits |= bits_of(topic) if topic else 0

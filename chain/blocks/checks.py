@@ -1,9 +1,10 @@
-"""Checks samples of what endpoints answer for ranges of old blocks, because they may omit logs.
+"""Random checks of answers for ranges of old blocks, because endpoints may omit logs.
 
-There are two kinds of checks. Another endpoint is asked for the same range, and headers of single
-blocks are compared with the answer by their Bloom filters. Each is done with a known probability
-(`SECOND_OPINIONS`, `BLOCKS_PER_HEADER`), so that an endpoint that omits logs is noticed sooner or
-later. From then on everything that it answers is checked, until it has been right for a while.
+There are two kinds of checks. A *second opinion* asks another endpoint for the same range. A
+*header check* compares the Bloom filter in a block's header with the logs of that block. Each check
+is made with a known probability (`SECOND_OPINIONS`, `BLOCKS_PER_HEADER`), so that an endpoint that
+omits logs is detected sooner or later. Such an endpoint becomes a *suspect*: all its answers are
+checked until `_SUSPECT_CHECKS` checks in a row were passed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fieldbrook.chain.blocks.bloom import bits_of_filter, holds
 from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
-from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.observability import metrics
 
 if TYPE_CHECKING:
@@ -33,19 +34,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECOND_OPINIONS = {True: 1 / 4, False: 1 / 8}
-"""The probability that another endpoint is asked for a range too, by whether the first one had no
-logs there."""
+"""The probability of a second opinion. The key says whether the first answer had no logs."""
 BLOCKS_PER_HEADER = 1_000
-"""Of how many blocks one has its header compared with the logs."""
+"""The header of one in so many blocks is compared with the block's logs."""
 SUSPECT_BLOCKS = 200
-"""The largest range that the only endpoint is asked for after it has omitted logs."""
-_SUSPECT_CHECKS = 32  # that must go well until an endpoint is trusted again
-_REQUESTS_OF_OPINION = 4
-_HEADERS = 4  # that are read to find out which of two answers is right
+"""The largest range, in blocks, of a request to a suspect that is the only endpoint."""
+_SUSPECT_CHECKS = 32  # passed checks in a row after which a suspect is trusted again
+_REQUESTS_OF_OPINION = 4  # most requests for one second opinion
+_HEADERS = 4  # most headers that are read to find out which of two answers is right
 
 
 class Range(NamedTuple):
-    """A range of blocks that was requested: its filter as JSON, and the filters of the monitors."""
+    """A range of blocks, `first` and `last` included, whose logs were requested.
+
+    `filter_` is the filter of the request as JSON; `wanted` are the filters of the monitors.
+    """
 
     filter_: Mapping[str, Any]
     wanted: Sequence[LogFilter]
@@ -54,7 +57,7 @@ class Range(NamedTuple):
 
 
 class _Opinion(NamedTuple):
-    """The logs of a range, up to the block `last`, as another endpoint gives them."""
+    """A second opinion: the logs of a range up to the block `last`, from another endpoint."""
 
     logs: set[Log]
     last: int
@@ -63,7 +66,7 @@ class _Opinion(NamedTuple):
 
 MakeRequest = Callable[[Mapping[str, Any], int, int, "Endpoint"], "Request"]
 FetchAll = Callable[[Block, bool, IsComplete, "Endpoint"], Awaitable[list[Log]]]
-"""Requests all logs of a block, see `omissions.RequestLogs`, from this endpoint last."""
+"""Requests all logs of a block (see `omissions.RequestLogs`). The given endpoint is asked last."""
 
 
 class RangeChecks:
@@ -71,11 +74,11 @@ class RangeChecks:
 
     Args:
         chain: the chain's name.
-        client: asks other endpoints, and for headers.
+        client: requests second opinions and headers.
         omissions: finds logs that were omitted from a block.
         make_request: makes the request for a range.
         fetch_all: requests all logs of a block.
-        salt: which ranges and blocks are checked; the same for a range that is read again.
+        salt: seeds the random choice of checks. The same range gets the same checks again.
     """
 
     def __init__(
@@ -93,21 +96,22 @@ class RangeChecks:
         self._make_request = make_request
         self._fetch_all = fetch_all
         self._salt = random.getrandbits(64) if salt is None else salt
-        self._suspects: Counter[Endpoint] = Counter()  # and how many checks must go well
-        self._unchecked: dict[Endpoint, tuple[int, int]] = {}  # first and last such block
+        self._suspects: Counter[Endpoint] = Counter()  # the number of checks yet to be passed
+        # First and last block of the answers that were used since the endpoint's last wrong one.
+        self._used: dict[Endpoint, tuple[int, int]] = {}
 
     def most_blocks(self, endpoint: Endpoint) -> int | None:
-        """Return the size of the largest range that can be checked; None for any."""
+        """Return the size of the largest range that can be checked, in blocks; None for any."""
         if endpoint in self._suspects and not self._client.has_other_than(endpoint):
             return SUSPECT_BLOCKS
         return None
 
     async def complete(self, asked: Range, answer: Answer) -> list[Log]:
-        """Return the logs of an answer, with those that another check has found.
+        """Return the logs of an answer, and the omitted logs that the checks have found.
 
         Raises:
-            IncompleteAnswerError: the endpoint omitted logs, and was not suspected before. Read
-                the range again: then everything is checked.
+            IncompleteAnswerError: the endpoint was found to give wrong logs, and was no suspect
+                before. The caller must read the range again, with all checks.
             ChainError, ChainUnavailableError: a check has no result; try again later.
         """
         draw = random.Random(f"{self._salt} {asked.first} {asked.last}")  # noqa: S311
@@ -133,9 +137,10 @@ class RangeChecks:
     # ---------------------------------------------------------------- another endpoint
 
     async def _second_opinion(self, asked: Range, endpoint: Endpoint) -> _Opinion | None:
-        """Ask another endpoint for a range, or the first part of it; None if none answers.
+        """Ask another endpoint for a range, in several requests if it limits ranges.
 
-        An endpoint that gives smaller ranges is asked several times.
+        Returns:
+            The logs of the range or of its first part; None if no other endpoint answers.
         """
         found: _Opinion | None = None
         for _ in range(_REQUESTS_OF_OPINION):
@@ -155,7 +160,7 @@ class RangeChecks:
         return found
 
     async def _united(self, asked: Range, answer: Answer, second: _Opinion) -> list[Log]:
-        """Return the logs of two answers that exist."""
+        """Merge two answers: return the logs that are on the chain, and suspect who was wrong."""
         ours, theirs = set(answer.result), second.logs
         only_theirs = theirs - ours
         only_ours = {found for found in ours - theirs if found.block <= second.last}
@@ -176,7 +181,7 @@ class RangeChecks:
         return list(kept | only_theirs if theirs_exist else kept)
 
     async def _exist(self, logs: set[Log]) -> bool:
-        """Return whether logs that one endpoint lacks are on the chain, by some headers."""
+        """Return whether logs that one endpoint lacks are on the chain, judged by some headers."""
         some = {found.block: found for found in logs}
         headers = await self._headers(sorted(some)[:_HEADERS])
         return all(
@@ -190,13 +195,15 @@ class RangeChecks:
     async def _missing_in(
         self, headers: Sequence[Header], asked: Range, logs: Sequence[Log], endpoint: Endpoint
     ) -> list[Log]:
-        """Return the logs of some blocks that are announced by their headers and not in `logs`."""
+        """Return the logs that the Bloom filters of `headers` announce and `logs` lacks."""
         missing: list[Log] = []
         for header in headers:
             block = Block(header.number, header.hash, header.bloom)
             own = [found for found in logs if found.block == header.number]
             if any(found.block_hash != header.hash for found in own):
-                raise IncompleteAnswerError(f"the logs of block {header.number} are of another one")
+                raise IncompleteAnswerError(
+                    f"the logs of block {header.number} name another block hash than its header"
+                )
 
             async def fetch(
                 receipts: bool, is_complete: IsComplete, block: Block = block
@@ -210,7 +217,7 @@ class RangeChecks:
         return missing
 
     async def _sampled(self, numbers: Sequence[int]) -> list[Header]:
-        """Return headers for a check; those that cannot be read now are no reason to wait."""
+        """Return headers for a check, without those that cannot be read now."""
         reading = (self._header(number) for number in numbers)
         found = await asyncio.gather(*reading, return_exceptions=True)
         for failure in found:
@@ -238,7 +245,7 @@ class RangeChecks:
     # ---------------------------------------------------------------- endpoints
 
     def _suspect(self, endpoint: Endpoint, logs: Iterable[Log], *, lacked: bool) -> str | None:
-        """Suspect an endpoint; returns the reason, None if it is suspected already."""
+        """Make an endpoint a suspect. Returns the reason; None if it was a suspect already."""
         known = endpoint in self._suspects
         self._suspects[endpoint] = _SUSPECT_CHECKS
         if known:
@@ -252,31 +259,31 @@ class RangeChecks:
     def _wrong(
         self, endpoint: Endpoint, asked: Range, logs: Iterable[Log], *, lacked: bool
     ) -> None:
-        """Suspect an endpoint whose answer omitted logs, or had some that do not exist.
+        """Suspect an endpoint whose answer omitted logs, or contained logs that do not exist.
 
         Raises:
-            IncompleteAnswerError: it was not suspected before.
+            IncompleteAnswerError: the endpoint was no suspect before.
         """
         reason = self._suspect(endpoint, logs, lacked=lacked)
         if reason is None:
             return
-        first, last = self._unchecked.pop(endpoint, (asked.first, asked.first - 1))
+        first, last = self._used.pop(endpoint, (asked.first, asked.first - 1))
         if first <= last:
             log.warning(
-                "chain %s: endpoint %s: %s; it has also answered for blocks from %d to %d, most of "
-                "them unchecked: to read them again, use `fieldbrook monitor rewind`",
+                "chain %s: endpoint %s: %s; its answers for blocks %d to %d were used, most of "
+                "them unchecked: to read these blocks again, use `fieldbrook monitor rewind`",
                 *(self._chain, endpoint.name, reason, first, last),
             )
         raise IncompleteAnswerError(f"endpoint {endpoint.name}: {reason}")
 
     def _passed(self, endpoint: Endpoint, asked: Range, checked: bool) -> None:
-        """Note that an answer is used."""
+        """Record that an answer is used, and that its endpoint passed a check if `checked`."""
         if checked and endpoint in self._suspects:
             self._suspects[endpoint] -= 1
             if not self._suspects[endpoint]:
                 del self._suspects[endpoint]
-        first, last = self._unchecked.get(endpoint, (asked.first, asked.last))
-        self._unchecked[endpoint] = min(first, asked.first), max(last, asked.last)
+        first, last = self._used.get(endpoint, (asked.first, asked.last))
+        self._used[endpoint] = min(first, asked.first), max(last, asked.last)
 
 
 def _bits(found: Log) -> int:

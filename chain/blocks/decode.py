@@ -1,12 +1,12 @@
-"""Decoder: reads a log's arguments by the declaration of its event, with web3.
+"""Decodes a log's arguments by the ABI of its event, with web3.
 
-The result is JSON. Integers are decimal strings (they have up to 256 bits), addresses and bytes
-are lower-case hexadecimal, tuples are objects with the names of their members, and arrays are
-arrays. For an indexed argument of a dynamic, array or tuple type the result is its hash,
-because the log contains nothing else.
+The result is JSON. Integers become decimal strings, because they have up to 256 bits. Addresses
+and bytes become lower-case hexadecimal, tuples become objects with the names of their members, and
+arrays stay arrays. An indexed argument of a dynamic, array or tuple type becomes its hash, because
+the log contains only the hash.
 
-Importing web3 takes half a second and 40 MB, so only a process that decodes logs imports this
-module.
+The import of web3 takes half a second and 40 MB. Therefore only a process that decodes logs
+imports this module.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Follower: tracks the newest blocks of a chain and detects reorganisations.
 
-The hashes of the newest blocks are kept. The parent of each new block must be the newest known
-block. If it is not, the follower goes back to the common ancestor and reports all known blocks
-above it as vanished. A head that is an older, known block comes from an endpoint that lags
-behind and changes nothing.
+The follower keeps the hashes of the newest blocks. The parent of each new block must be the newest
+known block. If it is not, the follower searches for the common ancestor and reports all known
+blocks above it as vanished. If the head is an older, known block, the endpoint lags behind, and
+nothing changes.
 
-A poll that fails keeps the headers that it has received, so that the next one asks only for the
-others.
+A poll that fails keeps the headers that it has received. The next poll requests only the missing
+ones.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fieldbrook.chain.errors import CHAIN_FAILURES, IncompleteAnswerError, Malfo
 from fieldbrook.chain.rpc.answers import Header, read_header
 from fieldbrook.chain.rpc.request import compared_later
 
-DEPTH = 128  # blocks that are kept, and therefore the deepest reorganisation that can be followed
-FIRST_BLOCKS = 32  # headers that are read when the first poll, or a pause, leaves a gap
+DEPTH = 128  # kept blocks, which is also the depth of the deepest reorganisation that is followed
+FIRST_BLOCKS = 32  # headers that are read at the first poll, or after a pause that leaves a gap
 
 
 class Caller(Protocol):
@@ -50,11 +50,13 @@ class Step:
 
     Attributes:
         added: headers of the new blocks.
-        dropped: numbers of blocks that are no longer kept because they are old.
+        dropped: numbers of blocks that are too old to be kept.
         vanished: numbers of blocks that a reorganisation removed.
         ancestor: the number of the last unchanged block; None if no block vanished.
-        lost: the reorganisation is deeper than the known blocks, so more may have vanished.
-        lags: an answer came from a node that lacks blocks which another one behind its address has.
+        lost: whether the reorganisation is deeper than the known blocks. Then unknown blocks may
+            have vanished, too.
+        lags: whether an answer came from a lagging node. Several nodes may share the address of
+            an endpoint; this one lacks blocks that another one has returned before.
     """
 
     added: tuple[Header, ...] = ()
@@ -70,8 +72,8 @@ class Follower:
     """The newest blocks of a chain.
 
     Attributes:
-        blocks: maps block numbers to hashes, in order and without a gap.
-        blooms: maps numbers of blocks read since the start to their Bloom filters.
+        blocks: maps block numbers to hashes, in ascending order and without a gap.
+        blooms: maps block numbers to Bloom filters, for blocks read since the process started.
         depth: how many blocks are kept.
         first_blocks: how many of the newest blocks are read if there is a gap below them.
     """
@@ -80,7 +82,7 @@ class Follower:
     blooms: dict[int, int] = field(default_factory=dict)
     depth: int = DEPTH
     first_blocks: int = FIRST_BLOCKS
-    _received: dict[int, Header] = field(default_factory=dict)  # by polls that failed
+    _received: dict[int, Header] = field(default_factory=dict)  # headers from failed polls
 
     @property
     def newest(self) -> int:
@@ -95,7 +97,7 @@ class Follower:
     async def poll(self, client: Caller) -> Step:
         """Request the head and return the changes since the last poll.
 
-        Nothing changes here until the caller has stored the step and calls `apply`.
+        The caller stores the step and then calls `apply`. Until then `blocks` stays unchanged.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
@@ -110,14 +112,14 @@ class Follower:
         if head.number < self.oldest:
             raise MalformedAnswerError(
                 f"its newest block is {head.number}, but the oldest known block is {self.oldest}: "
-                "the endpoint lags behind, or the chain was started anew"
+                "the endpoint lags behind, or the chain was restarted from its first block"
             )
         if head.parent == self.blocks.get(head.number - 1) and head.number > self.newest:
             return self._extended((head,))
         return await self._catch_up(client, head)
 
     def apply(self, step: Step) -> None:
-        """Apply a step that `poll` returned."""
+        """Apply a step that `poll` has returned."""
         for number in (*step.vanished, *step.dropped):
             self.blocks.pop(number, None)
             self.blooms.pop(number, None)
@@ -127,18 +129,21 @@ class Follower:
         self._received = {n: header for n, header in self._received.items() if n > newest}
 
     def _proves_chain(self, head: Header) -> bool | None:
-        """Return whether a head is known or the child of a known block; else `poll` finds out."""
+        """See `Request.proves`: a known block, or the child of one, proves the chain.
+
+        Returns None for any other head, because `poll` then compares its ancestors.
+        """
         known = self.blocks.get
         if known(head.number) == head.hash or known(head.number - 1) == head.parent:
             return True
         return None if self.blocks else False
 
     async def bloom(self, client: Caller, number: int) -> int:
-        """Return the Bloom filter of a known block; 0 if it rules nothing out.
+        """Return the Bloom filter of a known block; 0 if it contains no information.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
-            MalformedAnswerError: the block has another hash now, or is not a block.
+            MalformedAnswerError: the block's hash has changed, or the answer is not a block.
         """
         if number not in self.blooms:
             header = await _header(client, number)
@@ -152,13 +157,14 @@ class Follower:
         return await self._headers(client, range(start, head.number), head)
 
     async def _catch_up(self, client: Caller, head: Header) -> Step:
-        """Return the step to a head that does not extend the newest known block."""
+        """Return the step to a head whose parent is not the newest known block."""
         if head.number > self.newest and head.number - self.newest <= self.depth:
-            # Mostly there is no reorganisation, and the new blocks extend the newest known one.
+            # In most cases there is no reorganisation, only several new blocks.
             try:
                 added = await self._headers(client, range(self.newest + 1, head.number), head)
             except CHAIN_FAILURES:
-                # Nodes behind the endpoint's address may lack the newest blocks. The others count.
+                # Some nodes behind the endpoint's address may lack the newest blocks. Use the
+                # blocks that were received.
                 added = self._received_next()
                 if not added:
                     raise
@@ -182,7 +188,7 @@ class Follower:
         )
 
     def _received_next(self) -> tuple[Header, ...]:
-        """Return the received headers that follow the newest known block, one after the other."""
+        """Return the received headers that follow the newest known block without a gap."""
         found: list[Header] = []
         parent, number = self.blocks[self.newest], self.newest + 1
         while (header := self._received.get(number)) is not None and header.parent == parent:
@@ -197,10 +203,10 @@ class Follower:
         return tuple(kept[: max(0, len(kept) + added - self.depth)])
 
     async def _ancestor(self, client: Caller, number: int) -> int | None:
-        """Find the newest unchanged block; None if all known blocks changed.
+        """Find the newest unchanged block; None if all known blocks have changed.
 
-        If a block is unchanged, so are all below it. The steps down double, then the search
-        halves what is between.
+        All blocks below an unchanged one are unchanged, too. So the search goes down in steps that
+        double, and then continues as a binary search.
         """
         changed, step = number + 1, 1
         while True:
@@ -221,12 +227,17 @@ class Follower:
         return number
 
     async def _compared(self, client: Caller, number: int) -> Header:
-        """Return the header that replaces a known block, or is the same."""
-        # An endpoint may have switched to another chain, whose blocks are no reorganisation.
+        """Return the current header of a known block's number."""
+        # A changed hash proves nothing: the endpoint may have switched to another chain.
         return await _header(client, number, lambda found: found.hash == self.blocks[number])
 
     async def _headers(self, client: Caller, numbers: range, head: Header) -> tuple[Header, ...]:
-        """Return headers of these numbers and the head, each the parent of the next one."""
+        """Return the headers of these numbers and the head.
+
+        Raises:
+            ChainUnavailableError, RpcError: see `ChainClient.call`.
+            MalformedAnswerError: a header is not the parent of the next one.
+        """
         received = self._received = {n: h for n, h in self._received.items() if n in numbers}
         asking = (_header(client, number) for number in numbers if number not in received)
         failures = []
@@ -248,7 +259,7 @@ async def _header(
     client: Caller, number: int, proves: Callable[[Header], bool | None] = compared_later
 ) -> Header:
     def read(raw: Any) -> Header:
-        if raw is None:  # happens if several nodes share one address
+        if raw is None:  # happens if several nodes share the endpoint's address
             raise IncompleteAnswerError(f"block {number} is missing, although a newer one is known")
         header = read_header(raw)
         if header.number != number:

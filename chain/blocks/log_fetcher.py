@@ -1,7 +1,8 @@
-"""Fetch logs from a chain's endpoints.
+"""Fetches logs from a chain's endpoints.
 
-Recent blocks, which may still vanish, are read one by one by their hashes. Older blocks are read
-in ranges as large as an endpoint allows, several at the same time where ranges are small.
+The logs of recent blocks, which may still vanish, are requested block by block by their hashes.
+The logs of older blocks are requested in ranges as large as an endpoint allows. Small ranges are
+requested concurrently.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import Log, read_logs, read_receipts
 from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
 from fieldbrook.chain.blocks.ranges import FIRST, BlockRange
+from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.chain.errors import (
     CHAIN_FAILURES,
     ChainError,
@@ -27,7 +29,6 @@ from fieldbrook.chain.errors import (
     UnknownBlockError,
 )
 from fieldbrook.chain.rpc.request import Request
-from fieldbrook.chain.concurrency import gather_or_cancel
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.providers import provider_of
 from fieldbrook.core.settings import Chain
@@ -41,19 +42,19 @@ log = logging.getLogger(__name__)
 
 _ADDRESSES_LIMIT = 100  # addresses in one request; with more, all logs are requested
 _INVALID_REQUEST, _INVALID_PARAMETERS = -32600, -32602
-_TOGETHER = 8  # ranges that are requested at the same time
-_BLOCKS_TOGETHER = 4_000  # more blocks are not requested at the same time
-_REQUESTS_OF_SPAN = 4
-_MUCH_LARGER = 10
-_KEPT_LOGS = 20_000  # of recent blocks
-# Numbers of logs at which an endpoint may have cut its answer without a word. Older versions of
-# iotex-core do so after 1,000.
+_CONCURRENT_RANGES = 8
+_CONCURRENT_BLOCKS = 4_000  # blocks in all ranges that are requested at the same time
+_REQUESTS_OF_SPAN = 4  # most requests for one span; the rest of the span is read later
+_MUCH_LARGER = 10  # a range that is so many times larger makes another endpoint worth the wait
+_KEPT_LOGS = 20_000  # cached logs of recent blocks
+# Numbers of logs at which endpoints may truncate an answer silently. Older versions of iotex-core
+# do so after 1,000.
 _CUT_AT = (1_000, 5_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The logs of a block from these contracts; from all if `addresses` is None."""
+    """The cached logs of a block from some contracts; from all if `addresses` is None."""
 
     addresses: frozenset[str] | None
     logs: list[Log]
@@ -63,7 +64,10 @@ class _Read:
 
 
 class _Span(NamedTuple):
-    """The logs of consecutive blocks up to `end`, their endpoint, and the reason to stop there."""
+    """The logs of consecutive blocks up to `end`.
+
+    `endpoints` are those that returned them; `failure` is the reason to stop at `end`, if any.
+    """
 
     logs: list[Log]
     end: int
@@ -72,7 +76,7 @@ class _Span(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """The logs of recent blocks up to `end`, and the reason to stop there."""
+    """The logs of recent blocks up to `end`, and the reason to stop there, if any."""
 
     logs: list[Log]
     end: int
@@ -89,20 +93,20 @@ class LogFetcher:
         self._ranges: dict[Endpoint, BlockRange] = {}
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
         self._omissions = OmissionDetector(chain.name)
-        self._read: dict[str, _Read] = {}  # recent blocks by their hashes
+        self._read: dict[str, _Read] = {}  # logs of recent blocks, by block hash
         self._checks = RangeChecks(
             chain.name, client, self._omissions, self._range_request, self._fetch_all
         )
 
     async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> Recent:
-        """Return the logs of followed blocks, in the order of the chain, up to a failure.
+        """Return the logs of followed blocks, in the order of the chain, up to the first failure.
 
         All logs belong to blocks with the followed hashes. Logs that an endpoint omitted are
-        detected and requested again. Blocks behind one that cannot be read need not be requested
-        again.
+        detected and requested again. If a block cannot be read, the logs of later blocks stay in
+        the cache for the next call.
 
         Args:
-            wanted: the filters of all monitors, so that a block need be read only once.
+            wanted: the filters of all monitors, so that each block is requested only once.
             first: the first block.
             last: the last block.
         """
@@ -128,8 +132,9 @@ class LogFetcher:
         filter_ = _address_filter(wanted)
         range_ = self._next_range(last - first + 1)
         size = range_.size
-        # A size that may be refused is requested once, not several times together.
-        count = max(1, min(_TOGETHER, _BLOCKS_TOGETHER // size)) if range_.is_proven else 1
+        # The endpoint may refuse a size that it has not answered yet: request one range first.
+        at_once = max(1, min(_CONCURRENT_RANGES, _CONCURRENT_BLOCKS // size))
+        count = at_once if range_.is_proven else 1
         starts = range(first, min(last + 1, first + count * size), size)
         reading = (
             self._span(Range(filter_, wanted, start, min(last, start + size - 1)))
@@ -139,7 +144,7 @@ class LogFetcher:
         read: set[Endpoint] = set()
         end = first - 1
         for start, span in zip(starts, await gather_or_cancel(*reading), strict=True):
-            if start != end + 1:  # the span before was read in part
+            if start != end + 1:  # the previous span was read only in part
                 break
             logs += span.logs
             read |= span.endpoints
@@ -151,7 +156,10 @@ class LogFetcher:
         return _in_order(logs), end
 
     async def _span(self, asked: Range) -> _Span:
-        """Read blocks, or the first of them, in the requests that the endpoint's limits demand."""
+        """Read a range of blocks in requests that fit the endpoint's limits.
+
+        The result may end before the range does; see `_REQUESTS_OF_SPAN` and `_Span.failure`.
+        """
         logs: list[Log] = []
         endpoints: set[Endpoint] = set()
         first, last = asked.first, asked.last
@@ -176,7 +184,7 @@ class LogFetcher:
     def _range_request(
         self, filter_: Mapping[str, Any], first: int, last: int, endpoint: Endpoint
     ) -> Request:
-        """Make the request for as many blocks as an endpoint seems to allow."""
+        """Make a request for at most as many blocks as the endpoint is expected to allow."""
         range_ = self._range_of(endpoint)
         most = self._checks.most_blocks(endpoint) or range_.size
         last = min(last, first + min(range_.size, most) - 1)
@@ -193,7 +201,7 @@ class LogFetcher:
         )
 
     def _next_range(self, blocks: int) -> BlockRange:
-        """Return the range of the endpoint that will be asked for the next blocks."""
+        """Return the block range of the endpoint that will be asked for the next blocks."""
         ranges = [self._range_of(endpoint) for endpoint in self._client.candidates()]
         most = min(blocks, max((range_.size for range_ in ranges), default=0))
         none = BlockRange(FIRST, self._chain.log_range)
@@ -206,7 +214,7 @@ class LogFetcher:
         return min(blocks, most) <= _MUCH_LARGER * own
 
     def _range_of(self, endpoint: Endpoint) -> BlockRange:
-        """Return the range of an endpoint; at first that of its provider, if it is a known one."""
+        """Return the block range of an endpoint, initially with the known limit of its provider."""
         if endpoint not in self._ranges:
             provider = provider_of(endpoint.name)
             first = FIRST if provider is None else provider.log_range
@@ -214,7 +222,7 @@ class LogFetcher:
         return self._ranges[endpoint]
 
     def _forget_old_blocks(self) -> None:
-        """Forget the logs of blocks that are not followed any more, and of the oldest ones."""
+        """Remove logs from the cache: of blocks no longer followed, then of the oldest blocks."""
         followed = {self._follower.blocks[n] for n in self._follower.blocks}
         self._read = {h: read for h, read in self._read.items() if h in followed}
         kept = sum(len(read.logs) for read in self._read.values())
@@ -287,13 +295,14 @@ class LogFetcher:
             query = Request("eth_getLogs", params, read)
             try:
                 return await self._client.answer(lambda _: query, other_than=other_than)
-            except UnknownBlockError:  # whatever its code is
+            except UnknownBlockError:  # may have one of the codes below; the query is supported
                 raise
             except RpcError as error:
                 if error.code not in (_INVALID_REQUEST, _INVALID_PARAMETERS):
                     raise
             log.info(
-                "chain %s: an endpoint cannot query logs by block hash; block numbers are used",
+                "chain %s: an endpoint does not support log queries by block hash; block numbers "
+                "are used from now on",
                 self._chain.name,
             )
             self._by_hash = False
@@ -312,27 +321,27 @@ def _in_block(number: int, block_hash: str) -> Callable[[Log], bool]:
 def _only_requested(
     read: Callable[[Any], list[Log]], is_requested: Callable[[Log], bool]
 ) -> Callable[[Any], list[Log]]:
-    """Wrap `read` so that it refuses logs that were not requested."""
+    """Wrap `read` so that an answer with logs that were not requested is malformed."""
 
     def reading(raw: Any) -> list[Log]:
         logs = read(raw)
         if not all(is_requested(found) for found in logs):
-            raise MalformedAnswerError("logs of blocks that were not requested")
+            raise MalformedAnswerError("it contains logs of blocks that were not requested")
         return logs
 
     return reading
 
 
 def _only_whole(read: Callable[[Any], list[Log]], blocks: int) -> Callable[[Any], list[Log]]:
-    """Wrap `read` so that an answer which may have been cut counts as a refusal of its range.
+    """Wrap `read` so that an answer that may be truncated counts as a refusal of its range.
 
-    A single block cannot be asked for in parts, so its answer is used.
+    The answer for a single block is accepted, because a block cannot be requested in parts.
     """
 
     def reading(raw: Any) -> list[Log]:
         logs = read(raw)
         if blocks > 1 and len(logs) in _CUT_AT:
-            raise RpcError(0, f"it gave exactly {len(logs)} logs and may have more")
+            raise RpcError(0, f"it returned exactly {len(logs)} logs and may have more")
         return logs
 
     return reading
@@ -341,10 +350,10 @@ def _only_whole(read: Callable[[Any], list[Log]], blocks: int) -> Callable[[Any]
 def _only_complete(
     read: Callable[[Any], list[Log]], is_complete: IsComplete
 ) -> Callable[[Any], list[Log]]:
-    """Wrap `read` for all logs of a block, so that unsuitable answers are incomplete.
+    """Wrap `read` for all logs of a block, so that an unusable answer counts as incomplete.
 
-    Logs of foreign contracts may have an unknown form. Such an answer counts as incomplete, not
-    as malformed, so that the endpoint is not marked as failed.
+    Logs of other contracts may have an unknown form. Such an answer counts as incomplete instead
+    of malformed, so that the endpoint is not marked as failed.
     """
 
     def reading(raw: Any) -> list[Log]:
@@ -360,7 +369,7 @@ def _only_complete(
 
 
 def _address_filter(wanted: Sequence[LogFilter]) -> dict[str, list[str]]:
-    """Return a filter for the contracts; empty if there are too many."""
+    """Return a filter for the contracts; an empty one (all logs) if there are too many."""
     addresses = sorted({each.address for each in wanted})
     return {"address": addresses} if len(addresses) <= _ADDRESSES_LIMIT else {}
 

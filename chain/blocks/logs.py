@@ -1,8 +1,8 @@
-"""Logs and transactions: parsing the answers of endpoints, and payloads for handlers.
+"""Logs and transactions: parsing the answers of endpoints, and making payloads for handlers.
 
 Endpoints differ in the order of keys, in upper and lower case, and in additional fields. Payloads
-for handlers contain only the fields that geth writes, in geth's order. An event that is sent
-again is therefore identical byte by byte, whichever endpoint it came from.
+for handlers contain only the fields that geth writes, in geth's order. Therefore the payload of an
+event has the same bytes each time it is sent, whichever endpoint returned the log.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def read_mined_transaction(raw: Any, tx_hash: str) -> MinedTransaction | None:
     """Parse a transaction of `eth_getTransactionByHash`; None while no block includes it.
 
     Raises:
-        MalformedAnswerError: the value is not a transaction, or is another one.
+        MalformedAnswerError: the value is not a transaction, or has another hash.
     """
     if raw is None:
         return None

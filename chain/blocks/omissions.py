@@ -1,13 +1,16 @@
 """Detects logs that an RPC endpoint omitted, using the Bloom filter in each block header.
 
-An endpoint whose log index lags behind or is damaged returns no logs, as for a block without any.
-The Bloom filter exposes such an answer: if it has the bits of a monitor's logs but none of these
-logs came, all logs of the block are requested, from another endpoint first. There are three
-outcomes. The monitor's logs are among them; or other logs explain the bits, and nothing was
-omitted; or no logs explain the bits, and the answer is rejected.
+An endpoint whose log index lags behind or is damaged returns no logs, as if the block had none.
+The Bloom filter exposes such an answer. If the filter has the bits of a monitor's logs but the
+answer has none of them, all logs of the block are requested, from another endpoint first. There
+are three outcomes:
 
-Different logs can set the same bits, so full blocks cause false alarms. Their cost is bounded, see
-`OmissionDetector`.
+* The monitor's logs are among them: the first endpoint omitted them.
+* Other logs explain the bits: nothing was omitted.
+* No logs explain the bits: the answer is rejected.
+
+Different logs can set the same bits, so full blocks cause false alarms. `OmissionDetector` limits
+their cost.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
-RETRIES_PER_BLOCK = 0.25  # allowed requests that find nothing, averaged over all blocks read
-_BURST = 32.0  # allowed burst of such requests
-_ATTEMPTS = 4  # attempts to explain a block's bits before the block is accepted as it is
-_UNEXPLAINED_BLOCKS = 256
+RETRIES_PER_BLOCK = 0.25  # credit per block for requests that find nothing (token bucket)
+_BURST = 32.0  # the most credit
+_ATTEMPTS = 4  # attempts to explain a block's bits before its logs are accepted as they are
+_UNEXPLAINED_BLOCKS = 256  # blocks whose attempts are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +66,22 @@ class Block:
 
 IsComplete = Callable[[list[Log]], bool]
 RequestLogs = Callable[[bool, IsComplete], Awaitable[list[Log]]]
-"""Requests all logs of the block, from its receipts if the first argument is True. Raises
-`IncompleteAnswerError` if the second argument returns False for every answer."""
+"""Requests all logs of the block: from its receipts if the first argument is True, otherwise with a
+log query. Raises `IncompleteAnswerError` if the second argument returns False for every answer."""
 
 
 class OmissionDetector:
     """Requests logs again where an endpoint seems to have omitted some.
 
-    Requests that find nothing are limited to one per four blocks, after a burst of `_BURST`. A
-    chain with full blocks, whose filters exclude little, therefore costs a quarter more log
-    requests. Requests that find logs are free. If no endpoint can answer, the next request comes
-    after up to 128 blocks.
+    Requests that find nothing are limited to one per four blocks, after a burst of `_BURST`.
+    Therefore a chain with full blocks, whose filters exclude little, costs at most a quarter more
+    log requests. Requests that find logs do not count. If no endpoint can answer, the next request
+    comes after up to 128 blocks.
 
-    A chain whose filters do not follow from its logs must not stop its monitors. After `_ATTEMPTS`
-    attempts in which no endpoint could explain a block's bits, the block is accepted as it is.
-    Until some block's logs explain its filter again, every block is tried only once.
+    The Bloom filters of some chains do not match their logs. Monitors of such a chain must not
+    stop. Therefore the logs of a block are accepted as they are after `_ATTEMPTS` attempts in which
+    no endpoint could explain its bits. From then on each block gets only one attempt, until the
+    logs of some block match its filter again.
     """
 
     def __init__(self, chain: str) -> None:
@@ -144,7 +148,7 @@ class OmissionDetector:
                 self._trusted = True
             return not self._trusted or all(holds(bloom, f.bits) for f in unmatched)
 
-        # A node whose index of logs is damaged may have the receipts.
+        # A node whose log index is damaged may still have the receipts.
         for receipts in (False, True):
             try:
                 found = await request(receipts, is_complete)
@@ -160,18 +164,18 @@ class OmissionDetector:
         return None
 
     def _handle_unexplained(self, block: Block, failure: Exception) -> None:
-        """Handle a block whose bits no answer explains: raise `failure`, or accept the block."""
+        """Raise `failure`, or after `_ATTEMPTS` attempts accept the block's logs as they are."""
         attempts = self._attempts.pop(block.hash, 0) + 1
         if attempts < _ATTEMPTS:
-            if len(self._attempts) > _UNEXPLAINED_BLOCKS:  # many of them have vanished since
+            if len(self._attempts) > _UNEXPLAINED_BLOCKS:  # most of them have vanished by now
                 self._attempts.clear()
             self._attempts[block.hash] = attempts
             raise failure
         self._trusted = False
         log.warning(
             "chain %s: no endpoint returns the logs that the Bloom filter of block %d announces "
-            "(%s); the block is accepted as it is, and headers are not relied on until one "
-            "matches its logs",
+            "(%s); the logs are accepted as they are, and Bloom filters are not used until one "
+            "matches the logs of its block",
             self._chain,
             block.number,
             failure,

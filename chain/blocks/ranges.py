@@ -1,7 +1,7 @@
-"""The size of the next range of a query for logs, which each endpoint limits in its own way.
+"""The number of blocks in the next log query, adapted to the limit of an endpoint.
 
-Endpoints do not declare their limits. Some name one when they refuse a range; otherwise the size
-is found by trial.
+Endpoints do not declare their limits. Some name a limit when they refuse a range; otherwise the
+size is found by trial.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from fieldbrook.core.networks import DEFAULT_LOG_RANGE
 
 FIRST = 1_000  # blocks in the first request
 _LEAST = 1
-_FEW_LOGS, _MANY_LOGS = 2_000, 8_000
-_STEPS_UNTIL_TRIED_AGAIN, _STEPS_MOST = 16, 1_024
-# Consecutive queries without an answer that make the range smaller; a range of a size that was
-# answered before is seldom why, and a small one still less.
+_FEW_LOGS, _MANY_LOGS = 2_000, 8_000  # fewer logs let the range grow; more logs let it shrink
+_STEPS_UNTIL_TRIED_AGAIN, _STEPS_MOST = 16, 1_024  # successes before a refused size is tried again
+# Consecutive queries without an answer that halve the range: for a size that was never answered,
+# for one that was answered before, and for a small one (up to `_SMALL` blocks). The more likely it
+# is that the size is not the cause, the more queries it takes.
 _UNANSWERED, _PROVEN_UNANSWERED, _SMALL_UNANSWERED, _SMALL = 2, 4, 6, 64
-_NAMED = 8  # sizes that are believed even if they are only a little smaller
+_NAMED = 8  # sizes named by refusals that are accepted even if they are only a little smaller
 _TEXT_CHARACTERS = 4_096
 _BLOCK = r"(0x[0-9a-f]{1,16}|\d{1,16})"
 _BLOCKS = re.compile(rf"(?:\[|range )\s?{_BLOCK}\s?[,-]\s?{_BLOCK}", re.IGNORECASE)
@@ -34,24 +35,24 @@ class BlockRange:
     """
 
     def __init__(self, first: int = FIRST, most: int = DEFAULT_LOG_RANGE) -> None:
-        """`first` is the size that is tried first, and `most` the largest one."""
+        """`first` is the first size to try, and `most` is the largest size, both in blocks."""
         self.size = min(first, most)
         self._most = self._ceiling = most
-        self._went_well = self._unanswered = 0
-        self._answered = 0  # the largest size that was answered, and not refused since
+        self._went_well = self._unanswered = 0  # consecutive queries
+        self._answered = 0  # the largest size that was answered and has not been refused since
         self._until_tried_again = _STEPS_UNTIL_TRIED_AGAIN
         self._named: set[int] = set()  # sizes that refusals named
 
     @property
     def is_proven(self) -> bool:
-        """Whether a range of this size was answered, so that several may be requested together."""
+        """Whether a range of this size was answered, so that several may be requested at once."""
         return self.size <= self._answered
 
     def record_success(self, blocks: int, logs: int) -> None:
-        """Record an answered range with its number of logs."""
+        """Record an answered range of so many blocks with so many logs."""
         self._unanswered = 0
         self._answered = max(self._answered, blocks)
-        if blocks < self.size:  # the range was cut for another reason and says nothing
+        if blocks < self.size:  # a range that was shorter for another reason proves nothing
             return
         self._went_well += 1
         if self._went_well >= self._until_tried_again:
@@ -64,9 +65,12 @@ class BlockRange:
             self.size = min(self._ceiling, self.size * 2)
 
     def record_refusal(self, blocks: int, text: str = "") -> None:
-        """Record that a range was refused, in these words, or not answered if they are empty.
+        """Record that a range of so many blocks was refused or not answered.
 
-        A range that is not answered may be too large, but is not made smaller for one failure.
+        Args:
+            blocks: the size of the range.
+            text: the text of the refusal; empty if no answer came. A range without an answer
+                may be too large, but a single failure does not make the range smaller.
         """
         self._unanswered += not text
         if not text and self._unanswered < self._unanswered_limit(blocks):
@@ -87,12 +91,17 @@ class BlockRange:
         return _PROVEN_UNANSWERED if blocks <= self._answered else _UNANSWERED
 
     def _may_be_meant(self, named: int, blocks: int) -> bool:
-        """Return whether a named size makes the range so much smaller that the search ends soon."""
+        """Return whether to use a size that a refusal names.
+
+        An endpoint that always names a slightly smaller size would make the search endless.
+        Therefore the number of different sizes is limited, except for sizes that are at least
+        10 % smaller.
+        """
         return named in self._named or len(self._named) < _NAMED or named * 10 <= blocks * 9
 
 
 def named_size(text: str, blocks: int) -> int | None:
-    """Return the number of blocks that a refusal names as possible; None if it names none.
+    """Return the number of blocks that a refusal names as allowed; None if it names none.
 
     Args:
         text: the refusal, e.g. `maximum is set to 2048`, or `try with this block range [0x1, 0x2]`.

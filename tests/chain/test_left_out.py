@@ -73,7 +73,7 @@ async def test_a_provider_without_any_log_is_noticed_on_the_way_and_read_again_f
     missing = [block for block in blocks if block < int(noticed[1])]
     assert told == ledger(contract)[len(missing) :], "none is missing from there on"
     if missing:
-        said = re.search(r"it has also answered for blocks from (\d+) to (\d+)", caplog.text)
+        said = re.search(r"its answers for blocks (\d+) to (\d+) were used", caplog.text)
         assert said, "a person is told what to read again"
         assert int(said[1]) <= missing[0]
         assert missing[-1] <= int(said[2])

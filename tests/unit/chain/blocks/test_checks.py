@@ -140,7 +140,7 @@ def test_what_an_endpoint_left_out_is_noticed_and_from_then_on_added(
         world.read(SIZE)
     assert world.read(SIZE) == list(range(SIZE, 2 * SIZE, 10))
     assert [endpoint for endpoint, _ in world.reported] == [world.endpoints[0]]
-    assert "blocks from 0 to 99" in caplog.text
+    assert "blocks 0 to 99" in caplog.text
     assert "fieldbrook monitor rewind" in caplog.text
 
 

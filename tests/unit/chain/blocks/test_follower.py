@@ -193,7 +193,7 @@ def test_a_head_that_is_known_and_older_changes_nothing() -> None:
     look(follower, chain)
     for height in (97, 91):
         assert look(follower, Chain(height)) == Step(lags=True)
-    with pytest.raises(MalformedAnswerError, match="or the chain was started anew"):
+    with pytest.raises(MalformedAnswerError, match="or the chain was restarted from"):
         look(follower, Chain(50))
     assert follower.newest == 100
 

@@ -1,4 +1,4 @@
-"""Deliveries: the task of one monitor that sends events, retracts them, or finishes it."""
+"""Deliveries: tasks that send a monitor's events, retract events, or finish the monitor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from fieldbrook.actors.wire import WireEvent
 from fieldbrook.chain.blocks.follower import Follower
-from fieldbrook.chain.monitors.events import deliver, height_event, removed_event, told_event
+from fieldbrook.chain.monitors.events import announced_event, deliver, height_event, removed_event
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.watch import Progress, Watch
 from fieldbrook.core import clock
@@ -26,8 +26,8 @@ class Deliveries:
     Args:
         host: the process of the chain.
         follower: knows the hashes of the newest blocks.
-        progress: the cursors, which move when events are answered.
-        wake: is called when a task has ended.
+        progress: the cursors, which advance when events are answered.
+        wake: called when a task has ended.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Deliveries:
         self._wake = wake
 
     def send(self, watch: Watch, rows: Sequence[AnnouncedEvent], last: int) -> None:
-        """Send the events of `rows`, then move the cursor to block `last`."""
+        """Send the events of `rows`, then advance the cursor to block `last`."""
         self._start(watch, lambda: self._send(watch, rows, last))
 
     def send_height(self, watch: Watch) -> None:
@@ -47,7 +47,7 @@ class Deliveries:
         self._start(watch, lambda: self._send_height(watch))
 
     def retract(self, watch: Watch) -> None:
-        """Retract the events of vanished blocks."""
+        """Retract the events of blocks that a reorganisation removed."""
         self._start(watch, lambda: self._retract(watch))
 
     def finish(self, watch: Watch) -> None:
@@ -55,7 +55,7 @@ class Deliveries:
         self._start(watch, lambda: self._finish(watch))
 
     def advance(self, watch: Watch, block: int, events: int = 0) -> None:
-        """Move a monitor's cursor to a block up to which its events are answered."""
+        """Advance a monitor's cursor to `block`, after `events` more events were answered."""
         self._progress.advance(watch, block, self._hash(block), events)
 
     def _start(self, watch: Watch, work: Callable[[], Awaitable[None]]) -> None:
@@ -75,7 +75,7 @@ class Deliveries:
             self._wake()
 
     async def _send(self, watch: Watch, rows: Sequence[AnnouncedEvent], last: int) -> None:
-        await self._deliver(watch, [told_event(watch.monitor, row) for row in rows])
+        await self._deliver(watch, [announced_event(watch.monitor, row) for row in rows])
         self.advance(watch, last, len(rows))
 
     async def _send_height(self, watch: Watch) -> None:
@@ -85,12 +85,12 @@ class Deliveries:
         await self._finish(watch)
 
     async def _retract(self, watch: Watch) -> None:
-        """Retract the events of vanished blocks, the newest first."""
+        """Retract the events of removed blocks, the newest event first."""
         rewind = watch.cursor.rewind
         rows = self._progress.announced(watch, rewind + 1)
-        # Events beyond the cursor may not have been sent before a crash. They are sent first,
+        # After a crash it is unknown whether events beyond the cursor were sent. Send them first,
         # so that every retraction follows its event.
-        unsure = [told_event(watch.monitor, r) for r in rows if r.block > watch.cursor.block]
+        unsure = [announced_event(watch.monitor, r) for r in rows if r.block > watch.cursor.block]
         events = unsure + [removed_event(watch.monitor, row) for row in reversed(rows)]
         await self._deliver(watch, events)
         now = watch.cursor

@@ -1,7 +1,7 @@
 """Events of monitors: made from logs, transactions and heights, and delivered to projects.
 
-An event's id is derived from its subject, and its payload is the same each time it is sent.
-Deduplication therefore recognises an event that is sent again.
+The id of an event is derived from its log, transaction or height, and its payload is the same each
+time it is sent. Therefore deduplication recognises an event that is sent again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from fieldbrook.storage.chain.store import AnnouncedEvent
 log = logging.getLogger(__name__)
 
 REMOVED_SUFFIX = "_REMOVED"
-_TOGETHER = 256
+_IN_FLIGHT = 256  # events of one delivery that wait for their answers at the same time
 _RETRY_S, _RETRY_MOST_S = 0.5, 30.0
 _TEMPORARY = (
     *(TooManyRequestsError, UnavailableError, StoreError),
-    # Nobody would send a chain's events again, so they wait until the account is allowed events.
+    # A device would retry; a chain does not. So the node retries until the account may use events
+    # again.
     *(DisabledAccountError, StorageQuotaError),
 )
 
@@ -52,28 +53,30 @@ def payload_of(found: Log, decode: Decode | None = None) -> bytes:
         try:
             read = decode(found)
         except Exception:
-            # One log that a library cannot read must not block the chain for all monitors.
-            log.exception("log %d of %s cannot be read", found.index, found.transaction_hash)
+            # A log that makes a library fail must not block all monitors of the chain.
+            log.exception(
+                "log %d of transaction %s cannot be decoded", found.index, found.transaction_hash
+            )
     return encode_payload({**found.as_json(), **read})
 
 
-def told_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
+def announced_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
     """Make the event of a log or a mined transaction."""
-    return _event(monitor.event_type, _told_id(monitor, row), row.payload, NAMED)
+    return _event(monitor.event_type, _announced_id(monitor, row), row.payload, NAMED)
 
 
 def removed_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
-    """Make the event that retracts another one after a reorganisation.
+    """Make the event that retracts an earlier event after a reorganisation.
 
-    It has its own type and goes only to strategies for exactly that type, because a handler of
-    logs would mistake it for another log.
+    It has an event type of its own and is routed only to strategies for exactly this type. A
+    handler of logs would otherwise take the retraction for another log.
     """
     event_type = (monitor.event_type or DEFAULT_EVENT_TYPE) + REMOVED_SUFFIX
     if monitor.kind == CHAIN_TX:  # geth's transactions have no `removed` field
         payload = row.payload[:-1] + b',"removed":true}'
     else:
         payload = row.payload.replace(b'"removed":false', b'"removed":true', 1)
-    return _event(event_type, "removed-" + _told_id(monitor, row), payload, NAMED | EXACT)
+    return _event(event_type, "removed-" + _announced_id(monitor, row), payload, NAMED | EXACT)
 
 
 def height_event(monitor: Monitor) -> WireEvent:
@@ -87,21 +90,21 @@ def height_event(monitor: Monitor) -> WireEvent:
 async def deliver(
     submit: Submit, project_id: int, events: Sequence[WireEvent], on_refusal: Callable[[str], None]
 ) -> None:
-    """Deliver events to a project in order; returns when each was answered.
+    """Deliver events to a project in order, and return when each was answered.
 
-    Temporary refusals are retried without end; events with any other error are logged and
-    dropped.
+    An event with a temporary error is sent again until it is answered. An event with any other
+    error is logged and dropped.
 
     Args:
         submit: sends one event to a project.
         project_id: the project.
         events: the events.
-        on_refusal: is called with the reason of each temporary refusal.
+        on_refusal: called with the reason of a temporary error, once per attempt.
     """
     waiting = list(events)
     pause_s = _RETRY_S
     while waiting:
-        part = waiting[:_TOGETHER]
+        part = waiting[:_IN_FLIGHT]
         metrics.add(metrics.EVENTS_RECEIVED, len(part))
         outcomes = await _answers(submit, project_id, part)
         refused = []
@@ -111,7 +114,7 @@ async def deliver(
             if isinstance(outcome, _TEMPORARY):
                 refused.append((event, outcome))
             elif isinstance(outcome, NodeError):
-                log.error("event %s of a chain was not handled: %s", event[2], outcome)
+                log.error("event %s of a chain was not handled, dropped: %s", event[2], outcome)
         waiting[: len(part)] = [event for event, _ in refused]
         if refused:
             on_refusal(str(refused[0][1]))
@@ -138,13 +141,13 @@ async def _answers(
 
 def _settling(answer: asyncio.Future[Outcome]) -> Settle:
     def settle(outcome: Outcome) -> None:
-        if not answer.done():  # else the waiting task was cancelled
+        if not answer.done():  # it is done if the waiting task was cancelled
             answer.set_result(outcome)
 
     return settle
 
 
-def _told_id(monitor: Monitor, row: AnnouncedEvent) -> str:
+def _announced_id(monitor: Monitor, row: AnnouncedEvent) -> str:
     again = f"-{row.round}" if row.round else ""
     kind = "tx" if monitor.kind == CHAIN_TX else "log"
     place = f"{monitor.chain_id}-{row.block_hash.hex()}-{row.index}"

@@ -1,4 +1,4 @@
-"""Head tracking: polls the newest block, and applies new and vanished blocks to all monitors."""
+"""Head tracking: polls the newest block, and applies added and removed blocks to all monitors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 _CONTRADICTIONS = 3  # consecutive polls with contradictory answers before another endpoint is used
 _LEAST_BETWEEN_POLLS_S = 0.02
-_IDLE_POLL_S = 30.0  # between polls while no monitor is active
-_ANNOUNCED_POLLS = 2  # polling intervals between two polls while blocks are announced
-_ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # between polls for an announced block
-_LAGGING_POLLS = 10  # polls after a lag for which the endpoint is expected to lag again
-_STORE_FAILED_S = 0.5  # before the next poll
-_NO_CHAIN_S = 10.0  # time of failed polls before the health condition is raised
+_IDLE_POLL_S = 30.0  # least interval of polls while no monitor is active
+_ANNOUNCED_POLLS = 2  # factor of the polling interval while a subscription announces all blocks
+_ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # pauses between polls for an announced block
+_LAGGING_POLLS = 10  # polls after a lag during which the endpoint is expected to lag again
+_STORE_FAILED_S = 0.5  # least pause after an error of the store
+_NO_CHAIN_S = 10.0  # duration of failed polls before the health condition is raised
 
 
 class HeadTracker:
@@ -40,7 +40,7 @@ class HeadTracker:
 
     Attributes:
         subscription: announces new blocks; None without the setting `websocket`.
-        transactions: hashes of the transactions in new blocks, until they are taken.
+        transactions: hashes of the transactions in new blocks; its reader empties the set.
     """
 
     def __init__(self, host: Host, follower: Follower, progress: Progress) -> None:
@@ -54,19 +54,21 @@ class HeadTracker:
         self._due = 0.0  # time of the next poll, by `time.monotonic`
         self._hurried = asyncio.Event()
         self._polled_at = 0.0
-        self._lone_head: Header | None = None  # of the last poll without a monitor
-        self._failing_since: float | None = None  # start of the current row of failed polls
+        self._lone_head: Header | None = None  # result of the last poll without a monitor
+        self._failing_since: float | None = None  # start of the consecutive failed polls
         self._contradictions = 0  # polls with contradictory answers since the last success
-        self._tagged = -1  # the newest block that has the chain's `block_tag`
-        self._polls_for_announced = 0  # in a row, without success
-        self._lagging_polls = 0  # further polls during which nodes of an endpoint may lag
+        self._tagged = -1  # number of the newest block that has the chain's `block_tag`
+        self._polls_for_announced = 0  # consecutive polls that did not find the announced block
+        self._lagging_polls = 0  # further polls during which a node of an endpoint may lag
         self.subscription: HeadSubscription | None = None
         if host.chain.websocket is not None:
-            # Announcements in quick succession cause one poll together.
+            # Several announcements within a short time cause only one poll.
             self.subscription = HeadSubscription(
                 host.chain,
                 host.client.redacted,
-                lambda: self.hurry(self._polled_at + _LEAST_BETWEEN_POLLS_S - time.monotonic()),
+                lambda: self.poll_within(
+                    self._polled_at + _LEAST_BETWEEN_POLLS_S - time.monotonic()
+                ),
             )
 
     @property
@@ -94,17 +96,17 @@ class HeadTracker:
         """The time of the next poll, by `time.monotonic`."""
         return self._due
 
-    def hurry(self, wait_s: float) -> None:
+    def poll_within(self, wait_s: float) -> None:
         """Poll again in `wait_s` seconds at the latest."""
         self._due = min(self._due, time.monotonic() + wait_s)
         self._hurried.set()
 
-    async def run(self, looks: Callable[[], None], looked: Callable[[], None]) -> None:
+    async def run(self, before_poll: Callable[[], None], after_poll: Callable[[], None]) -> None:
         """Poll the chain whenever a poll is due, until cancelled.
 
         Args:
-            looks: is called before each poll.
-            looked: is called after each poll.
+            before_poll: called before each poll.
+            after_poll: called after each poll.
         """
         while True:
             self._hurried.clear()
@@ -114,16 +116,22 @@ class HeadTracker:
                     async with asyncio.timeout(wait_s):
                         await self._hurried.wait()
                 continue
-            looks()
+            before_poll()
             try:
-                await self.look()
+                await self.poll()
             except StoreError as error:
                 log.error("chain %s: %s", self._chain.name, error)
                 self._due = time.monotonic() + max(self.poll_s, _STORE_FAILED_S)
-            looked()
+            after_poll()
 
-    async def look(self) -> None:
-        """Ask for the head, and process new blocks and reorganisations."""
+    async def poll(self) -> None:
+        """Request the head, and process new blocks and reorganisations.
+
+        Failures of endpoints are recorded in the chain's state.
+
+        Raises:
+            StoreError: the blocks cannot be stored.
+        """
         active = any(not watch.monitor.paused for watch in self._progress.watches.values())
         self._polled_at = time.monotonic()
         self._due = self._polled_at + (self.poll_s if active else max(self.poll_s, _IDLE_POLL_S))
@@ -156,9 +164,10 @@ class HeadTracker:
         )
 
     async def _poll_head(self) -> None:
-        """Ask for the head only: without monitors the blocks below it are not needed.
+        """Request only the head, because without monitors the blocks below it are not needed.
 
-        The first monitor finds a gap below the head, or no block at all, as after a start.
+        When the first monitor is added, the follower finds a gap below the head and fills it, as
+        after a start.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.head`.
@@ -167,13 +176,16 @@ class HeadTracker:
         self._lone_head = head = await self._client.head(
             lambda found: before is not None and before.hash in (found.hash, found.parent)
         )
-        # A lower head comes from a node that lags, a much lower one from a chain started anew.
+        # A lower head comes from a lagging node; a much lower one from a chain that was restarted
+        # from its first block.
         if head.number > shown or head.number < shown - self._follower.depth:
             self._progress.update_state(head=head.number, head_ms=clock.now_ms())
 
     async def _step(self) -> Step:
-        """Ask for the head. If a node lacks blocks that another one behind its address has, poll
-        again soon: the other one may answer then.
+        """Request the head and the blocks below it.
+
+        Several nodes may share an endpoint's address, and some may lag. If the answer comes from
+        a lagging node, the next poll comes sooner, because another node may answer it.
 
         Raises:
             ChainUnavailableError, RpcError, MalformedAnswerError: see `Follower.poll`.
@@ -195,16 +207,17 @@ class HeadTracker:
         """Compare the newest block with the announcements, and schedule the next poll."""
         newest = self._newest
         subscription.compare(newest)
-        if subscription.is_complete(newest):  # a longer interval finds what is not announced
+        # Polls are still needed for blocks that are not announced, but at a longer interval.
+        if subscription.is_complete(newest):
             self._due += (_ANNOUNCED_POLLS - 1) * (self._due - self._polled_at)
         if subscription.newest <= newest:
             self._polls_for_announced = 0
         elif self._polls_for_announced < len(_ANNOUNCED_S):  # the endpoint may lag a little
-            self.hurry(_ANNOUNCED_S[self._polls_for_announced])
+            self.poll_within(_ANNOUNCED_S[self._polls_for_announced])
             self._polls_for_announced += 1
 
     async def _update_tagged(self) -> None:
-        """Ask for the block that has the `block_tag`.
+        """Request the newest block that has the chain's `block_tag`.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
@@ -218,8 +231,8 @@ class HeadTracker:
         self._tagged = max(self._tagged, number) if tag == FINALIZED else number
 
     def _failed(self, failure: Exception, error: str) -> None:
-        # After a failure poll again soon, even while no monitor is active: the client
-        # decides how long an endpoint is skipped.
+        # After a failure use the short interval, even while no monitor is active. The client
+        # itself pauses endpoints that fail.
         self._due = min(self._due, self._polled_at + self.poll_s)
         self._contradictions += isinstance(failure, MalformedAnswerError)
         if self._contradictions >= _CONTRADICTIONS:
@@ -228,7 +241,8 @@ class HeadTracker:
         if self._failing_since is None:
             self._failing_since = self._polled_at
         if time.monotonic() - self._failing_since > _NO_CHAIN_S:
-            # The reason names no endpoint: readers of the health status may not see them.
+            # The reason names no endpoint, because not everybody who may read the health status
+            # may see the endpoints.
             self._host.health.raise_(NO_CHAIN, f"chain {self._chain.name}")
         self._progress.update_state(failures=self._progress.state.failures + 1)
 
@@ -254,7 +268,7 @@ class HeadTracker:
             self._report_reorganisation(step)
 
     def _rewound(self, step: Step) -> dict[int, Cursor]:
-        """Return new cursors for monitors that processed or announced vanished blocks."""
+        """Return new cursors for monitors that have processed or announced removed blocks."""
         ancestor = step.ancestor
         if ancestor is None:
             return {}
@@ -271,7 +285,7 @@ class HeadTracker:
         depth = len(step.vanished)
         log.log(
             logging.ERROR if step.lost else logging.INFO,
-            "chain %s: reorganisation: %sthe last %d block(s) vanished; block %d is unchanged",
+            "chain %s: reorganisation: %sthe last %d block(s) were removed; block %d is unchanged",
             self._chain.name,
             "at least " if step.lost else "",
             depth,
@@ -284,7 +298,7 @@ class HeadTracker:
         self._progress.flush(now=True)
 
     def _forget_announced(self) -> None:
-        """Remove the rows of events in blocks that are too old to vanish."""
+        """Delete the rows of events in blocks that are too old for a reorganisation."""
         cursors = [watch.cursor for watch in self._progress.watches.values()]
         rewinds = [cursor.rewind + 1 for cursor in cursors if cursor.rewind >= 0]
         self._store.delete_announced(min([self._follower.oldest, *rewinds]))

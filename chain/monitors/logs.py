@@ -1,5 +1,8 @@
-"""Monitors of contract logs: all share the logs of recent blocks, and groups with the same cursor
-those of older ones."""
+"""Monitors of contract logs: read logs and start deliveries.
+
+All monitors share the requests for recent blocks. Monitors with the same cursor share the requests
+for older blocks.
+"""
 
 from __future__ import annotations
 
@@ -27,24 +30,25 @@ from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
 log = logging.getLogger(__name__)
 
 _TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
-_LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 1.0  # of an unknown block
-_COMPANY_S = 0.5
-_NOTED_S = 5.0  # from then on an unknown block is a failure that users see
+_LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 1.0  # between requests for new blocks
+_JOIN_WAIT_S = 0.5  # how long a group waits for other monitors to reach its block
+_REPORTED_S = 5.0  # a block that stays unknown for longer is reported as a failure
 
 _Read = Callable[[Sequence[Watch], int, int], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class _Unknown:
-    """A new block that an answer has shown, and that the endpoint does not know.
+    """A new block whose logs an endpoint refuses, because the answering node lacks the block.
 
-    Nodes of different heights share its address, so a later request may find one that has it.
+    Nodes of different heights share the endpoint's address, so a later request may reach a node
+    that has the block. Times are those of `time.monotonic`.
 
     Attributes:
         number: the block's number.
-        since: when its logs were asked for first, by `time.monotonic`.
-        until: it is asked for again then.
-        tries: how often it was asked for.
+        since: the time of the first request for its logs.
+        until: the time of the next request.
+        tries: the number of requests so far.
     """
 
     number: int
@@ -59,11 +63,11 @@ class LogMonitors:
     Args:
         fetcher: requests logs.
         follower: knows the newest blocks.
-        store: keeps the events of blocks that may vanish.
+        store: keeps the events of blocks that a reorganisation may remove.
         progress: the cursors of the monitors.
         deliveries: sends events to projects.
-        wake: is called when blocks were read, or could not be.
-        next_look: returns when the chain is looked at next, by `time.monotonic`.
+        wake: called when a read has succeeded or failed.
+        next_poll: returns the time of the next poll of the chain, by `time.monotonic`.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class LogMonitors:
         progress: Progress,
         deliveries: Deliveries,
         wake: Callable[[], None],
-        next_look: Callable[[], float],
+        next_poll: Callable[[], float],
     ) -> None:
         self._fetcher = fetcher
         self._follower = follower
@@ -82,19 +86,19 @@ class LogMonitors:
         self._progress = progress
         self._deliveries = deliveries
         self._wake = wake
-        self._next_look = next_look
-        self._recent: dict[asyncio.Task[None], range] = {}  # the recent blocks that tasks read
+        self._next_poll = next_poll
+        self._recent: dict[asyncio.Task[None], range] = {}  # tasks, and the blocks they read
         self._unknown: _Unknown | None = None
-        self._waits_until: float | None = None  # for the deliveries of other monitors
-        self._slow: set[int] = set()  # monitors whose deliveries are not waited for
+        self._waits_until: float | None = None  # end of the wait for other monitors' deliveries
+        self._slow: set[int] = set()  # ids of monitors that are no longer waited for
         self._unknown_pause_s = _FIRST_PAUSE_S
-        self._old_blocks: asyncio.Task[None] | None = None  # that reads a range of old blocks
+        self._old_blocks: asyncio.Task[None] | None = None  # reads a range of old blocks
 
     def start(self, watches: Sequence[Watch], confirmed: int) -> None:
         """Start reading the next blocks for monitors that are ready, at most up to `confirmed`.
 
-        Every group of monitors at recent blocks is served; of the groups at older blocks only
-        the one that is furthest behind.
+        Monitors with the same cursor form a group. All groups at recent blocks are served. Of the
+        groups at older blocks, only the one that is furthest behind is served.
         """
         unknown, groups = self._unknown, defaultdict(list)
         if unknown is not None and time.monotonic() < unknown.until:
@@ -110,7 +114,7 @@ class LogMonitors:
             end = min(confirmed, following, *(watch.last for watch in group))
             if block + 1 >= self._follower.oldest:
                 end = min(end, block + _TIP_BLOCKS, recent_end)
-                # What another group reads now need not be requested again.
+                # Blocks that another group reads now need not be requested again.
                 if end > block and not any(block + 1 in read for read in self._recent.values()):
                     task = self._start(self._read_recent, group, block + 1, end)
                     self._recent[task] = range(block + 1, end + 1)
@@ -119,10 +123,11 @@ class LogMonitors:
                 self._old_blocks = self._start(self._read_old, group, block + 1, end)
 
     def _may_read_old(self, block: int) -> bool:
-        """Return whether the group at this block is to read on.
+        """Return whether the group at this block may read further old blocks.
 
-        It waits for monitors whose events of earlier blocks are being delivered: together they need
-        one request, and apart two. A project that takes long is waited for once.
+        The group waits up to `_JOIN_WAIT_S` for monitors that still deliver events of earlier
+        blocks, because monitors at the same block share their requests. It does not wait for the
+        same monitor twice, so that a slow project holds it up only once.
         """
         if self._old_blocks is not None and not self._old_blocks.done():
             return False
@@ -139,17 +144,17 @@ class LogMonitors:
             self._waits_until = None
             return True
         if self._waits_until is None:
-            self._waits_until = now + _COMPANY_S
-            asyncio.get_running_loop().call_later(_COMPANY_S, self._wake)
+            self._waits_until = now + _JOIN_WAIT_S
+            asyncio.get_running_loop().call_later(_JOIN_WAIT_S, self._wake)
         if now < self._waits_until:
             return False
         self._waits_until, self._slow = None, busy
         return True
 
     def retry(self) -> bool:
-        """Ask for an unknown block again now; returns whether there is one.
+        """Request an unknown block again now; return whether there is one.
 
-        Together with the request for the head this is one batch.
+        Call it before a poll: then this request and that for the head form one batch.
         """
         if self._unknown is not None:
             self._unknown.until = 0.0
@@ -162,7 +167,7 @@ class LogMonitors:
         return task
 
     async def _run(self, read: _Read, group: list[Watch], first: int, last: int) -> None:
-        """Read blocks for a group of monitors; they are not ready meanwhile."""
+        """Read blocks for a group of monitors. Until the end, the monitors are not ready."""
         task = asyncio.current_task()
         try:
             await read(group, first, last)
@@ -184,17 +189,17 @@ class LogMonitors:
     async def _read_old(self, group: Sequence[Watch], first: int, last: int) -> None:
         wanted = [watch.wanted for watch in group]
         logs, last = await self._fetcher.fetch_range(wanted, first, last)
-        self._tell(group, logs, first, last)
+        self._deliver(group, logs, first, last)
 
     async def _read_recent(self, group: Sequence[Watch], first: int, last: int) -> None:
         numbers = range(first, last + 1)
         followed = [self._follower.blocks[number] for number in numbers]
         read = await self._fetcher.fetch_recent(self._all_wanted(first), first, last)
         if followed != [self._follower.blocks.get(number) for number in numbers]:
-            return  # a reorganisation came meanwhile
+            return  # a reorganisation happened during the request
         if read.end >= first:
             self._note_known(read.end)
-            self._tell(group, read.logs, first, read.end, recent=True)
+            self._deliver(group, read.logs, first, read.end, recent=True)
         if isinstance(read.failure, UnknownBlockError):
             self._note_unknown(group, read.end + 1, read.failure)
         elif read.failure is not None:
@@ -209,8 +214,11 @@ class LogMonitors:
     def _note_unknown(
         self, group: Sequence[Watch], number: int, failure: UnknownBlockError
     ) -> None:
-        """Have a block asked for again after a pause that is about as long as such a block takes,
-        or at the next look if that comes about then."""
+        """Schedule the next request for an unknown block.
+
+        The pause adapts to how long the endpoint needed for earlier unknown blocks. If the next
+        poll comes at about the same time, the request is sent together with it.
+        """
         now, before = time.monotonic(), self._unknown
         if before is None or before.number != number:
             self._unknown = unknown = _Unknown(number, now, now)
@@ -218,16 +226,16 @@ class LogMonitors:
             unknown = before
             unknown.tries += 1
             self._unknown_pause_s = min(_MOST_PAUSE_S, 2 * self._unknown_pause_s)
-        look = self._next_look()
+        poll_at = self._next_poll()
         unknown.until = now + self._unknown_pause_s
-        if look <= now + 2 * self._unknown_pause_s:
-            unknown.until = max(look, now + _LEAST_PAUSE_S)
+        if poll_at <= now + 2 * self._unknown_pause_s:
+            unknown.until = max(poll_at, now + _LEAST_PAUSE_S)
         asyncio.get_running_loop().call_later(unknown.until - now, self._wake)
-        if now - unknown.since > _NOTED_S:
+        if now - unknown.since > _REPORTED_S:
             for watch in group:
-                self._progress.note(watch, describe(failure))
+                self._progress.record_failure(watch, describe(failure))
 
-    def _tell(
+    def _deliver(
         self,
         group: Sequence[Watch],
         logs: Sequence[Log],
@@ -236,7 +244,10 @@ class LogMonitors:
         *,
         recent: bool = False,
     ) -> None:
-        """Send each monitor of a group its logs, unless a reorganisation has turned it back."""
+        """Start the delivery of its logs for each monitor of a group.
+
+        Monitors whose cursor a reorganisation has moved back are left out.
+        """
         ready = [w for w in group if w.cursor.block == first - 1 and w.cursor.rewind < 0]
         rows = {watch.monitor.monitor_id: self._rows(watch, logs, first) for watch in ready}
         if recent:
@@ -249,7 +260,7 @@ class LogMonitors:
                 self._deliveries.advance(watch, last)
 
     def _all_wanted(self, block: int) -> list[LogFilter]:
-        """Return the filters of all monitors that a block may concern."""
+        """Return the filters of all active monitors that cover this or a later block."""
         return [
             watch.wanted
             for watch in self._progress.watches.values()
@@ -259,7 +270,7 @@ class LogMonitors:
         ]
 
     def _rows(self, watch: Watch, logs: Iterable[Log], first: int) -> list[AnnouncedEvent]:
-        """Return the rows to announce to a monitor; logs announced before keep their row."""
+        """Return the events to announce for a monitor. A log announced before keeps its row."""
         own = [found for found in logs if watch.wanted.matches(found)]
         if not own:
             return []

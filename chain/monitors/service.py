@@ -3,8 +3,8 @@
 Each monitor has a cursor: the last block whose events are answered. Monitors with the same
 cursor share their requests. Recent blocks, which a reorganisation may still remove, are read
 one by one by their hashes. Older blocks are read in ranges as large as the endpoint allows.
-Events of recent blocks are stored before they are sent, so that they can be retracted after a
-reorganisation, even if the process crashes in between.
+Events of recent blocks are stored before they are sent. So they can be retracted after a
+reorganisation, even if the process crashed in between.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MonitorService:
         fetcher = LogFetcher(self._chain, host.client, follower)
         self._logs = LogMonitors(
             *(fetcher, follower, store, progress, deliveries, self._wake.set),
-            next_look=lambda: self._head.due,
+            next_poll=lambda: self._head.due,
         )
         self._transactions = TransactionMonitors(host.client, follower, store, progress, deliveries)
         self._tasks = [essential(asyncio.create_task(self._run()))]
@@ -68,7 +68,7 @@ class MonitorService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        with contextlib.suppress(StoreError):  # work whose cursor is not stored is repeated
+        with contextlib.suppress(StoreError):  # without the stored cursors, work is repeated
             self._progress.flush(now=True)
 
     def project_removed(self, project_id: int) -> None:
@@ -78,13 +78,13 @@ class MonitorService:
                 self._progress.remove(watch)
 
     def _follow(self) -> None:
-        """Start to follow the chain; all monitors that a reorganisation concerns are known."""
-        work = [self._head.run(self._looks, self._wake.set)]
+        """Start to follow the chain. All monitors must be loaded, in case of a reorganisation."""
+        work = [self._head.run(self._before_poll, self._wake.set)]
         if self._head.subscription is not None:
             work.append(self._head.subscription.run())
         self._tasks += [essential(asyncio.create_task(task)) for task in work]
 
-    def _looks(self) -> None:
+    def _before_poll(self) -> None:
         if self._logs.retry():
             self._wake.set()
 
@@ -135,13 +135,13 @@ class MonitorService:
         for monitor in monitors.values():
             if not monitor.finished and monitor.monitor_id not in watches:
                 self._progress.add(monitor)
-                self._head.hurry(self._head.poll_s)
+                self._head.poll_within(self._head.poll_s)
         if removed:
             self._store.delete_other_monitors(monitors)
         self._version = version
 
     async def _advance(self) -> bool:
-        """Advance every monitor that is ready; returns whether any progress was made."""
+        """Start the next work of every monitor that is ready; return whether any was started."""
         now = time.monotonic()
         ready = [watch for watch in self._progress.watches.values() if watch.is_ready(now)]
         moved = False
@@ -167,7 +167,7 @@ class MonitorService:
         return await self._transactions.advance(transactions, new, confirmed, now) or moved
 
     def _is_complete(self, watch: Watch) -> bool:
-        """Return whether a monitor is complete and its last block is too deep to vanish."""
+        """Return whether a monitor is complete and a reorganisation can no longer change this."""
         if watch.monitor.kind == CHAIN_TX:
             return watch.cursor.stands and watch.cursor.block < self._follower.oldest
         return watch.cursor.block >= watch.last < self._follower.oldest

@@ -1,11 +1,11 @@
 """A subscription to new blocks over a WebSocket (`eth_subscribe` with `newHeads`).
 
-An announcement only makes the node poll at once; blocks are read from the endpoints as always. So
-an announcement that is lost, late or wrong costs time and nothing else. After each connect the node
-polls once, and reads all blocks since the last poll.
+An announcement only triggers a poll; the node reads blocks from the endpoints as usual. Therefore a
+lost, late or wrong announcement only causes a delay. After each connect the node polls once, and
+reads all blocks since the last poll.
 
-A subscription that announces fewer blocks than polling finds is ended and opened again, like one
-that fails.
+If polls find blocks that the subscription does not announce, it is closed and opened again, as
+after a failure.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _ANSWER_LIMIT_S = 10.0
 _MESSAGE_LIMIT_BYTES = 1 << 20  # a header has a few kilobytes
 _PING_S = 20.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # by the number of consecutive failures
-_WARNED_FAILURES = 3  # consecutive ones
-_SILENT_S = 2.0  # at least, from a block that was found to the next announcement
-_AHEAD = 32  # announced blocks that no endpoint has
+_WARNED_FAILURES = 3  # consecutive failures before the first warning
+_SILENT_S = 2.0  # least time a found block may lack its announcement before a reconnect
+_AHEAD = 32  # how far announcements may be ahead of the endpoints, in blocks
 _FLOOD, _FLOOD_S = 1_000, 10.0  # more announcements in this time end the connection
 
 
@@ -43,7 +43,7 @@ class HeadSubscription:
     Args:
         chain: the settings of the chain.
         redacted: removes secrets from a text.
-        announced: is called for each announcement, and after each connect.
+        announced: called for each announcement, and after each connect.
 
     Attributes:
         reason: why no blocks are announced; empty while they are.
@@ -59,27 +59,27 @@ class HeadSubscription:
         self.reason = "not connected yet"
         self.newest = -1
         self._failures = 0  # consecutive
-        self._missing_since: float | None = None  # when a block was found that is not announced
+        self._missing_since: float | None = None  # since when an announcement is overdue
         self._silent = asyncio.Event()
         self._count, self._count_began = 0, 0.0
 
     async def run(self) -> None:
-        """Subscribe, and again after each failure; runs until cancelled."""
+        """Subscribe, and subscribe again after each failure, until cancelled."""
         while True:
             reason = await self._connect()
             self.reason = self._redacted(reason)
             self._failures += 1
             log.log(
                 logging.WARNING if self._failures == _WARNED_FAILURES else logging.INFO,
-                "chain %s: blocks are not announced by %s: %s",
+                "chain %s: websocket %s does not announce blocks: %s",
                 *(self._chain.name, public_part(self._chain.websocket or ""), self.reason),
             )
             pause_s = _PAUSES_S[min(self._failures, len(_PAUSES_S)) - 1]
-            # Not all nodes of a provider's clients come back in the same moment.
+            # Random, so that not all clients of a provider reconnect at the same moment.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
 
     def compare(self, newest: int) -> None:
-        """Compare the announcements with the newest block that a look has found."""
+        """Compare the announcements with the newest block that a poll has found."""
         if self.reason or newest <= self.newest:
             self._missing_since = None
             return
@@ -90,19 +90,19 @@ class HeadSubscription:
             self._silent.set()
 
     def is_complete(self, newest: int) -> bool:
-        """Return whether announcements seem to fit the newest block that was found."""
+        """Return whether the announcements are consistent with the newest block of a poll."""
         ahead = self.newest - newest
         return not self.reason and self._missing_since is None and ahead <= _AHEAD
 
     async def _connect(self) -> str:
-        """Subscribe and wait for the end of the connection; returns why it ended."""
+        """Subscribe and wait for the end of the connection; return why it ended."""
         from fieldbrook.chain.rpc.transport import TransportError, WebSocketTransport
 
         self._silent.clear()
         self.newest, self._missing_since, self._count = -1, None, 0
         assert self._chain.websocket is not None
         transport = WebSocketTransport(
-            self._chain.websocket, self._take, limit_bytes=_MESSAGE_LIMIT_BYTES, ping_s=_PING_S
+            self._chain.websocket, self._notified, limit_bytes=_MESSAGE_LIMIT_BYTES, ping_s=_PING_S
         )
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
@@ -120,7 +120,7 @@ class HeadSubscription:
             await transport.close()
 
     async def _subscribe(self, transport: WebSocketTransport) -> str:
-        """Subscribe; returns why it is not possible, else an empty text.
+        """Subscribe; return an empty text, or the reason why it is not possible.
 
         Raises:
             TransportError: no usable answer came.
@@ -138,7 +138,7 @@ class HeadSubscription:
         return "" if isinstance(answer.get("result"), str) else "its answer names no subscription"
 
     async def _end(self, transport: WebSocketTransport) -> str:
-        """Wait until the connection ends or blocks are missing; returns the reason."""
+        """Wait until the connection ends or announcements are missing; return the reason."""
         ended = asyncio.create_task(transport.ended())
         silent = asyncio.create_task(self._silent.wait())
         try:
@@ -148,11 +148,11 @@ class HeadSubscription:
             ended.cancel()
             silent.cancel()
 
-    def _take(self, params: Any) -> None:
-        """Take a notification.
+    def _notified(self, params: Any) -> None:
+        """Process a notification.
 
         Raises:
-            TransportError: it is not one of a new block, or there are too many.
+            TransportError: it does not announce a block, or there are too many notifications.
         """
         from fieldbrook.chain.rpc.transport import TransportError
 
@@ -168,7 +168,7 @@ class HeadSubscription:
                 header.get("number") if isinstance(header, dict) else None, BLOCK_LIMIT
             )
         except MalformedAnswerError:
-            raise TransportError("an announcement without the number of a block") from None
-        self.newest = max(self.newest, number)  # a reorganisation announces lower ones again
+            raise TransportError("an announcement has no block number") from None
+        self.newest = max(self.newest, number)  # after a reorganisation, lower numbers come again
         self._failures, self._missing_since = 0, None
         self._announced()

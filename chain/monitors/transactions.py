@@ -1,4 +1,4 @@
-"""Monitors of transactions: each waits until a block with enough confirmations includes one."""
+"""Monitors of transactions: each waits until its transaction has enough confirmations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
 if TYPE_CHECKING:
     from fieldbrook.chain.rpc.client import ChainClient
 
-_LOOKED_UP_AGAIN_S = 60.0
+_LOOKED_UP_AGAIN_S = 60.0  # without news of the transaction, it is looked up this often
 
 
 class TransactionMonitors:
@@ -43,7 +43,7 @@ class TransactionMonitors:
     async def advance(
         self, watches: Sequence[Watch], new: Collection[str], confirmed: int, now: float
     ) -> bool:
-        """Look up the transactions that a block may include by now.
+        """Look up the transactions that a block may have included since the last look-up.
 
         Args:
             watches: the monitors that are ready.
@@ -97,6 +97,7 @@ class TransactionMonitors:
         row = AnnouncedEvent(found.block, block_hash, found.index, found.payload)
         for before in self._store.announced(watch.monitor.monitor_id, row.block):
             if (before.block_hash, before.index) == (block_hash, found.index):
-                # The block came back: its event gets a new id, because `round` has changed.
+                # A reorganisation has brought the block back. Its event gets a new id, because
+                # `round` has changed.
                 return msgspec.structs.replace(before, removed=False)
         return row

@@ -1,4 +1,4 @@
-"""One monitor that is being worked on, and the progress of all of them."""
+"""The state of each unfinished monitor, and the stored progress of all monitors of a chain."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class Watch:
     """One unfinished monitor and its progress.
 
     Attributes:
-        monitor: the monitor as the registry has it.
+        monitor: the monitor's record in the registry.
         cursor: the last block whose events are answered, and counters.
-        wanted: the filter of its logs.
-        decode: decodes its logs; None without an event ABI.
-        task: the delivery that is under way.
-        paused_until: end of its pause after a failure, by `time.monotonic`.
+        wanted: the filter of the monitor's logs.
+        decode: decodes the monitor's logs; None without an event ABI.
+        task: the read or delivery in progress, if any.
+        paused_until: end of the pause after a failure, by `time.monotonic`.
         consecutive_failures: failures since the last success.
-        looked_up_at: when its transaction was looked up last.
-        mined: the block that includes its transaction, while that has too few confirmations.
+        looked_up_at: time of the last look-up of the monitor's transaction, by `time.monotonic`.
+        mined: number of the block that includes the transaction, while it has too few
+            confirmations; otherwise None.
     """
 
     monitor: Monitor
@@ -57,16 +58,16 @@ class Watch:
         return self.monitor.block_end or (1 << 63)
 
     def is_ready(self, now: float) -> bool:
-        """Return whether it has no task, is not paused, and its pause after a failure is over."""
+        """Return whether the monitor has no task and no user or failure has paused it."""
         return self.task is None and not self.monitor.paused and self.paused_until <= now
 
     def look_up_again(self) -> None:
-        """Forget when its transaction was looked up, because another block may include it."""
+        """Look up the transaction again soon, because another block may include it now."""
         self.looked_up_at, self.mined = float("-inf"), None
 
 
 def make_watch(monitor: Monitor, cursor: Cursor | None) -> Watch:
-    """Make the watch of a monitor; without a cursor it begins at the monitor's first block."""
+    """Make the watch of a monitor, from its cursor on; without one from its first block on."""
     if cursor is None:
         cursor = Cursor(max(0, monitor.block_start) - 1, time_ms=clock.now_ms())
     topics = tuple(normalize_hex(topic) for topic in monitor.topics)
@@ -79,7 +80,7 @@ def make_watch(monitor: Monitor, cursor: Cursor | None) -> Watch:
 class Progress:
     """The watched monitors and the state of the chain, stored at intervals.
 
-    A crash only repeats the work whose cursor is not stored.
+    After a crash, work whose cursor was not stored yet is repeated.
     """
 
     def __init__(self, store: ChainStore) -> None:
@@ -90,7 +91,7 @@ class Progress:
         self._flushed_at = self._state_stored_at = 0.0
 
     def add(self, monitor: Monitor) -> None:
-        """Watch a monitor from its stored cursor on."""
+        """Start watching a monitor, from its stored cursor on."""
         self.watches[monitor.monitor_id] = make_watch(
             monitor, self._store.cursor(monitor.monitor_id)
         )
@@ -114,7 +115,7 @@ class Progress:
             self._dirty.add(watch.monitor.monitor_id)
 
     def advance(self, watch: Watch, block: int, block_hash: bytes, events: int = 0) -> None:
-        """Move a monitor's cursor to a block up to which its events are answered."""
+        """Advance a monitor's cursor to `block`, after `events` more events were answered."""
         self.update_cursor(
             watch,
             block=max(block, watch.cursor.block),
@@ -124,18 +125,18 @@ class Progress:
         )
 
     def pause(self, watch: Watch, reason: str) -> None:
-        """Pause a monitor after a failure, longer after each consecutive one."""
+        """Record a failure and pause the monitor, longer after each consecutive failure."""
         pause_s = _PAUSES_S[min(watch.consecutive_failures, len(_PAUSES_S) - 1)]
         watch.consecutive_failures += 1
         watch.paused_until = time.monotonic() + pause_s
         self.update_cursor(watch, error=reason, failures=watch.cursor.failures + 1)
 
-    def note(self, watch: Watch, reason: str) -> None:
-        """Note a failure that pauses nothing."""
+    def record_failure(self, watch: Watch, reason: str) -> None:
+        """Record a failure without a pause."""
         self.update_cursor(watch, error=reason, failures=watch.cursor.failures + 1)
 
     def announced(self, watch: Watch, from_block: int = 0) -> list[AnnouncedEvent]:
-        """Return the events of a monitor from a block on that were not retracted."""
+        """Return a monitor's announced events from a block on, without retracted ones."""
         rows = self._store.announced(watch.monitor.monitor_id, from_block)
         return [row for row in rows if not row.removed]
 
@@ -152,7 +153,7 @@ class Progress:
 
 
 def describe(failure: Exception) -> str:
-    """Describe a failure of the endpoints."""
+    """Describe a failure of the endpoints for users."""
     match failure:
         case RpcError():
             return f"an endpoint refused the request: {failure.text}"

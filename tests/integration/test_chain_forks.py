@@ -107,7 +107,7 @@ async def test_where_nodes_lag_the_chain_is_looked_at_again_after_half_the_time(
 
         async def pause() -> int:
             began = time.monotonic()
-            await head.look()
+            await head.poll()
             return round((head.due - began) / 10) * 10
 
         assert await pause() == 60, "nothing tells of different heights"
@@ -126,7 +126,7 @@ async def test_where_nodes_lag_the_chain_is_looked_at_again_after_half_the_time(
         pool.lacks = -1
         assert [await pause(), head.confirmed] == [60, 56]
         for _ in range(head_module._LAGGING_POLLS):
-            await head.look()
+            await head.poll()
         assert [await pause(), await pause()] == [60, 60], "it has not lagged for a while"
 
 

@@ -151,7 +151,7 @@ async def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failur
         monkeypatch.setattr(head, "_NO_CHAIN_S", 3_600.0)
         proxy.fault = "drop"
         service._head._polled_at = time.monotonic() - 7_200.0
-        service._head.hurry(0.0)
+        service._head.poll_within(0.0)
         await eventually(lambda: world.store.state().error)
         assert NO_CHAIN not in world.health
         proxy.fault = ""

@@ -127,7 +127,7 @@ async def test_without_monitors_only_the_head_is_asked_for_and_the_first_one_mis
         await eventually(lambda: world.store.state().head == evm.height)
         assert proxy.asked["eth_getBlockByNumber"] == 1
         contract.call("ping", 2, "")
-        service._head.hurry(0.0)
+        service._head.poll_within(0.0)
         await eventually(lambda: world.store.state().head == evm.height)
         assert world.store.state().confirmed == evm.height
         assert proxy.asked["eth_getBlockByNumber"] == 2
@@ -221,7 +221,7 @@ async def test_a_monitor_that_begins_later_is_not_put_before_its_beginning(
     monitor_id = world.logs(contract.address, first=evm.height + 3)
     async with world.running() as service:
         await eventually(lambda: service._follower.newest == evm.height)
-        await service._head.look()  # the hashes of the blocks are known after it
+        await service._head.poll()  # the hashes of the blocks are known after it
         evm.reorganise(2)
         await eventually(lambda: world.store.state().reorganisations)
         for n in range(4):

@@ -53,7 +53,7 @@ def subscribed(service: MonitorService) -> HeadSubscription:
     return service._head.subscription
 
 
-async def test_a_subscription_tells_of_a_block_before_the_next_look_is_due(
+async def test_a_subscription_tells_of_a_block_before_the_next_poll_is_due(
     tmp_path: Path, evm: Evm, contract: Contract
 ) -> None:
     websocket = evm.url.replace("http", "ws")
@@ -128,7 +128,7 @@ FAULTS = {
     "html": "HTTP status 200 instead of a WebSocket",
 }
 FAULTS_OF_ANNOUNCEMENTS = {
-    "malformed": "an announcement without the number of a block",
+    "malformed": "an announcement has no block number",
     "large": "it sent a message of more than 1048576 bytes",
     "flooding": "more than 1000 announcements within 10 s",
     "silent": "it does not announce new blocks",

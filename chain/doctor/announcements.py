@@ -14,7 +14,7 @@ from fieldbrook.chain.rpc.endpoint_url import public_part, secret_parts
 from fieldbrook.chain.rpc.transport import TransportError, WebSocketTransport
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
-_BLOCKS, _LEAST_WAIT_S, _LONGEST_WAIT_S = 3, 5.0, 30.0  # until the first announcement
+_BLOCKS, _LEAST_WAIT_S, _LONGEST_WAIT_S = 3, 5.0, 30.0  # wait for the first announcement
 
 
 async def examine_announcements(
@@ -23,9 +23,10 @@ async def examine_announcements(
     """Subscribe to new blocks and wait for one.
 
     Args:
-        report: gets the finding, and the address if the subscription works.
-        url: the address of the endpoint. With HTTP its WebSocket may have the same one.
-        websocket: the address of the subscription; None tries the endpoint's own.
+        report: receives the finding, and the address if the subscription works.
+        url: the address of the endpoint.
+        websocket: the address of the WebSocket; None tries the endpoint's address with `ws` or
+            `wss`.
         limit_s: the time limit of a request.
     """
     address = websocket or _same_address(url)
@@ -69,7 +70,7 @@ async def examine_announcements(
 
 
 async def _subscribe(transport: WebSocketTransport, chain_id: int | None) -> str:
-    """Subscribe; returns why it is not possible, else an empty text."""
+    """Subscribe; return an empty text, or the reason why it is not possible."""
     try:
         found = quantity((await transport.request("eth_chainId", [])).get("result"))
     except MalformedAnswerError:
@@ -86,7 +87,7 @@ async def _subscribe(transport: WebSocketTransport, chain_id: int | None) -> str
 def _add(report: Report, websocket: str | None, reason: str, address: str) -> None:
     for secret in secret_parts(address):
         reason = reason.replace(secret, "...")
-    if websocket is None:  # the address was a guess
+    if websocket is None:  # nobody named this address, so its absence is no failure
         text = f"none at the same address ({reason[:200]}): blocks are polled"
         report.add("WebSocket", "skipped", text, subscribes=False)
     else:

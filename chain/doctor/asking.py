@@ -19,19 +19,19 @@ from fieldbrook.chain.rpc.transport import (
     make_transport,
 )
 
-_BUSY_WAITS = 4  # for one request
-_ATTEMPTS = 4  # of one request that fails on the way
+_BUSY_WAITS = 4  # attempts of one request while the endpoint limits requests
+_ATTEMPTS = 4  # attempts of one request that gets no answer, e.g. because of a lost connection
 _BUSY_WAIT_S, _LONGEST_BUSY_WAIT_S = 1.0, 10.0
 _SHOWN_CHARACTERS = 200
 
 _T = TypeVar("_T")
 
 FAILURES = (RpcError, TransportError)
-"""What `Asker` raises if there is no result."""
+"""The errors that `Asker` raises if there is no result."""
 
 
-def words_of(error: Exception) -> str:
-    """Return what an endpoint said instead of a result."""
+def text_of(error: Exception) -> str:
+    """Return the text of an error, without its JSON-RPC code."""
     return error.text if isinstance(error, RpcError) else str(error)
 
 
@@ -40,15 +40,15 @@ class NoAnswerError(TransportError):
 
 
 class Asker:
-    """Asks one endpoint.
+    """Sends requests to one endpoint, and repeats those that fail.
 
     Args:
-        url: its address.
+        url: the endpoint's address.
         limit_s: the time limit of a request.
 
     Attributes:
-        latencies_s: of all requests that were answered.
-        accidents: why requests failed that were answered when they were sent again.
+        latencies_s: the latencies of all answered requests.
+        transient_failures: the reasons why requests failed that were answered when repeated.
     """
 
     def __init__(self, url: str, limit_s: float) -> None:
@@ -56,21 +56,23 @@ class Asker:
         self._limit_s = limit_s
         self._secrets = sorted(secret_parts(url), key=len, reverse=True)
         self.latencies_s: list[float] = []
-        self.accidents: list[str] = []
+        self.transient_failures: list[str] = []
 
     @property
     def takes_batches(self) -> bool:
-        """Whether its protocol has batches: HTTP does."""
+        """Whether the node sends batches over the endpoint's protocol: over HTTP it does."""
         return isinstance(self._transport, HttpTransport)
 
     async def ask(self, method: str, params: Sequence[Any] = ()) -> Any:
-        """Return the result of a request. If the endpoint limits requests, wait and ask again; if
-        the request fails on the way, ask again at once.
+        """Return the result of a request.
+
+        If the endpoint limits requests, wait and repeat the request. If no answer comes, e.g.
+        because of a lost connection, repeat it at once.
 
         Raises:
             RpcError: the endpoint refused the request.
-            BusyError: it limits requests for longer than is waited.
-            TransportError: there is no usable answer.
+            BusyError: the endpoint still limits requests after several waits.
+            TransportError: no usable answer came.
         """
         for waits_left in reversed(range(_BUSY_WAITS)):
             try:
@@ -82,7 +84,7 @@ class Asker:
         raise AssertionError("the last attempt returns or raises")
 
     async def ask_now(self, method: str, params: Sequence[Any] = ()) -> Any:
-        """Do the same as `ask`, but do not wait if the endpoint limits requests.
+        """Do the same as `ask`, but raise BusyError at once if the endpoint limits requests.
 
         Raises:
             RpcError, BusyError, TransportError: see `ask`.
@@ -105,7 +107,7 @@ class Asker:
         return self._result(method, answer)
 
     async def batch(self, size: int) -> bool:
-        """Return whether the endpoint answers so many requests at once.
+        """Return whether the endpoint answers a batch of so many requests.
 
         Raises:
             BusyError, TransportError: see `ask`.
@@ -124,7 +126,7 @@ class Asker:
         return all(answer is not None and "result" in answer for answer in answers)
 
     async def _repeated(self, request: Callable[[], Awaitable[_T]]) -> _T:
-        """Send a request again if it fails on the way: one failure may be an accident."""
+        """Repeat a request that gets no answer, because a single failure may be transient."""
         failures: list[str] = []
         while True:
             try:
@@ -136,10 +138,10 @@ class Asker:
                 if len(failures) == _ATTEMPTS:
                     raise
             except RpcError:
-                self.accidents += failures
+                self.transient_failures += failures
                 raise
             else:
-                self.accidents += failures
+                self.transient_failures += failures
                 return result
 
     def redacted(self, text: str) -> str:

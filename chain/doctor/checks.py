@@ -1,4 +1,4 @@
-"""The checks of an endpoint: what each asks, and when it counts as failed."""
+"""The checks of an endpoint. Each sends some requests and adds findings to the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fieldbrook.chain.doctor import limits
-from fieldbrook.chain.doctor.asking import FAILURES, Asker, words_of
+from fieldbrook.chain.doctor.asking import FAILURES, Asker, text_of
 from fieldbrook.chain.doctor.findings import Report
 from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.rpc.answers import quantity, read_bloom, read_header
@@ -19,19 +19,21 @@ from fieldbrook.core.findings import State
 from fieldbrook.core.networks import DEFAULT_LOG_RANGE
 from fieldbrook.core.providers import provider_of
 
-_FEW_WEI = 100_000  # less is not shown in gwei
+_FEW_WEI = 100_000  # smaller amounts are shown in wei
 _LATENCY_REQUESTS = 5
 _SLOW_S = 1.0
 _OLD_S, _OLD_BLOCKS = 120.0, 20
 _CLOCK_S = 30.0
 _INTERVAL_BLOCKS = 50
 _LEAST_RATE = 10.0  # requests per second
-_REST_S = 1.0  # before the measurement of the rate, so that earlier requests do not count
+# A pause before the measurement of the rate, so that the endpoint's limit does not count earlier
+# requests.
+_REST_S = 1.0
 _UNUSABLE = (*FAILURES, MalformedAnswerError)
 
 
 class Head(NamedTuple):
-    """The newest block of an endpoint; `block` is as the endpoint wrote it."""
+    """The newest block of an endpoint. `block` is its JSON as the endpoint sent it."""
 
     number: int
     time_s: int
@@ -39,12 +41,16 @@ class Head(NamedTuple):
 
 
 async def examine_head(asker: Asker, report: Report) -> Head | None:
-    """Check that the newest block is young and comes soon; returns it, None without one."""
+    """Check the age of the newest block and the latency of requests.
+
+    Returns:
+        The newest block; None if the endpoint did not return one.
+    """
     try:
         block = await asker.ask("eth_getBlockByNumber", ["latest", False])
         head = Head(read_header(block).number, quantity(block.get("timestamp"), 1 << 40), block)
     except _UNUSABLE as error:
-        report.add("head", "failed", f"no newest block: {words_of(error)}")
+        report.add("head", "failed", f"no newest block: {text_of(error)}")
         return None
     age_s = time.time() - head.time_s
     report.block_ms = await _block_ms(asker, head)
@@ -54,7 +60,7 @@ async def examine_head(asker: Asker, report: Report) -> Head | None:
         for _ in range(_LATENCY_REQUESTS):
             await asker.ask("eth_blockNumber")
     except FAILURES as error:
-        report.add("latency", "failed", words_of(error), milliseconds=None)
+        report.add("latency", "failed", text_of(error), milliseconds=None)
         return head
     latency_s = statistics.median(asker.latencies_s[-_LATENCY_REQUESTS:])
     text = f"{_short(latency_s * 1_000)} ms, the median of {_LATENCY_REQUESTS} requests"
@@ -68,7 +74,7 @@ def _age(report: Report, number: int, age_s: float) -> tuple[State, str]:
         return "warning", f"block {number:,}, {-age_s:.0f} s in the future: is a clock wrong?"
     text = f"block {number:,}, {max(0, age_s):,.0f} s old"
     oldest_s = max(_OLD_S, _OLD_BLOCKS * (report.block_ms or 0) / 1_000)
-    if report.network is None or age_s <= oldest_s:  # a private chain may rest
+    if report.network is None or age_s <= oldest_s:  # a private chain may pause
         return "ok", text
     return "failed", f"{text}: it does not follow the chain"
 
@@ -83,18 +89,18 @@ async def _block_ms(asker: Asker, head: Head) -> int | None:
         timestamp = earlier.get("timestamp") if isinstance(earlier, dict) else None
         return max(0, head.time_s - quantity(timestamp, 1 << 40)) * 1_000 // _INTERVAL_BLOCKS
     except _UNUSABLE:
-        return None  # what the endpoint lacks is told by the checks of its history
+        return None  # the checks of the history report missing blocks
 
 
 async def examine_final_blocks(asker: Asker, report: Report, head: Head) -> None:
-    """Find out whether the endpoint knows the blocks `safe` and `finalized`."""
+    """Find out whether the endpoint supports the block tags `safe` and `finalized`."""
     expected = report.network is not None and report.network.final_tag
     for tag in ("safe", "finalized"):
         try:
             number = read_header(await asker.ask("eth_getBlockByNumber", [tag, False])).number
         except _UNUSABLE as error:
             state: State = "warning" if expected else "ok"
-            report.add(f"block {tag}", state, f"not known: {words_of(error)}", number=None)
+            report.add(f"block {tag}", state, f"not known: {text_of(error)}", number=None)
             continue
         behind = max(0, head.number - number)
         report.final_behind = behind
@@ -103,11 +109,11 @@ async def examine_final_blocks(asker: Asker, report: Report, head: Head) -> None
 
 
 async def examine_logs(asker: Asker, report: Report, head: Head, url: str) -> None:
-    """Find out of how many blocks the endpoint returns logs, and how it can be asked for them."""
+    """Find out how many blocks a log query may cover, and which kinds of queries are supported."""
     try:
         found = await limits.largest_range(asker, head.number)
     except BusyError as error:
-        report.add("log range", "failed", f"it limits requests: {words_of(error)}", blocks=None)
+        report.add("log range", "failed", f"it limits requests: {text_of(error)}", blocks=None)
         return
     if not found.blocks:
         text = f"no logs, not even of one block: {found.refusal}"
@@ -132,7 +138,7 @@ async def examine_logs(asker: Asker, report: Report, head: Head, url: str) -> No
 
 
 def _is_empty(bloom: Any) -> bool:
-    """Return whether a filter is one of a block without logs."""
+    """Return whether a filter has no bits, as that of a block without logs."""
     return isinstance(bloom, str) and bloom != "0x" and not bloom.removeprefix("0x").strip("0")
 
 
@@ -143,13 +149,13 @@ async def _supported(
         good = isinstance(await asker.ask(method, params), list)
         words = "its answer is not a list"
     except FAILURES as error:
-        good, words = False, words_of(error)
+        good, words = False, text_of(error)
     text = "yes" if good else f"no, so {without}: {words}"
     report.add(check, "ok" if good else "warning", text, supported=good)
 
 
 async def examine_history(asker: Asker, report: Report, head: Head) -> None:
-    """Find out how far back the endpoint has states of accounts, and logs."""
+    """Find out for how many past blocks the endpoint has the state of accounts, and the logs."""
     for check, find, lacking in (
         ("states", limits.state_depth, "calls and nonces cannot be asked for"),
         ("logs", limits.log_depth, "monitors cannot read"),
@@ -157,7 +163,7 @@ async def examine_history(asker: Asker, report: Report, head: Head) -> None:
         try:
             depth, reason = await find(asker, head.number)
         except BusyError as error:
-            text = f"it limits requests: {words_of(error)}"
+            text = f"it limits requests: {text_of(error)}"
             report.add(f"archive of {check}", "warning", text, blocks=None)
             continue
         state: State = "ok"
@@ -166,18 +172,19 @@ async def examine_history(asker: Asker, report: Report, head: Head) -> None:
         elif depth >= head.number:
             text = "from the first block on"
         else:
-            # The node needs old logs for monitors with an early first block, and no old states.
+            # The node needs old logs for monitors with an early first block. It needs no old
+            # states.
             state = "warning" if check == "logs" else "ok"
             text = f"of {depth:,} blocks at least; older: {reason}"
         report.add(f"archive of {check}", state, text, blocks=max(0, depth))
 
 
 async def examine_fees(asker: Asker, report: Report, head: Head) -> None:
-    """Find out the rules of fees on the chain, and the fees that the endpoint suggests."""
+    """Find out whether the chain has EIP-1559 fees, and which fees the endpoint suggests."""
     try:
         price = quantity(await asker.ask("eth_gasPrice"))
     except _UNUSABLE as error:
-        report.add("fees", "failed", f"no gas price: {words_of(error)}", gasPrice=None)
+        report.add("fees", "failed", f"no gas price: {text_of(error)}", gasPrice=None)
         return
     if head.block.get("baseFeePerGas") is None:
         text = f"no base fee (no EIP-1559), a gas price of {_gwei(price)}"
@@ -205,27 +212,27 @@ async def examine_fees(asker: Asker, report: Report, head: Head) -> None:
         good = isinstance(history, dict) and isinstance(history.get("baseFeePerGas"), list)
         words = "its answer is not a fee history"
     except FAILURES as error:
-        good, words = False, words_of(error)
+        good, words = False, text_of(error)
     text = "yes" if good else f"no, and the node needs none: {words}"
     report.add("fee history", "ok", text, supported=good)
 
 
 async def examine_batches(asker: Asker, report: Report) -> None:
-    """Find out how many requests the endpoint takes at once."""
+    """Find out how many requests the endpoint accepts in a batch."""
     if not asker.takes_batches:
         report.add("batches", "skipped", "a WebSocket needs none")
         return
     try:
         size = await limits.largest_batch(asker)
     except TransportError as error:
-        report.add("batches", "warning", f"none: {words_of(error)}", size=1)
+        report.add("batches", "warning", f"none: {text_of(error)}", size=1)
         return
     text = f"{size} requests at once" if size > 1 else "none: requests go one by one"
     report.add("batches", "ok" if size > 1 else "warning", text, size=size)
 
 
 async def examine_rate(asker: Asker, report: Report) -> None:
-    """Find out how many requests per second are answered."""
+    """Find out how many requests per second the endpoint answers."""
     await asyncio.sleep(_REST_S)
     rate = await limits.measured_rate(asker)
     facts = {"perSecond": round(rate.per_second, 1), "refusal": rate.refusal or None}
@@ -238,18 +245,18 @@ async def examine_rate(asker: Asker, report: Report) -> None:
     report.add("rate", "warning" if rate.per_second < _LEAST_RATE else "ok", text, **facts)
 
 
-def examine_accidents(asker: Asker, report: Report) -> None:
-    """Tell of requests that failed and were answered when they were sent again, if any."""
-    if not asker.accidents:
+def examine_transient_failures(asker: Asker, report: Report) -> None:
+    """Report requests that failed and were answered when they were repeated, if any."""
+    if not asker.transient_failures:
         return
-    count, answered = len(asker.accidents), len(asker.latencies_s)
-    words = Counter(asker.accidents).most_common(1)[0][0]
+    count, answered = len(asker.transient_failures), len(asker.latencies_s)
+    words = Counter(asker.transient_failures).most_common(1)[0][0]
     text = f"{count} of {count + answered} requests, answered when sent again: {words}"
     report.add("failures", "warning", asker.redacted(text), count=count, requests=count + answered)
 
 
 def _short(value: float) -> str:
-    """Two digits of a number below 10, otherwise all before the point."""
+    """Format a number with two significant digits below 10, otherwise without decimals."""
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 

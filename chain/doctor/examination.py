@@ -21,14 +21,14 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _SHOWN_CHARACTERS = 80
 
 
-class Wishes(NamedTuple):
+class Options(NamedTuple):
     """The options of an examination.
 
     Attributes:
         chain_id: the chain that the endpoint must belong to; None for any.
-        websocket: the address of a subscription; None tries the endpoint's own.
-        sender: signs a transaction on a test chain; None sends nothing.
-        rate: whether to find out how many requests per second are answered.
+        websocket: the address of a WebSocket; None tries the endpoint's address.
+        sender: signs a transaction on a test chain; None sends no transaction.
+        rate: whether to measure how many requests per second are answered.
         limit_s: the time limit of a request.
     """
 
@@ -40,23 +40,23 @@ class Wishes(NamedTuple):
 
 
 class NoEndpointError(Exception):
-    """The address does not answer, or not as an endpoint of an EVM chain."""
+    """Nothing answers at the address, or the answer is not that of an EVM endpoint."""
 
 
-async def examine(url: str, wishes: Wishes) -> Report:
+async def examine(url: str, options: Options) -> Report:
     """Examine an endpoint.
 
     Raises:
-        NoEndpointError: nobody answers there, or not as an endpoint.
-        NotTestChainError: a transaction is wished for, but it is not a test chain.
+        NoEndpointError: nothing answers at the address, or not an EVM endpoint.
+        NotTestChainError: `sender` is set, but the chain is not a known test chain.
     """
-    asker = Asker(url, wishes.limit_s)
+    asker = Asker(url, options.limit_s)
     report = Report(public_part(url), has_secrets=public_part(url) != url.rstrip("/"))
     try:
-        if not await _chain(asker, report, wishes):
+        if not await _chain(asker, report, options):
             return report
-        if wishes.sender is not None:
-            wishes.sender.require_test_chain(report.chain_id)
+        if options.sender is not None:
+            options.sender.require_test_chain(report.chain_id)
         await _software(asker, report, url)
         head = await checks.examine_head(asker, report)
         if head is None:
@@ -66,19 +66,19 @@ async def examine(url: str, wishes: Wishes) -> Report:
         await checks.examine_history(asker, report, head)
         await checks.examine_fees(asker, report, head)
         await checks.examine_batches(asker, report)
-        await examine_announcements(report, url, wishes.websocket, wishes.limit_s)
-        if wishes.sender is not None:
-            await examine_sending(asker, report, wishes.sender)
-        if wishes.rate:  # last, because the endpoint may refuse what comes next
+        await examine_announcements(report, url, options.websocket, options.limit_s)
+        if options.sender is not None:
+            await examine_sending(asker, report, options.sender)
+        if options.rate:  # last, because the endpoint may refuse further requests for a while
             await checks.examine_rate(asker, report)
-        checks.examine_accidents(asker, report)
+        checks.examine_transient_failures(asker, report)
         return report
     finally:
         await asker.close()
 
 
-async def _chain(asker: Asker, report: Report, wishes: Wishes) -> bool:
-    """Check the chain id; returns whether it is as wished."""
+async def _chain(asker: Asker, report: Report, options: Options) -> bool:
+    """Check the chain id; return whether it is the required one."""
     try:
         report.chain_id = quantity(await asker.ask("eth_chainId"))
     except TransportError as error:
@@ -89,10 +89,10 @@ async def _chain(asker: Asker, report: Report, wishes: Wishes) -> bool:
         raise NoEndpointError("its answer to eth_chainId is not a chain id") from None
     report.network = BY_ID.get(report.chain_id)
     name = None if report.network is None else report.network.name
-    good = wishes.chain_id in (None, report.chain_id)
+    good = options.chain_id in (None, report.chain_id)
     text = f"{report.chain_id} ({name or 'not a known chain'})"
     if not good:
-        text = f"it belongs to chain {text}, not to {wishes.chain_id}"
+        text = f"it belongs to chain {text}, not to {options.chain_id}"
     state: State = "ok" if good else "failed"
     report.add("chain id", state, text, chainID=report.chain_id, network=name)
     return good
@@ -106,5 +106,5 @@ async def _software(asker: Asker, report: Report, url: str) -> None:
     try:
         version = str(await asker.ask("web3_clientVersion"))[:_SHOWN_CHARACTERS]
     except FAILURES:
-        return  # many do not say, and nothing depends on it
+        return  # many endpoints do not support the method, and nothing depends on it
     report.add("software", "ok", asker.redacted(version), version=asker.redacted(version))

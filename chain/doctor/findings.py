@@ -1,4 +1,4 @@
-"""Findings of an examination: state and text of each check, and settings for the endpoint."""
+"""The report of an examination: a finding for each check, and settings for the endpoint."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ class Report:
     """All findings about one endpoint.
 
     Attributes:
-        endpoint: the part of its address that may be shown.
-        has_secrets: whether the address has more parts than that, which may be a key.
-        chain_id: the id of its chain; None if it did not say so.
-        network: the known chain of that id.
-        findings: one for each check, in their order.
-        websocket: the part of the address of a subscription that may be shown; None if none works.
-        log_range: of how many blocks it returns logs at once; None if of all that are asked for.
-        block_ms: the time between two blocks; None if that is not known.
-        final_behind: how many blocks the final block is behind the newest; None without one.
+        endpoint: the public part of the endpoint's address.
+        has_secrets: whether the address has further parts, which may be a key.
+        chain_id: the chain id that the endpoint reports; None if it reports none.
+        network: the known chain with this id, if any.
+        findings: one for each check, in the order of the checks.
+        websocket: the public part of the WebSocket's address; None if no subscription works.
+        log_range: the most blocks of a log query; None if the endpoint needs no smaller limit
+            than the node's default.
+        block_ms: the time between two blocks; None if it is not known.
+        final_behind: the distance from the newest block to the finalized one, in blocks; None if
+            the endpoint knows no finalized block.
     """
 
     endpoint: str

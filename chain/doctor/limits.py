@@ -1,4 +1,4 @@
-"""Limits of an endpoint, found by trial: ranges of logs, batches, requests per second, history."""
+"""Limits of an endpoint, found by trial: log range, batch size, request rate, history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from fieldbrook.chain.blocks.ranges import named_size
-from fieldbrook.chain.doctor.asking import FAILURES, Asker, words_of
+from fieldbrook.chain.doctor.asking import FAILURES, Asker, text_of
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.transport import BusyError, TransportError
 from fieldbrook.core.networks import DEFAULT_LOG_RANGE
@@ -16,24 +16,27 @@ from fieldbrook.core.networks import DEFAULT_LOG_RANGE
 NOBODY = "0x" + "00" * 19 + "ff"
 """An address without logs and transactions."""
 _RANGE_STEPS = 20
-_CLOSE_ENOUGH = 0.05  # of a range
+_CLOSE_ENOUGH = 0.05  # relative precision of the largest range
 _BATCHES = (2, 5, 10, 20)
-_TOGETHER, _RATE_REQUESTS, _RATE_S = 8, 60, 3.0
+_CONCURRENT, _RATE_REQUESTS, _RATE_S = 8, 60, 3.0  # of the measurement of the rate
 _DEPTHS = (16, 128, 1_024, 8_192, 65_536, 524_288, 4_194_304, 33_554_432)
 
 
 class Range(NamedTuple):
-    """Of how many blocks logs are returned at once; 0 if of none. `refusal` is that of more."""
+    """The most blocks of a log query; 0 if even one block is refused.
+
+    `refusal` is the error for a larger range; empty if none was refused.
+    """
 
     blocks: int
     refusal: str
 
 
 async def largest_range(asker: Asker, head: int) -> Range:
-    """Find the largest range of a request for logs, up to what a node asks for.
+    """Find the largest range of a log query, up to the largest range that a node requests.
 
     Raises:
-        BusyError: the endpoint limits requests for long.
+        BusyError: the endpoint limits requests for a long time.
     """
     good, bad, reason = 0, DEFAULT_LOG_RANGE + 1, ""
     size = min(DEFAULT_LOG_RANGE, head + 1)
@@ -47,7 +50,7 @@ async def largest_range(asker: Asker, head: int) -> Range:
         except BusyError:
             raise
         except FAILURES as error:
-            reason = words_of(error)
+            reason = text_of(error)
             bad = size
             named = named_size(reason, size)
             if named is not None and good < named < bad:
@@ -62,17 +65,17 @@ async def largest_range(asker: Asker, head: int) -> Range:
 
 
 async def largest_batch(asker: Asker) -> int:
-    """Find how many requests the endpoint takes at once, up to what a node sends.
+    """Find the largest batch that the endpoint accepts, up to the largest that a node sends.
 
     Raises:
-        TransportError: there was no usable answer to a batch.
+        TransportError: no usable answer to a batch came.
     """
     good = 1
     for size in _BATCHES:
         try:
             if not await asker.batch(size):
                 break
-        except BusyError:  # it may only have come too soon after the others
+        except BusyError:  # the batch may have exceeded the request rate, not the batch size
             await asyncio.sleep(1.0)
             try:
                 if not await asker.batch(size):
@@ -84,7 +87,11 @@ async def largest_batch(asker: Asker) -> int:
 
 
 class Rate(NamedTuple):
-    """How many requests were answered in how many seconds, and the first refusal, if any."""
+    """The result of a measurement of the request rate.
+
+    `refusal` is the text of the first refusal; empty if there was none. `retry_after_s` is the
+    time that it asks to wait.
+    """
 
     answered: int
     seconds: float
@@ -93,12 +100,12 @@ class Rate(NamedTuple):
 
     @property
     def per_second(self) -> float:
-        """Answers per second. Endpoints that refuse count within a whole second."""
+        """Answers per second. After a refusal at least one second counts: limits are per second."""
         return self.answered / max(self.seconds, 1.0 if self.refusal else 0.001)
 
 
 async def measured_rate(asker: Asker) -> Rate:
-    """Send cheap requests as fast as the endpoint answers, for some seconds at most."""
+    """Send cheap requests as fast as the endpoint answers, for a few seconds at most."""
     began = time.monotonic()
     left = iter(range(_RATE_REQUESTS))
     answered = 0
@@ -117,7 +124,7 @@ async def measured_rate(asker: Asker) -> Rate:
             except RpcError:
                 answered += 1
 
-    await asyncio.gather(*(send() for _ in range(_TOGETHER)))
+    await asyncio.gather(*(send() for _ in range(_CONCURRENT)))
     seconds = time.monotonic() - began
     if not refusals:
         return Rate(answered, seconds, "", 0.0)
@@ -127,11 +134,11 @@ async def measured_rate(asker: Asker) -> Rate:
 
 
 async def state_depth(asker: Asker, head: int) -> tuple[int, str]:
-    """Find how many blocks back the endpoint has the state.
+    """Find for how many blocks before `head` the endpoint has the state of accounts.
 
     Returns:
-        The greatest depth that was answered, `head` for all blocks, -1 for none; and what it said
-        to a greater one.
+        The greatest depth that was answered: `head` for all blocks, -1 for none. And the refusal
+        of a greater depth; empty if there was none.
     """
     return await _greatest_depth(
         head, lambda block: asker.ask("eth_getBalance", [NOBODY, hex(block)])
@@ -139,7 +146,7 @@ async def state_depth(asker: Asker, head: int) -> tuple[int, str]:
 
 
 async def log_depth(asker: Asker, head: int) -> tuple[int, str]:
-    """Find how many blocks back the endpoint has logs; see `state_depth`."""
+    """Find for how many blocks before `head` the endpoint has logs; see `state_depth`."""
 
     def logs(block: int) -> Awaitable[Any]:
         query = {"fromBlock": hex(block), "toBlock": hex(block), "address": NOBODY}
@@ -149,16 +156,16 @@ async def log_depth(asker: Asker, head: int) -> tuple[int, str]:
 
 
 async def _greatest_depth(head: int, ask: Callable[[int], Awaitable[Any]]) -> tuple[int, str]:
-    """Ask for the first block, then for deeper and deeper ones."""
+    """Request the first block, then newer and newer ones, until one is answered."""
     reason = ""
     for depth in (head, *(depth for depth in reversed(_DEPTHS) if depth < head), 0):
         try:
-            # The first block has no state on some chains.
+            # Use block 1 instead of 0, because block 0 has no state on some chains.
             await ask(max(head - depth, min(1, head)))
         except BusyError:
             raise
         except FAILURES as error:
-            reason = words_of(error)
+            reason = text_of(error)
         else:
             return depth, reason
     return -1, reason

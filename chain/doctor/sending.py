@@ -1,4 +1,4 @@
-"""A transaction of value 0 from an account to itself, on a test chain, up to its receipt."""
+"""Sends a transaction of value 0 from an account to itself on a test chain, for its receipt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from fieldbrook.chain.doctor.asking import FAILURES, Asker, words_of
+from fieldbrook.chain.doctor.asking import FAILURES, Asker, text_of
 from fieldbrook.chain.doctor.findings import Report
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
@@ -19,11 +19,11 @@ _PRIORITY_WEI = 1_000_000_000
 
 
 class NotTestChainError(Exception):
-    """The endpoint's chain is not known to be a test chain, so nothing is sent."""
+    """The endpoint's chain is not a known test chain, so no transaction is sent."""
 
 
 class Sender:
-    """Who sends the transaction.
+    """The account that sends the transaction.
 
     Args:
         secret: the private key of the account, 32 bytes.
@@ -36,10 +36,10 @@ class Sender:
         self.address = address_of(secret, ECDSA)
 
     def require_test_chain(self, chain_id: int | None) -> None:
-        """Refuse any chain whose coins may have a value.
+        """Refuse all chains except known test chains, because other coins may have a value.
 
         Raises:
-            NotTestChainError: it is not a test chain.
+            NotTestChainError: the chain is not a known test chain.
         """
         network = BY_ID.get(chain_id or 0)
         if chain_id not in DEVELOPMENT_IDS and (network is None or not network.test):
@@ -53,14 +53,14 @@ async def examine_sending(asker: Asker, report: Report, sender: Sender) -> None:
     try:
         tx_hash, fees = await _send(asker, report.chain_id, sender)
     except (*FAILURES, MalformedAnswerError) as error:
-        report.add("send", "failed", f"{sender.address}: {words_of(error)}", hash=None)
+        report.add("send", "failed", f"{sender.address}: {text_of(error)}", hash=None)
         return
     report.add("send", "ok", f"{tx_hash}, {fees}", hash=tx_hash, sender=sender.address)
     await _receipt(asker, report, sender, tx_hash)
 
 
 async def _send(asker: Asker, chain_id: int, sender: Sender) -> tuple[str, str]:
-    """Sign and send the transaction; returns its hash and its fees in words.
+    """Sign and send the transaction; return its hash and a description of its fees.
 
     Raises:
         RpcError, TransportError, MalformedAnswerError: a request failed.
@@ -82,7 +82,7 @@ async def _send(asker: Asker, chain_id: int, sender: Sender) -> tuple[str, str]:
     signed = await asyncio.to_thread(sign, sender.secret, chain_id, nonce, call, gas, fees)
     told = await asker.ask_once("eth_sendRawTransaction", ["0x" + signed.raw.hex()])
     if told != signed.hash:
-        raise MalformedAnswerError(f"it names another hash than {signed.hash}")
+        raise MalformedAnswerError(f"the endpoint returned another hash than {signed.hash}")
     kind = "a gas price" if fees.priority is None else "EIP-1559 fees"
     return signed.hash, f"nonce {nonce}, {gas:,} gas, {kind} of {fees.limit} wei at most"
 
@@ -113,7 +113,7 @@ async def _receipt(asker: Asker, report: Report, sender: Sender, tx_hash: str) -
                 _included(report, receipt, time.monotonic() - began)
                 return
         except (*FAILURES, MalformedAnswerError) as error:
-            reason = words_of(error)
+            reason = text_of(error)
         await asyncio.sleep(poll_s)
     known = "the endpoint does not know it" if seen is None else f"known after {seen} s"
     report.add("receipt", "failed", f"none within {sender.limit_s:g} s; {known}; {reason}")
@@ -123,7 +123,7 @@ def _included(report: Report, receipt: Any, seconds: float) -> None:
     """Add the finding of a receipt.
 
     Raises:
-        MalformedAnswerError: it is not a receipt.
+        MalformedAnswerError: the value is not a receipt.
     """
     if not isinstance(receipt, dict):
         raise MalformedAnswerError("its receipt is not an object")

@@ -99,14 +99,14 @@ def chain_doctor(
     require_chain_libraries("chain doctor")
     import asyncio
 
-    from fieldbrook.chain.doctor.examination import NoEndpointError, Wishes, examine
+    from fieldbrook.chain.doctor.examination import NoEndpointError, Options, examine
     from fieldbrook.chain.doctor.sending import NotTestChainError, Sender
     from fieldbrook.chain.rpc.endpoint_url import public_part
 
     sender = None if key_file is None else Sender(_read_key(key_file), 6 * limit_s)
-    wishes = Wishes(chain_id, websocket, sender, not no_rate, limit_s)
+    options = Options(chain_id, websocket, sender, not no_rate, limit_s)
     try:
-        report = asyncio.run(examine(url, wishes))
+        report = asyncio.run(examine(url, options))
     except NoEndpointError as error:
         raise UnreachableError(f"{public_part(url)}: {error}") from None
     except NotTestChainError as error:

@@ -1,4 +1,4 @@
-"""The nonces of one account: its leases, and who waits for them."""
+"""The leased nonces of one account, and the lock with which one project at a time uses it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Collection
 
 from fieldbrook.storage.chain.transactions import LEASED, Transaction
 
-_DROPPED_KEPT, _DROPPED_KEPT_BYTES = 1_024, 4 << 20  # of the calls of an account
-_LAGS_MS = 60_000  # how long an endpoint may not count nonces that another one has counted
+_DROPPED_KEPT, _DROPPED_KEPT_BYTES = 1_024, 4 << 20  # limits of the dropped leases of an account
+_LAGS_MS = 60_000  # how long the nonce count of an endpoint may lag behind that of another one
 
 
 class Account:
     """The nonces of one address.
 
     Attributes:
-        open: leases by call key, in the order of their nonces.
-        dropped: dropped leases that a new run may reuse, by call key.
-        busy: a project has its turn.
+        open: open leases by call key, in the order of their nonces.
+        dropped: dropped leases by call key. A new run of the same event may reuse one.
+        busy: whether a project holds the lock of the account.
     """
 
     def __init__(self) -> None:
@@ -25,11 +25,12 @@ class Account:
         self.dropped: dict[bytes, Transaction] = {}
         self.busy = False
         self._dropped_bytes = 0
-        self._used, self._used_at = 0, 0  # the first nonce above the committed ones, and when
+        # The first nonce above the committed ones, and the time of its computation in Unix ms.
+        self._used, self._used_at = 0, 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def drop(self, row: Transaction) -> None:
-        """Keep a dropped lease for the next run of its event, instead of the oldest ones."""
+        """Keep a dropped lease for the next run of its event; forget the oldest above the limit."""
         self.take_dropped(row.call_key)
         self.dropped[row.call_key] = row
         self._dropped_bytes += len(row.data)
@@ -45,8 +46,9 @@ class Account:
         """Return the first nonce above those of committed transactions.
 
         Args:
-            rows: the account's transactions that the node still follows. The nonce of one that it
-                followed lately counts as well: an endpoint may not have its block yet.
+            rows: the account's transactions that the node still follows. Transactions that it
+                followed within the last `_LAGS_MS` count as well, because an endpoint may not
+                have their blocks yet.
             now: Unix milliseconds.
         """
         used = max((row.nonce + 1 for row in rows if row.state != LEASED), default=0)
@@ -55,18 +57,18 @@ class Account:
         return self._used
 
     def is_free_for(self, project_id: int) -> bool:
-        """Return whether no other project has its turn or a lease."""
+        """Return whether nobody holds the lock and no other project has an open lease."""
         return not self.busy and all(row.project_id == project_id for row in self.open.values())
 
     async def becomes_free_for(self, project_id: int) -> None:
-        """Wait until it is free for a project."""
+        """Wait until the account is free for a project."""
         while not self.is_free_for(project_id):
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(changed)
             await changed
 
     def changed(self) -> None:
-        """Wake those that wait. It is not a coroutine, so that no cancellation can prevent it."""
+        """Wake all waiting tasks. It is no coroutine, so a cancellation cannot interrupt it."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():

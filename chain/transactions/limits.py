@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 UNFINISHED_LIMIT = 1_000  # unfinished transactions of one project
 DAY_MS = 86_400_000
 _NO_WINDOW = -1
-_ENOUGH = 10  # transactions that an account should be able to pay
+_ENOUGH = 10  # an account that can pay for fewer transactions has low funds
 _FUNDS_EVERY_S = 60.0
-_FORGOTTEN_MS = 7 * DAY_MS  # an account that has sent nothing for so long is not watched
-_ROWS_AT_START, _ROWS = 1_000, 100  # newest transactions that are looked at for accounts
-_ACCOUNTS = 50  # that are watched, those that sent last
+_FORGOTTEN_MS = 7 * DAY_MS  # an account that has sent nothing for so long is not checked
+_ROWS_AT_START, _ROWS = 1_000, 100  # newest transactions that are searched for accounts
+_ACCOUNTS = 50  # checked accounts: those that have sent transactions most recently
 
 
 class Limits:
@@ -55,19 +55,21 @@ class Limits:
         """Refuse a transaction that its account may not be able to pay."""
         reserved = _reserved(self._rows, operator.address)
         if balance - reserved < cost:
-            others = f", {reserved} of them for transactions under way" if reserved else ""
+            others = f", {reserved} of them for unfinished transactions" if reserved else ""
             raise TransactionRefusedError(
                 f"insufficient funds: operator {operator.name} ({operator.address}) has {balance} "
-                f"wei{others}; it may take {cost}"
+                f"wei{others}; this transaction may take {cost}"
             )
 
     def check_rate(self, project_id: int, leases: Sequence[Transaction], now: int) -> None:
-        """Refuse a transaction above the traffic limit or the limit of unfinished ones."""
+        """Refuse a transaction above the traffic limit or above `UNFINISHED_LIMIT`."""
         unfinished = sum(
             1 for row in self._rows.unfinished.values() if row.project_id == project_id
         )
         if unfinished >= UNFINISHED_LIMIT:
-            raise TransactionRefusedError(f"{unfinished} transactions of the project are under way")
+            raise TransactionRefusedError(
+                f"the project has {unfinished} unfinished transactions, the most that are allowed"
+            )
         limits = self._reader.traffic_limits(project_id)
         limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
         if limit is None:
@@ -97,7 +99,7 @@ class Limits:
             )
 
     def counters_after(self, rows: list[Transaction], now: int) -> dict[int, Spending]:
-        """Return the counters of projects as they will be after these commits."""
+        """Return the counters of the projects after the commit of these transactions."""
         spent: dict[int, Spending] = {}
         for row in rows:
             project_id = row.project_id
@@ -118,19 +120,19 @@ class Limits:
     def _window(self, project_id: int, now: int) -> int:
         try:
             limits = self._reader.traffic_limits(project_id)
-        except StoreError:  # a lost count does less harm than a lost transaction
+        except StoreError:  # losing a count is better than losing a transaction
             return _NO_WINDOW
         limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
         return _NO_WINDOW if limit is None else window_of(limit, now)
 
 
 class FundsWatch:
-    """Reports accounts whose funds soon end: to health, and as a metric.
+    """Reports accounts with low funds, as a health condition and as a metric.
 
     Args:
         state: reads the balances.
         rows: the stored transactions of the chain.
-        health: gets the condition.
+        health: receives the condition.
         clock: returns Unix milliseconds.
     """
 
@@ -149,22 +151,22 @@ class FundsWatch:
         self._look_at = _ROWS_AT_START
 
     async def run(self) -> None:
-        """Look at the funds now and then, until cancelled."""
+        """Check the funds every `_FUNDS_EVERY_S` seconds, until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except (ChainUnavailableError, RpcError) as error:
-                # The endpoints have conditions of their own; what was found last stays.
-                log.debug("funds are not known: %s", error)
+                # Another health condition reports endpoints that fail. Keep the last result.
+                log.debug("balances of operators cannot be read: %s", error)
             except StoreError as error:
-                log.error("funds are not known: %s", error)
+                log.error("balances of operators cannot be checked: %s", error)
             await asyncio.sleep(_FUNDS_EVERY_S)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Compare the balance of each account with the cost of its newest transaction.
 
         Raises:
-            ChainUnavailableError, RpcError: a balance is not known.
+            ChainUnavailableError, RpcError: a balance cannot be read.
             StoreError: the transactions cannot be read.
         """
         accounts = self._accounts()
@@ -179,7 +181,7 @@ class FundsWatch:
             self._health.clear(LOW_FUNDS)
             return
         count, free, row = min(low, key=lambda found: found[:2])
-        others = f"; {len(low) - 1} other accounts have little, too" if len(low) > 1 else ""
+        others = f"; {len(low) - 1} other accounts have low funds, too" if len(low) > 1 else ""
         self._health.raise_(
             LOW_FUNDS,
             f"operator {row.operator_name} ({row.sender}) has {free} wei, enough for {count} more "
@@ -187,7 +189,7 @@ class FundsWatch:
         )
 
     def _accounts(self) -> list[Transaction]:
-        """Return the newest transaction of each account that has sent something lately."""
+        """Return the newest transaction of each account that has sent any recently."""
         for row in reversed(self._rows.page(self._look_at).rows):
             self._newest.pop(row.sender, None)
             self._newest[row.sender] = row
@@ -199,7 +201,7 @@ class FundsWatch:
 
 
 def _reserved(rows: TransactionWriter, address: str) -> int:
-    """Return the highest cost in wei of an account's transactions that are in no block yet."""
+    """Return the most that an account's transactions without a block may cost together, in wei."""
     return sum(
         unpaid(row)
         for row in rows.unfinished.values()

@@ -1,9 +1,9 @@
 """Nonces: prepares transactions (checks, gas, fees, nonce, signature) and leases nonces to runs.
 
-A lease is a prepared transaction whose event is not committed yet. The nonces of an account
-have no gaps for two reasons: nothing is broadcast before its event is committed, and an account
-serves one project at a time. The leases of a batch end, committed or dropped, before another
-project gets one.
+A *lease* is a prepared transaction whose event is not committed yet. Two rules keep the nonces of
+an account without gaps. A transaction is not broadcast before its event is committed. And an
+account serves one project at a time: all leases of a batch are committed or dropped before another
+project gets a lease of this account.
 """
 
 from __future__ import annotations
@@ -117,20 +117,20 @@ class Leases:
         Args:
             project_id: the project that asks.
             wanted: the request.
-            held: call keys of the leases that the project's batch holds. Its other leases are
-                dropped.
+            held: call keys of the leases that the project's current batch holds. All other
+                leases of the project are dropped.
             is_waiting: returns whether the project still waits on the connection of the request.
 
         Raises:
-            TransactionRefusedError: the transaction was refused, for the reason given.
+            TransactionRefusedError: the transaction was refused; the text gives the reason.
             ChainUnavailableError: no endpoint answers in time, or another project uses the key.
-            StoreError: it could not be stored.
+            StoreError: the lease could not be stored.
         """
         call = parse_call(wanted.request, sends=True)
         operator = self._operator(project_id, wanted.operator)
         try:
             async with asyncio.timeout(wanted.within_s), self.turn(operator.address, project_id):
-                # Inside the turn, so that leases of earlier requests are known here.
+                # After taking the lock, so that leases of earlier requests are known.
                 if is_waiting():
                     self._keep_only(project_id, held)
                 row = await self._prepared(project_id, wanted, call, operator)
@@ -152,7 +152,7 @@ class Leases:
             within_s: how long the project waits.
 
         Raises:
-            TransactionRefusedError: the call was refused, for the reason given.
+            TransactionRefusedError: the call was refused; the text gives the reason.
             ChainUnavailableError: no endpoint answers in time.
         """
         wanted = parse_call(request, sends=False)
@@ -169,7 +169,7 @@ class Leases:
         return returned(result)
 
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
-        """End the leases of a batch: keep those in `committed` as transactions, drop the others."""
+        """End the leases of a batch: leases in `committed` become transactions, others drop."""
         leased = {row.call_key: row for row in self._leases_of(project_id)}
         self._end(
             [leased[key] for key in committed if key in leased],
@@ -179,7 +179,7 @@ class Leases:
     async def resolve(
         self, project_id: int, committed: Collection[bytes], held: Collection[bytes]
     ) -> None:
-        """End leases after a lost connection, as the project reports them.
+        """End leases after a lost connection, according to the project's report.
 
         Leases in `committed` become transactions, leases in `held` stay open, and the project's
         other leases are dropped.
@@ -197,11 +197,13 @@ class Leases:
         self._end([], [r for r in self._leases_of(project_id) if r.call_key not in kept])
 
     async def accept(self, row: Transaction) -> None:
-        """Accept a transaction from a project's outbox, whose event is therefore committed."""
+        """Accept a transaction from a project's outbox, because its event is committed."""
         known = self._rows.get(row.transaction_id)
         if known is None:
-            # The chain's store was lost, or restored to a state before this lease.
-            log.warning("transaction %s was unknown here and is stored again", row.name)
+            # The chain's store was lost, or was restored to a state before this lease.
+            log.warning(
+                "transaction %s: the chain's store did not have it and stores it again", row.name
+            )
             self._end([row], [])
         elif known.state == LEASED:
             self._end([known], [])
@@ -214,7 +216,7 @@ class Leases:
 
     @asynccontextmanager
     async def turn(self, address: str, project_id: int) -> AsyncIterator[None]:
-        """Lock an account for one project; waits while another project has leases of it."""
+        """Lock an account for one project, after the leases of other projects have ended."""
         account = self._account(address)
         await account.becomes_free_for(project_id)
         account.busy = True
@@ -225,19 +227,20 @@ class Leases:
             account.changed()
 
     async def next_nonce(self, address: str, within_s: float | None = None) -> int:
-        """Return the first nonce above those used on the chain and by the node's transactions."""
+        """Return the first nonce that neither the chain nor a transaction of the node has used."""
         counted = await self.chain_state.nonce_count(address, within_s)
-        # The chain does not count a block that has vanished, but its transactions are sent again.
+        # If a reorganisation removed a block, the chain no longer counts its transactions. The
+        # node sends them again, so their nonces count as used.
         followed = [*self._rows.unfinished.values(), *self._rows.watched.values()]
         ours = [row for row in followed if row.sender == address]
         used = self._account(address).first_unused(ours, self._clock())
         return max([counted, used, *(row.nonce + 1 for row in ours)])
 
     def secret_of(self, row: Transaction) -> bytes | None:
-        """Return the private key that signed a transaction, None if it is gone.
+        """Return the private key that signed a transaction; None if the node no longer has it.
 
-        If the operator was removed, another operator of the project's account with the same
-        key is used.
+        If the operator was removed, the key may still belong to another operator of the
+        project's account.
         """
         operator = self._reader.operator(row.operator_id)
         project = None if operator else self._reader.project(row.project_id)
@@ -260,7 +263,7 @@ class Leases:
         ]
 
     def _end(self, committed: Iterable[Transaction], dropped: Iterable[Transaction]) -> None:
-        """End leases, first in the store, then in memory."""
+        """End leases, first in the store and then in memory."""
         now = self._clock()
         done = [
             msgspec.structs.replace(row, state=INIT, created_at=now, updated_at=now)
@@ -307,10 +310,12 @@ class Leases:
     async def _prepared(
         self, project_id: int, wanted: TransactionRequest, call: ContractCall, operator: Operator
     ) -> Transaction:
-        """Make the transaction, or reuse the lease of the same call; it is not leased yet.
+        """Make the signed transaction of a request, or return the earlier lease of the same call.
+
+        The caller stores the lease.
 
         Raises:
-            TransactionRefusedError: a limit, the funds or the chain do not allow it.
+            TransactionRefusedError: a limit, the funds or the chain do not allow the transaction.
         """
         account = self._account(operator.address)
         earlier = account.open.get(wanted.key) or account.dropped.get(wanted.key)
@@ -325,9 +330,13 @@ class Leases:
             operator.address, call, wanted.within_s
         )
         if gas > block_gas:
-            raise TransactionRefusedError(f"gasLimit: a block has {block_gas}")
+            raise TransactionRefusedError(
+                f"gasLimit: {gas} is more than the {block_gas} of a whole block"
+            )
         if gas < intrinsic_gas(call.data):
-            raise TransactionRefusedError(f"gasLimit: it needs {intrinsic_gas(call.data)} at least")
+            raise TransactionRefusedError(
+                f"gasLimit: {gas} is less than the {intrinsic_gas(call.data)} that the call needs"
+            )
         fees = fees_for(market, self._chain.max_fee_per_gas)
         cost = max_cost(call, gas, fees)
         self._limits.check_funds(operator, balance, cost)
@@ -386,7 +395,7 @@ class Leases:
 
 
 def _is_same_call(row: Transaction, call: ContractCall, operator: Operator, chain_id: int) -> bool:
-    """Return whether a lease is for exactly this call."""
+    """Return whether a lease is for exactly this call of this operator."""
     return (row.to, row.value, row.data, row.operator_id, row.sender, row.chain_id) == (
         call.to,
         str(call.value),

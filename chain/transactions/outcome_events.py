@@ -1,4 +1,4 @@
-"""Events that tell projects of the outcomes of their transactions."""
+"""Events with which projects receive the outcomes of their transactions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Submit = Callable[[int, WireEvent, Settle], None]
 
 
 class OutcomeEvents:
-    """Sends projects the outcomes of their transactions.
+    """Sends the outcomes of transactions to their projects.
 
     Args:
         rows: the stored transactions of the chain.
@@ -49,9 +49,9 @@ class OutcomeEvents:
         self._submit = submit
 
     async def send(self, row: Transaction) -> None:
-        """Send the project the outcome of a finished transaction, if a strategy wants it.
+        """Send the outcome of a finished transaction to its project, if a strategy is for it.
 
-        It is sent again until the project has taken it. Then the store has it as reported.
+        Send it again until the project has handled it, then store that it was reported.
         """
         event = outcome_event(row)
         while self._is_wanted(row):
@@ -67,7 +67,8 @@ class OutcomeEvents:
                 break
             fault_points.hit("chain.before_outcome_event")
             outcome = await done
-            # A reused id: the project has had this outcome, before the block changed.
+            # A reused id: the project already has this outcome, from before a reorganisation
+            # moved the transaction to another block.
             if not isinstance(outcome, NodeError) or isinstance(outcome, IdempotencyKeyReusedError):
                 break
             log.warning("outcome %s was not handled and is sent again: %s", event[2], outcome)
@@ -78,9 +79,10 @@ class OutcomeEvents:
         fault_points.hit("chain.outcome_delivery_stored")
 
     def _reported(self, row: Transaction) -> bool:
-        """Store that the project has received an outcome; returns False if it cannot be stored.
+        """Store that the project has received an outcome; return False if the store fails.
 
-        The block may have vanished meanwhile.
+        If a reorganisation has changed the transaction's state since, the new state still counts
+        as unreported.
         """
         now = self._rows.unfinished.get(row.transaction_id, row)
         reported = now.state == row.state
@@ -93,11 +95,11 @@ class OutcomeEvents:
         return True
 
     def _is_wanted(self, row: Transaction) -> bool:
-        """Return whether the project handles the outcome's event type.
+        """Return whether the project has a strategy for the outcome's event type.
 
         Strategies for `DEFAULT` do not count, because they were written for device messages.
-        Outcomes of API calls are always sent, because the call named their event type. If the
-        registry cannot be read, the answer is True.
+        Outcomes of API calls are always wanted, because the call named their event type. Also
+        return True if the registry cannot be read.
         """
         with contextlib.suppress(StoreError):
             if self._reader.project(row.project_id) is None:
@@ -110,7 +112,7 @@ class OutcomeEvents:
 
 
 def outcome_event(row: Transaction) -> WireEvent:
-    """Make the event with a transaction's outcome; id and payload are the same at each call."""
+    """Make the event with a transaction's outcome. Each call gives the same id and payload."""
     body = json.dumps(outcome(row), separators=(",", ":")).encode()
     if row.api:
         request = decode(row.api)
@@ -120,8 +122,8 @@ def outcome_event(row: Transaction) -> WireEvent:
         body = response(HTTPStatus.OK, header, text)
     again = f"-{len(row.outcomes)}" if row.outcomes else ""
     event_id = f"sent-{row.name}-{row.state}{again}"
-    # The id is a key as well: a reorganisation may put the transaction into another block while the
-    # project has the event, and the payload of the next one names that block.
+    # The id is also the idempotency key. A reorganisation may move the transaction to another block
+    # while the project handles the event. The next event then has the same id and another payload.
     kind, name = NAMED | KEYED | EXACT, keyed(event_id, event_id)
     return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), kind, name
 

@@ -1,7 +1,7 @@
 """The transaction service of one chain.
 
-It answers requests of projects over the chain's socket, takes committed transactions from
-their outboxes, and sends each project an event with the outcome of each transaction.
+It answers requests of projects over the chain's socket, reads committed transactions from their
+outboxes, and sends the outcome of each transaction to its project as an event.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ _POLL_S = 0.2
 _RETRY_S = 1.0
 _ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
-_ANSWERED_PART = 0.9  # of the time that a project waits; the rest is for storing and sending
-_SILENT_S = 5.0  # after this time a project that does not answer is reported to health
+# The part of a project's waiting time that endpoints may use. The rest is for storing the lease and
+# sending the answer.
+_ANSWERED_PART = 0.9
+_SILENT_S = 5.0  # a project that does not answer for longer raises a health condition
 
 
 class Transactions:
@@ -84,8 +86,9 @@ class Transactions:
         run_dir: the folder of the sockets.
         submit: sends an event to a project; raises a `NodeError` if it is refused.
         activate: starts a project and requests its route.
-        restored: whether the data was restored from a backup and nothing may be sent yet.
-        health: gets the conditions for stuck leases, transactions and low funds.
+        restored: returns whether the data was restored from a backup, so that no transaction may
+            be sent yet.
+        health: receives the conditions for stuck leases, stuck transactions and low funds.
     """
 
     def __init__(
@@ -118,9 +121,9 @@ class Transactions:
         self._outbox = OutboxConsumer({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
         self._activated: dict[int, float] = {}  # project: time of the last activation
-        # Projects with open leases and no connection, and since when.
+        # Projects with open leases and without a connection, with the start of this state.
         self._silent: dict[int, float] = {}
-        # Project: the task of its newest connection.
+        # The task of each project's newest connection.
         self._connections: dict[int, asyncio.Task[None] | None] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -130,8 +133,8 @@ class Transactions:
         for row in list(self._rows.unfinished.values()):
             if row.state in FINISHED:
                 self._finished(row)
-        # Stored signatures are sent while the libraries for further ones are imported, which takes
-        # a second, and many on a busy machine.
+        # Send stored signatures while the libraries for new ones are imported. The import takes a
+        # second, and several on a busy machine.
         essential(self._start_task(self.broadcaster.run()))
         await asyncio.to_thread(warm_up)
         self._path.unlink(missing_ok=True)
@@ -151,19 +154,19 @@ class Transactions:
         self._path.unlink(missing_ok=True)
 
     def project_removed(self, project_id: int) -> None:
-        """Drop the leases of a project that was removed: its uncommitted transactions end."""
+        """Drop the leases, which are uncommitted transactions, of a project that was removed."""
         self._paths.pop(project_id, None)
         self._start_task(self.leases.settle(project_id, ()))
 
     def set_route(self, project_id: int, path: str | None) -> None:
-        """Store the socket of the worker that runs a project; None when none does."""
+        """Set the socket of the worker that runs a project; None if no worker runs it."""
         if path is None:
             self._paths.pop(project_id, None)
         else:
             self._paths[project_id] = path
 
     def consume_outbox(self, project_id: int, path: str) -> None:
-        """Start taking transactions from a project's outbox."""
+        """Start reading transactions from a project's outbox."""
         self._outbox.consume(project_id, path)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -182,7 +185,7 @@ class Transactions:
             )
 
     def _finished(self, row: Transaction) -> None:
-        """Send the project the outcome of a transaction, if a strategy wants it."""
+        """Start the delivery of a transaction's outcome; see `OutcomeEvents.send`."""
         self._start_task(self._outcomes.send(row))
 
     # ---------------------------------------------------------------- requests of projects
@@ -198,8 +201,8 @@ class Transactions:
                     earlier = self._connections.get(project_id)
                     self._connections[project_id] = task
                     if earlier is not None and earlier is not task:
-                        earlier.cancel()  # nobody waits for its answer
-                    # From here on, messages of the project's earlier connections are ignored.
+                        earlier.cancel()  # the project no longer waits for an answer on it
+                    # From now on, messages on earlier connections of the project are ignored.
                     await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
                     self.broadcaster.wake()
                 elif project_id and self._connections.get(project_id) is not task:
@@ -251,7 +254,7 @@ class Transactions:
                 return True, await self._read_tx(said[READ])
             return True, await self._run_command(said[COMMAND], said[TARGET])
         except ChainUnavailableError as error:
-            # A project shows the chain by its name.
+            # The project itself puts the chain's name before the reason.
             return None, str(error.details["reason"] if project_id else error)
         except (TransactionRefusedError, NodeError, RpcError) as error:
             return False, str(error)
@@ -268,10 +271,10 @@ class Transactions:
         return json.dumps({"transaction": transaction, "receipt": receipt}).encode()
 
     async def _run_command(self, command: str, target: int) -> str:
-        """Carry out a management command; returns the command's name.
+        """Execute a management command and return the command's name.
 
         Raises:
-            TransactionRefusedError: it is not possible in the current state.
+            TransactionRefusedError: the command is not possible in the current state.
         """
         if command in (PARK, RESUME):
             self._rows.park(command == PARK)
@@ -286,15 +289,17 @@ class Transactions:
         return command
 
     async def _release(self, project_id: int) -> None:
-        """Drop the leases of a project that cannot report which of them it committed.
+        """Drop the leases of a project that cannot report which of them it has committed.
 
-        None of them was broadcast, because only committed transactions are.
+        None of them was broadcast, because only committed transactions are broadcast.
 
         Raises:
             TransactionRefusedError: the project is connected, or has no leases.
         """
         if project_id in self._connections:
-            raise TransactionRefusedError("the project is running: its leases end with its batch")
+            raise TransactionRefusedError(
+                "the project is running, so its leases end with its current batch"
+            )
         if project_id not in self.leases.projects():
             raise TransactionRefusedError("the project has no leases")
         log.warning("an administrator drops the leases of project %d", project_id)
@@ -303,10 +308,10 @@ class Transactions:
     # ---------------------------------------------------------------- leases of silent projects
 
     async def _poll_silent_projects(self) -> None:
-        """Ask projects with open leases but no connection which leases they committed.
+        """Ask projects with open leases but no connection which leases they have committed.
 
-        The connection is lost when this process or the project's has died. Until the project
-        answers, its leases block the nonces of their accounts.
+        A connection is lost when this process or the project's process dies. Until the project
+        answers, its leases block the accounts for other projects.
         """
         while True:
             silent = self.leases.projects() - set(self._connections)
@@ -316,14 +321,14 @@ class Transactions:
                     await self._query_project(project_id)
                 except (OSError, EOFError, ValueError, TimeoutError, StoreError) as error:
                     log.info(
-                        "project %d does not report its leases: %s",
+                        "project %d does not report which leases it has committed: %s",
                         project_id,
                         str(error) or "timeout",
                     )
             await asyncio.sleep(_POLL_S if self.leases.projects() else _RETRY_S)
 
     def _report_silent(self, projects: set[int]) -> None:
-        """Raise the health condition if projects were silent for `_SILENT_S`, else clear it."""
+        """Raise or clear the health condition for projects that are silent for `_SILENT_S`."""
         now = asyncio.get_running_loop().time()
         self._silent = {project: self._silent.get(project, now) for project in projects}
         long = [p for p, since in self._silent.items() if now - since > _SILENT_S]
@@ -372,10 +377,13 @@ class Transactions:
     # ---------------------------------------------------------------- outboxes
 
     async def _deliver(self, project_id: int, entry: WireEntry) -> None:
-        """Accept a transaction from a project's outbox; its event is committed."""
+        """Accept a transaction from a project's outbox, after its event was committed."""
         row = decode_record(entry[3], Transaction)
         if row.project_id != project_id:
-            raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
+            raise StoreError(
+                reason=f"transaction {row.name} belongs to project {row.project_id}, "
+                f"but was in the outbox of project {project_id}"
+            )
         fault_points.hit("chain.outbox_entry_received")
         if spans.here is not None and (context := entry_context(entry)):
             self.broadcaster.spans.place(row.transaction_id, context)

@@ -1,11 +1,14 @@
-"""Records of signatures: conversions between stored attempts and signed transactions."""
+"""Conversions between stored attempts and calls, fees and signed transactions.
+
+A stored `Attempt` is one signature of a transaction.
+"""
 
 from __future__ import annotations
 
 from fieldbrook.chain.transaction import ContractCall, Fees
 from fieldbrook.storage.chain.transactions import Attempt, Transaction
 
-LEGACY = -1  # stored instead of a priority fee by chains without one
+LEGACY = -1  # stored as the priority fee of a legacy transaction, which has none
 
 
 def attempt(
@@ -27,5 +30,5 @@ def call_of(row: Transaction) -> ContractCall:
 
 
 def unpaid(row: Transaction) -> int:
-    """Return the most that a transaction's last signature can cost its account, in wei."""
+    """Return the most that a transaction can cost its account by its last signature, in wei."""
     return int(row.value) + row.gas * row.last.limit

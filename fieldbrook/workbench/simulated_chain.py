@@ -298,7 +298,7 @@ class SimulatedChains:
         if left < cost:
             raise EffectRefusedError(
                 f"chain {_label(chain)}: insufficient funds: operator {operator} ({sender}) has "
-                f"{left} wei; it may take {cost}"
+                f"{left} wei; this transaction may take {cost}"
             )
 
     def _hash(self, chain: Chain, sender: str, nonce: int, call: ContractCall) -> str:

@@ -88,7 +88,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     crash_at.arm("project.committed", hold=True)
     event = Event(sending, "send", request(value=1_000), "committed", "lost", at=crash_at.reached)
     crash_at.happens()
-    assert "its leases end with its batch" in node.call("POST", release).body.decode()
+    assert "its leases end with its current batch" in node.call("POST", release).body.decode()
     assert leased(sending)
     lost = next(row.project_id for row in sending.rows() if row.state == LEASED)
     store = node.data / "projects" / str(lost) / "data.mdb"

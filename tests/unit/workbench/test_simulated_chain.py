@@ -205,7 +205,8 @@ def test_native_balances_pay_for_what_is_sent(replay: Replay) -> None:
     left = replay(chains, *[("tx", {**MINT, "value": value}) for value in ("60", "60", "40")])
     assert [item["code"] for item in left[:3]] == [0, -1, 0]
     assert reason(left[1]).endswith(
-        f"insufficient funds: operator default ({OPERATOR}) has 40 wei; it may take 60"
+        f"insufficient funds: operator default ({OPERATOR}) has 40 wei; "
+        "this transaction may take 60"
     )
 
 

@@ -80,7 +80,7 @@ class Bench:
     def look(self, **wei: int) -> float:
         """How many accounts have little."""
         self.rpc.wei = wei
-        asyncio.run(self.watch.look())
+        asyncio.run(self.watch.check())
         return metrics.here.row[metrics.CHAIN_ACCOUNTS_LOW]
 
     @property
@@ -128,7 +128,7 @@ def test_the_account_with_the_least_is_named_and_the_others_are_counted(bench: B
     bench.send(RICH)
     assert bench.look(**{POOR: 5 * COST, RICH: 2 * COST}) == 2
     assert "of 0xbb" in bench.detail
-    assert bench.detail.endswith("; 1 other accounts have little, too")
+    assert bench.detail.endswith("; 1 other accounts have low funds, too")
 
 
 def test_the_newest_transaction_of_an_account_says_what_one_costs(bench: Bench) -> None:

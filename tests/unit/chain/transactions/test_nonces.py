@@ -190,7 +190,7 @@ def test_an_outbox_entry_that_the_store_has_lost_is_a_transaction_again(
         assert [row.state for row in rows.all()] == [INIT]
 
     run(scenario())
-    assert "was unknown here and is stored again" in caplog.text
+    assert "did not have it and stores it again" in caplog.text
 
 
 class Batches(RuleBasedStateMachine):
@@ -302,7 +302,7 @@ def test_an_endpoint_that_answers_a_call_with_no_bytes_is_an_endpoint_that_does_
     monkeypatch.setattr(rpc, "answer", answer)
     _, leases = leases_over(environment, rpc)
     request = json.dumps({"to": ADDRESS, "data": ""}).encode()
-    with pytest.raises(ChainUnavailableError, match="an endpoint answered"):
+    with pytest.raises(ChainUnavailableError, match="an endpoint returned an unusable"):
         run(leases.call(request, LIMIT_S))
 
 
@@ -335,7 +335,9 @@ def test_a_result_of_another_form_makes_the_endpoint_useless() -> None:
     large = "0x" + "00" * (RESULT_LIMIT_BYTES + 1)
     values: tuple[object, ...] = (None, {}, "", "00", "0x0", "0xgg", "0x 00", large)
     for value in values:
-        with pytest.raises(ChainUnavailableError, match="an endpoint answered") as caught:
+        with pytest.raises(
+            ChainUnavailableError, match="an endpoint returned an unusable"
+        ) as caught:
             returned(value)
         assert len(str(caught.value)) < 200
 

@@ -124,7 +124,10 @@ def test_a_gas_price_above_the_cap_is_waited_for_and_nothing_is_lost(calm: Weath
     before = calm.sent()
     calm.base_fee(2 * CAP)
     calm.sends("send", request(value=9))
-    until(lambda: f"{CAP} wei per gas at most" in calm.newest().reason, "the reason")
+    until(
+        lambda: f"the cap max_fee_per_gas is {CAP} wei per gas" in calm.newest().reason,
+        "the reason",
+    )
     assert calm.newest().refused_at
     calm.sends("send", request(value=10))
     calm.base_fee(2 * GWEI)

@@ -1,16 +1,18 @@
 """Broadcaster: sends committed transactions and watches them until their blocks are final.
 
-Every signature is stored before it is sent, so that the same bytes are sent again after a
-crash. A transaction is signed again in three cases only: with higher fees and the same nonce
-when no block includes it, with the same nonce to cancel it, and with another nonce when a
-foreign transaction has used its nonce for good.
+Every signature is stored before it is sent, so that the same bytes are sent again after a crash. A
+transaction is signed again in only three cases:
 
-A refused transaction blocks only the later ones of its account. It is retried with growing
+* No block includes it: with the same nonce and higher fees.
+* It is cancelled: an empty transaction with the same nonce.
+* A foreign transaction has used its nonce, and that block is final: with another nonce.
+
+A refused transaction blocks only the later transactions of its account. It is retried with growing
 pauses, and cancelled if the chain can never include it.
 
-A transaction that has its confirmations is reported to its project, but watched further. If a
-reorganisation removes its block, the same bytes are sent again. Each round also compares how many
-nonces of each account the chain counts with how many were used.
+A transaction with enough confirmations is reported to its project, but is still watched until its
+block is final. If a reorganisation removes the block, the same bytes are sent again. Each round
+also compares the chain's nonce count of each account with the nonces that the node has used.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fieldbrook.chain.rpc.refusals import classify_rejection
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.chain.transactions.broadcast.finality import Blocks
 from fieldbrook.chain.transactions.broadcast.gaps import Gaps
-from fieldbrook.chain.transactions.broadcast.outcomes import RECEIPTS_TOGETHER, Outcomes
+from fieldbrook.chain.transactions.broadcast.outcomes import RECEIPTS_AT_ONCE, Outcomes
 from fieldbrook.chain.transactions.broadcast.refusals import Refusals
 from fieldbrook.chain.transactions.broadcast.replacements import Replacements
 from fieldbrook.chain.transactions.broadcast.rows import Rows
@@ -53,11 +55,11 @@ from fieldbrook.storage.chain.transactions import (
 log = logging.getLogger(__name__)
 
 CANCELLED = "cancelled by an administrator"
-_LEAST_WATCH_S = 1.0  # between rounds while nothing is under way
-_STATES = 120  # blocks; endpoints keep the state of so many
-_LAGS_BLOCKS = 8  # nodes behind one address may lack so many blocks that others of them have
-_TURN_S = 5.0  # of one account in a round
-_ACCOUNTS_TOGETHER = 4
+_LEAST_WATCH_S = 1.0  # least interval of rounds while transactions are only watched
+_STATES = 120  # the number of recent blocks of which every endpoint keeps the state
+_LAGS_BLOCKS = 8  # how far nodes that share an endpoint's address may lag behind each other
+_TURN_S = 5.0  # time limit of an account's look-ups in a round
+_CONCURRENT_ACCOUNTS = 4
 
 
 class Broadcaster:
@@ -68,9 +70,10 @@ class Broadcaster:
         rpc: the client of the chain.
         rows: the stored transactions of the chain.
         leases: assigns nonces and opens keys.
-        finished: is called with each transaction that is confirmed or failed.
-        restored: whether the data was restored from a backup and nothing may be sent yet.
-        health: gets a condition while a transaction is stuck.
+        finished: called with each transaction that is confirmed or failed.
+        restored: returns whether the data was restored from a backup, so that no transaction may
+            be sent yet.
+        health: receives a condition while a transaction is stuck.
         clock: returns Unix milliseconds.
 
     Attributes:
@@ -106,7 +109,7 @@ class Broadcaster:
         self._clock = clock
         self._wake = asyncio.Event()
         self._down = False
-        # Rounds and commands exclude each other, so that no transaction changes within a step.
+        # Held by a round or a management command, so that only one of them changes transactions.
         self._stepping = asyncio.Lock()
 
     def wake(self) -> None:
@@ -122,10 +125,12 @@ class Broadcaster:
                 self._down = False
             except (ChainUnavailableError, RpcError) as error:
                 if not self._down:
-                    log.warning("transactions of chain %s wait: %s", self._chain.name, error)
+                    log.warning(
+                        "chain %s: transactions wait for its endpoints: %s", self._chain.name, error
+                    )
                 self._down = True
             except NodeError as error:
-                log.error("transactions of chain %s: %s", self._chain.name, error)
+                log.error("chain %s: a round of transactions failed: %s", self._chain.name, error)
             try:
                 async with asyncio.timeout(self._idle_s()):
                     await self._wake.wait()
@@ -133,7 +138,7 @@ class Broadcaster:
                 continue
 
     def _idle_s(self) -> float | None:
-        """Return the time until the next round; None if only `wake` begins one."""
+        """Return the time until the next round; None if only `wake` starts one."""
         poll_s = self._chain.poll_ms / 1_000
         if self._rows.committed():
             return poll_s
@@ -143,7 +148,7 @@ class Broadcaster:
         """Take every unfinished transaction one step further.
 
         Raises:
-            ChainUnavailableError, RpcError: no endpoint gave the chain's state.
+            ChainUnavailableError, RpcError: no endpoint returned the chain's state.
             StoreError: a step could not be stored; its transaction is unchanged.
         """
         async with self._stepping:
@@ -161,7 +166,8 @@ class Broadcaster:
             rows = [*self._rows.committed(), *self._rows.stored.watched.values()]
             senders = list(dict.fromkeys(row.sender for row in rows))
             failures = await self._all_accounts(senders, head, parked)
-            # Last, because nothing should wait for these requests; the next round sends again.
+            # Search for removed blocks last, so that no transaction waits for these requests. The
+            # next round sends the transactions of removed blocks again.
             included, counts = self._rows.included(), self._gaps.counts
             doubted = [row for row in included if row.mined and not counts.has_counted(row)]
             for row in await self._blocks.vanished(included, head, doubted):
@@ -177,15 +183,16 @@ class Broadcaster:
     async def _all_accounts(
         self, senders: Sequence[str], head: int, parked: bool
     ) -> list[NodeError | RpcError]:
-        """Process accounts, some at the same time; returns the failures, worst first.
+        """Process several accounts at a time. A failure does not affect the other accounts.
 
-        Where one fails, the others continue.
+        Returns:
+            The failures; errors of the store come first.
         """
         failures: list[NodeError | RpcError] = []
-        some = asyncio.Semaphore(_ACCOUNTS_TOGETHER)
+        slots = asyncio.Semaphore(_CONCURRENT_ACCOUNTS)
 
         async def process(sender: str) -> None:
-            async with some:
+            async with slots:
                 try:
                     await self._account(sender, head, parked)
                 except (NodeError, RpcError) as error:
@@ -195,10 +202,11 @@ class Broadcaster:
         return sorted(failures, key=lambda error: not isinstance(error, StoreError))
 
     async def _counted(self, head: int) -> int:
-        """Return the newest block that counts: it has the confirmations and the `block_tag`.
+        """Return the newest block whose transactions are confirmed.
 
-        -1 if no endpoint knows a block of that tag: then transactions are sent, but none is
-        confirmed. The state of the chain says why (`chain.monitors.head`).
+        The block has enough confirmations and the chain's `block_tag`. The result is -1 if no
+        endpoint knows a block with that tag. Then transactions are sent, but none is confirmed;
+        the state of the chain shows the reason (`chain.monitors.head`).
         """
         counted, tag = head - self._chain.confirmations, self._chain.block_tag
         if tag == LATEST:
@@ -239,16 +247,16 @@ class Broadcaster:
         self._health.raise_(
             STUCK_TRANSACTIONS,
             f"{first.name}, operator {first.operator_name} ({first.sender}): {first.reason}; "
-            f"{behind} wait behind it; all of them: fieldbrook tx list --stuck",
+            f"{behind} wait for it; to list all stuck ones: fieldbrook tx list --stuck",
         )
 
     async def cancel(self, transaction_id: int) -> None:
-        """Cancel a transaction by signing an empty one with the same nonce.
+        """Cancel a transaction by signing an empty transaction with the same nonce.
 
-        The one of the two that a block includes decides the outcome.
+        A block includes only one of the two, and this one decides the outcome.
 
         Raises:
-            TransactionRefusedError: a block includes the transaction already, or it is finished.
+            TransactionRefusedError: a block already includes the transaction, or it is finished.
         """
         async with self._stepping:
             row = self._pending(transaction_id)
@@ -261,11 +269,12 @@ class Broadcaster:
     async def retry(self, transaction_id: int) -> None:
         """Sign a transaction again with higher fees.
 
-        If it was refused for a reason other than its fees, it is only sent again at once.
+        If it was refused for a reason other than its fees, send the same signature again at once
+        instead.
 
         Raises:
-            TransactionRefusedError: a block includes it already, it is finished, or the cap does
-                not allow higher fees.
+            TransactionRefusedError: a block already includes the transaction, it is finished, or
+                the cap does not allow higher fees.
         """
         async with self._stepping:
             row = self._pending(transaction_id)
@@ -291,8 +300,9 @@ class Broadcaster:
     async def _account(self, sender: str, head: int, parked: bool) -> None:
         """Process the transactions of one account.
 
-        The next ones are sent first: blocks can include no others before them, and receipts of
-        earlier ones may take an endpoint that limits requests longer than a turn.
+        The transactions with the next nonces are sent first, because a block must include them
+        before all later ones. Reading the receipts of earlier ones from an endpoint that limits
+        requests may take longer than `_TURN_S`.
         """
         rows = sorted((r for r in self._rows.committed() if r.sender == sender), key=_turn)
         params = [sender, "latest"]
@@ -304,7 +314,7 @@ class Broadcaster:
         failure = None
         try:
             waiting = await self._submissions.send_next(waiting, counted, head)
-        except (ChainUnavailableError, RpcError) as error:  # receipts may be had nevertheless
+        except (ChainUnavailableError, RpcError) as error:  # receipts may still be readable
             waiting, failure = (), error
         failure = await self._look_up(rows, counted, head, ends_at) or failure
         if not await self._submissions.send_others(waiting, counted, head, ends_at):
@@ -319,15 +329,18 @@ class Broadcaster:
             )
 
     def _first_of_nonces(self, rows: Iterable[Transaction]) -> list[Transaction]:
-        """Return the transactions that no block includes, one for each nonce.
+        """Return the transactions that no block includes, at most one for each nonce.
 
-        A lease may be dropped and its nonce used again, although its event was committed. The
-        second transaction gets a nonce of its own once a block includes the first one.
+        Two transactions have the same nonce if a lease was dropped and its nonce was used again,
+        although the lease's event was committed. The second one gets another nonce after a
+        block includes the first one.
         """
         found: dict[int, Transaction] = {}
         for row in rows:
             if row.state in (INIT, PENDING) and found.setdefault(row.nonce, row) is not row:
-                self._rows.update(row, reason=f"another transaction has nonce {row.nonce} too")
+                self._rows.update(
+                    row, reason=f"another transaction of the node also has nonce {row.nonce}"
+                )
         return list(found.values())
 
     async def _look_up(
@@ -335,10 +348,11 @@ class Broadcaster:
     ) -> ChainUnavailableError | RpcError | None:
         """Look up and record which blocks include the transactions of an account.
 
-        After `ends_at` (time of the event loop) no further group of them is looked up before the
-        next round, because other accounts and commands wait for this one.
+        After `ends_at` (time of the event loop) the rest is left for the next round, because other
+        accounts and commands wait.
 
-        Returns the reason why some could not be looked up.
+        Returns:
+            The reason why some transactions could not be looked up; None if all could.
         """
 
         def is_due(row: Transaction) -> bool:
@@ -347,11 +361,11 @@ class Broadcaster:
             return row.nonce < counted
 
         due = list(filter(is_due, rows))
-        for first in range(0, len(due), RECEIPTS_TOGETHER):
+        for first in range(0, len(due), RECEIPTS_AT_ONCE):
             if first and asyncio.get_running_loop().time() > ends_at:
                 self.wake()
                 return None
-            some = due[first : first + RECEIPTS_TOGETHER]
+            some = due[first : first + RECEIPTS_AT_ONCE]
             found, failure = await self._outcomes.receipts(some)
             for row in some:
                 if (receipt := found.get(row.transaction_id)) is not None:
@@ -362,25 +376,30 @@ class Broadcaster:
                 return failure
         return None
 
-    # ---------------------------------------------------------------- what ends
+    # ---------------------------------------------------------------- used nonces
 
     async def _resolve_used_nonce(self, row: Transaction, head: int) -> None:
         """Handle a transaction whose nonce another transaction has used.
 
-        Nothing happens until the use of the nonce is final, or as deep as endpoints can tell: if it
-        vanished after that, the chain could include both signatures. Then a cancellation
-        is finished as failed, and any other transaction is signed with another nonce.
+        Wait until the block that used the nonce is final, or as deep as endpoints keep states. If a
+        reorganisation removed that block after a new signature was sent, the chain could include
+        both signatures. After the wait, a cancellation is finished as failed. Any other
+        transaction is signed with another nonce.
         """
         depth = max(_LAGS_BLOCKS, self._chain.confirmations, min(self._chain.finality, _STATES))
         params = [row.sender, hex(max(0, head - depth))]
         try:
             settled = await self._rpc.call("eth_getTransactionCount", params, read=quantity)
         except RpcError as error:
-            log.info("transaction %s: its nonce is used; is that final? %s", row.name, error)
+            log.info(
+                "transaction %s: another one used its nonce; whether that block is final is "
+                "unknown: %s",
+                *(row.name, error),
+            )
             return
         if settled <= row.nonce:
             return
-        # The receipts were read before the nonce count, from one endpoint: look once more.
+        # The receipts were read from one endpoint only, before the nonce count: ask all endpoints.
         if (await self._outcomes.look_up(row, head)).state not in (INIT, PENDING):
             return
         if row.last.cancels:
@@ -391,10 +410,10 @@ class Broadcaster:
                 self.wake()
         except TransactionRefusedError as error:
             if not row.refused_at:
-                log.warning("transaction %s: its nonce was used, and %s", row.name, error)
+                log.warning("transaction %s: another one used its nonce, and %s", row.name, error)
             self._rows.update(row, reason=str(error), refused_at=row.refused_at or self._clock())
 
 
 def _turn(row: Transaction) -> tuple[int, bool, int]:
-    """Sort key for the transactions of an account: nonce, then those already sent, then id."""
+    """Sort key for the transactions of an account: nonce, then sent before unsent, then id."""
     return row.nonce, not row.sent_at, row.transaction_id

@@ -1,8 +1,9 @@
-"""Compares the nonces of accounts with the chain's counts, and finds what fills a gap.
+"""Nonce gaps: compares the used nonces of accounts with the chain's counts.
 
-Where the chain counts fewer nonces than the node has used, an endpoint may lag behind, or the chain
-has lost transactions although their blocks were final. Then the later ones wait for a nonce which
-nothing fills.
+The chain counts fewer nonces than the node has used if an endpoint lags behind, or if the chain has
+lost transactions although their blocks counted as final. In the second case, the later transactions
+of the account wait for a nonce that no transaction has any more. The lost transactions must be sent
+again.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from fieldbrook.core.clock import Clock
 from fieldbrook.storage.chain.transactions import INIT, PENDING, Transaction
 
 _SEARCHED_ROWS = 20_000
-_LOOKED_UP = 64  # the first ones, at each search: the chain takes no later ones before them
+# Finished transactions that one search looks up: those with the lowest nonces, because the chain
+# must include these first.
+_LOOKED_UP = 64
 
 
 class Counts:
-    """How many nonces of each account the chain counts, compared with the node's transactions.
+    """The chain's nonce counts of all accounts, compared with the node's transactions.
 
     Attributes:
-        behind: by account, how many nonces the chain counts and how many the node has used, where
-            the chain counts fewer.
+        behind: accounts of which the chain counts fewer nonces than the node has used, with both
+            numbers (counted, used).
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,11 +41,11 @@ class Counts:
 
         Args:
             sender: the account.
-            rows: its unfinished and its watched transactions.
-            counted: how many nonces the chain counts.
+            rows: the account's unfinished and watched transactions.
+            counted: how many nonces of the account the chain counts.
 
         Returns:
-            For how many ms the chain has counted fewer than were used.
+            How long the chain has counted fewer nonces than were used, in ms; 0 if it does not.
         """
         waiting = [row for row in rows if row.state in (INIT, PENDING)]
         used = [row.nonce + 1 for row in rows if row not in waiting or row.vanished]
@@ -57,7 +60,7 @@ class Counts:
         return now - self._since.setdefault(sender, now)
 
     def has_counted(self, row: Transaction) -> bool:
-        """Return whether the chain counts the nonce of a transaction, as far as is known."""
+        """Return whether the last comparison found the nonce of a transaction counted."""
         counted, _ = self.behind.get(row.sender, (row.nonce + 1, 0))
         return row.nonce < counted
 
@@ -68,7 +71,7 @@ class Counts:
 
     @property
     def missing(self) -> int:
-        """How many nonces the chain lacks, of all accounts."""
+        """How many used nonces the chain does not count, in all accounts together."""
         return sum(expected - counted for counted, expected in self.behind.values())
 
     def describe(self, senders: Collection[str]) -> str:
@@ -81,17 +84,17 @@ class Counts:
 
 
 class Gaps:
-    """Accounts of which the chain counts fewer nonces than the node has used.
+    """Finds accounts with nonce gaps, and sends lost transactions again.
 
     Args:
         rows: the stored transactions.
-        outcomes: finds out which transactions blocks include.
+        outcomes: looks up receipts, and marks lost transactions to be sent again.
         clock: returns Unix milliseconds.
 
     Attributes:
         counts: the counts of all accounts.
-        differing: the accounts whose counts have differed for longer than an endpoint lags.
-        unfilled: the accounts that wait for a nonce which no transaction of the node has.
+        differing: accounts whose counts have differed for longer than an endpoint may lag.
+        unfilled: accounts that wait for a nonce that no transaction of the node has.
     """
 
     def __init__(self, rows: Rows, outcomes: Outcomes, clock: Clock) -> None:
@@ -111,12 +114,12 @@ class Gaps:
     async def compare(self, sender: str, counted: int) -> list[Transaction]:
         """Compare an account's nonces with the chain's count.
 
-        Where the chain counts fewer, and no transaction that is under way fills the gap, look for
-        finished ones that were lost although their blocks were final.
+        If the chain counts fewer and no unfinished transaction has the missing nonce, search for
+        finished transactions that the chain has lost, and mark them to be sent again.
 
         Returns:
-            The transactions that wait although there is nothing to fill the gap; empty if there is
-            something, or that is not known yet.
+            The transactions that wait for a nonce that no transaction of the node has. Empty if a
+            transaction has the nonce, or if this is not known yet.
         """
         rows = self._rows.of(sender)
         behind_ms = self.counts.compare(sender, rows, counted)

@@ -1,4 +1,4 @@
-"""Outcomes of transactions: the block that includes one, and its final state."""
+"""Outcomes of transactions: receipts, confirmed and failed states, removed blocks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,15 @@ from fieldbrook.storage.chain.transactions import (
 
 log = logging.getLogger(__name__)
 
-RECEIPTS_TOGETHER = 16
+RECEIPTS_AT_ONCE = 16
+"""The number of transactions whose receipts are requested at the same time."""
 
 
 class Receipt(NamedTuple):
-    """The receipt of a transaction, and the hash of the signature that the block includes."""
+    """The receipt of a transaction. `tx_hash` tells which of its signatures the block includes.
+
+    `good` is False if the transaction has reverted. `gas_price` is in wei.
+    """
 
     tx_hash: str
     block: int
@@ -45,9 +49,9 @@ class Receipt(NamedTuple):
 
 
 class Receipts(NamedTuple):
-    """Receipts by transaction id, None where no block includes one.
+    """Receipts by transaction id; None for a transaction that no block includes.
 
-    Those that are not known are left out, and `failure` says why.
+    Transactions that could not be looked up are missing, and `failure` is the reason.
     """
 
     found: dict[int, Receipt | None]
@@ -61,13 +65,13 @@ class Outcomes:
         chain: the settings of the chain.
         rpc: the client of the chain.
         rows: the stored transactions.
-        refusals: is cleared for an account whose transaction a block includes.
-        on_final: is called with each transaction that is confirmed or failed.
+        refusals: cleared for an account when a block includes one of its transactions.
+        on_final: called with each transaction that is confirmed or failed.
         clock: returns Unix milliseconds.
 
     Attributes:
         counted: the newest block whose transactions are confirmed. `Broadcaster` updates it in
-            each round; until then none is.
+            each round; -1 before the first round.
     """
 
     def __init__(
@@ -88,21 +92,22 @@ class Outcomes:
         self.counted = -1
 
     async def look_up(self, row: Transaction, head: int) -> Transaction:
-        """Look up at all endpoints which block includes one of a transaction's signatures.
-
-        One endpoint may lack a receipt that another one has.
+        """Ask all endpoints whether a block includes a transaction, and record the receipt.
 
         Raises:
-            ChainUnavailableError: no endpoint says whether there is such a block.
+            ChainUnavailableError: see `receipt_anywhere`.
         """
         receipt = await self.receipt_anywhere(row)
         return row if receipt is None else await self.record(row, receipt, head)
 
     async def receipt_anywhere(self, row: Transaction) -> Receipt | None:
-        """Return the receipt of a transaction from any endpoint, None if no block includes it.
+        """Ask all endpoints for the receipt of a transaction, because some may lack it.
+
+        Returns:
+            The receipt of one of its signatures; None if no block includes any of them.
 
         Raises:
-            ChainUnavailableError: no endpoint says so.
+            ChainUnavailableError: no endpoint gave a usable answer for one of the signatures.
         """
         for tried in reversed(row.attempts):
             denied = False
@@ -113,12 +118,12 @@ class Outcomes:
                         return Receipt(tried.hash, *found)
                     denied |= answer is None
             if not denied:
-                reason = f"no endpoint answers for the receipt of {tried.hash}"
+                reason = f"no endpoint answers a request for the receipt of {tried.hash}"
                 raise ChainUnavailableError(chain=self._chain.id, reason=reason)
         return None
 
     async def receipts(self, rows: Iterable[Transaction]) -> Receipts:
-        """Look up, at the same time, which blocks include transactions."""
+        """Look up concurrently which blocks include the transactions."""
         asked = list(rows)
         answers = await asyncio.gather(*map(self._receipt, asked), return_exceptions=True)
         found: dict[int, Receipt | None] = {}
@@ -141,9 +146,10 @@ class Outcomes:
         return None
 
     def vanish(self, row: Transaction) -> Transaction:
-        """Store that the block of a transaction is not on the chain any more.
+        """Store that a reorganisation has removed the block of a transaction.
 
-        The transaction is `INIT` again, and therefore sent again at once: pools may have lost it.
+        The transaction becomes `INIT` again, so that it is sent again at once, because the pools of
+        the endpoints may have lost it.
         """
         fields: dict[str, Any] = {
             "state": INIT,
@@ -156,7 +162,7 @@ class Outcomes:
             log.info("transaction %s: %s", row.name, fields["reason"])
             return self._rows.update(row, **fields)
         log.warning(
-            "transaction %s of project %d was %s, but %s; it is sent again",
+            "transaction %s of project %d was %s, but %s; the node sends it again",
             *(row.name, row.project_id, row.state, fields["reason"]),
         )
         now = self._clock()
@@ -173,7 +179,7 @@ class Outcomes:
         return again
 
     async def record(self, row: Transaction, receipt: Receipt, head: int) -> Transaction:
-        """Store the block that includes a transaction, and its final state if it has one."""
+        """Store the block that includes a transaction, and the final state if it is confirmed."""
         fault_points.hit("chain.receipt_received")
         self._refusals.clear(row.sender)
         row = self._rows.update(
@@ -198,7 +204,7 @@ class Outcomes:
         return self.finish(row, FAILED, await self._revert_reason(row), head)
 
     async def _revert_reason(self, row: Transaction) -> str:
-        """Find out why a transaction reverted: run its call on the state before its block."""
+        """Find out why a transaction reverted: run its call again on the state before its block."""
         fields = {
             "from": row.sender,
             "to": row.to,
@@ -217,8 +223,8 @@ class Outcomes:
     def finish(self, row: Transaction, state: str, reason: str, head: int) -> Transaction:
         """Store the final state of a transaction and the project's totals.
 
-        It is watched until its block is final. A state that the project has received before,
-        because the block vanished since, is not reported again.
+        The transaction is watched until its block is final. If a reorganisation moves it to another
+        block and the new state is the one last reported, it is not reported again.
         """
         since = row.block_number or head
         final = head - since >= self._chain.finality
@@ -246,7 +252,7 @@ class Outcomes:
         return done
 
     def _spent(self, row: Transaction, count: int) -> Spending:
-        """Return a project's totals with a finished transaction more, or with one less."""
+        """Return a project's totals after adding (`count` 1) or removing (-1) a transaction."""
         spent = self._rows.stored.spending(row.project_id)
         good = row.state == CONFIRMED
         return msgspec.structs.replace(
@@ -259,7 +265,7 @@ class Outcomes:
 
 
 def _read_receipt(raw: Any) -> tuple[int, str, int, int, bool] | None:
-    """Parse the fields of a `Receipt` behind the hash; None if no block includes the transaction.
+    """Parse all fields of a `Receipt` except the hash; None if no block includes the transaction.
 
     Raises:
         MalformedAnswerError: the value is neither a receipt nor null.

@@ -1,9 +1,9 @@
-"""Which sent transactions the pools of the endpoints have lost, and when to look.
+"""Detects transactions that the pools of the endpoints have lost.
 
-A pool loses what it has when its node restarts, or when another node answers at its address. Later
-nonces of an account wait for the next one. So the next one is looked up soon, and when one was
-lost, the later ones of its account are taken for lost, too: to send them again costs a request
-each, and so would the look-ups.
+A pool loses its transactions when its node restarts, or when another node answers at its address.
+All later transactions of an account wait for the one with the next nonce. Therefore this one is
+looked up often. If it was lost, the later ones of its account are assumed lost, too. To send one
+again costs one request, as much as to look it up.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from fieldbrook.chain.transactions.chain_state import Rpc
 from fieldbrook.core.clock import Clock
 from fieldbrook.storage.chain.transactions import Transaction
 
-_NEXT_AGAIN_MS, _NEXT_BLOCKS = 2_000, 2  # until an account's next one is looked up: after both
-_SOON, _SOON_MS, _LATER_MS = 8, 15_000, 300_000  # the first ones, and those that wait behind them
+# The transaction with the next nonce is looked up after this time and this number of blocks.
+_NEXT_AGAIN_MS, _NEXT_BLOCKS = 2_000, 2
+# The first `_SOON` transactions of an account are looked up every `_SOON_MS`, the others every
+# `_LATER_MS`.
+_SOON, _SOON_MS, _LATER_MS = 8, 15_000, 300_000
 
 
 class Pool:
@@ -31,17 +34,17 @@ class Pool:
     def __init__(self, rpc: Rpc, clock: Clock) -> None:
         self._rpc = rpc
         self._clock = clock
-        # Transaction id: the last look-up, in Unix ms, and the newest block then.
+        # By transaction id: the time of the last look-up in Unix ms, and the newest block then.
         self._looked_up: dict[int, tuple[int, int]] = {}
         self._lost: set[int] = set()  # transaction ids
 
     async def has_lost(self, row: Transaction, head: int, *, ahead: int) -> bool:
-        """Return whether a transaction was lost, as far as is known; look it up if that is due.
+        """Return whether a transaction was lost, after looking it up if a look-up is due.
 
         Args:
             row: a transaction that was sent.
             head: the newest block.
-            ahead: how many transactions of its account a block must include before it.
+            ahead: how many transactions of its account must be included before it.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
@@ -60,19 +63,19 @@ class Pool:
         return not known
 
     def is_lost(self, row: Transaction) -> bool:
-        """Return whether a transaction is known or taken to be lost."""
+        """Return whether a transaction is known or assumed to be lost."""
         return row.transaction_id in self._lost
 
     def is_unseen(self, row: Transaction) -> bool:
         """Return whether this process has neither sent a transaction nor looked it up."""
         return row.transaction_id not in self._looked_up
 
-    def lose(self, rows: Iterable[Transaction]) -> None:
-        """Take transactions for lost."""
+    def mark_lost(self, rows: Iterable[Transaction]) -> None:
+        """Mark transactions as lost."""
         self._lost.update(row.transaction_id for row in rows)
 
-    def sent(self, row: Transaction, head: int) -> None:
-        """Record that an endpoint has taken a transaction."""
+    def record_sent(self, row: Transaction, head: int) -> None:
+        """Record that an endpoint has accepted a transaction."""
         self._lost.discard(row.transaction_id)
         self._looked_up[row.transaction_id] = self._clock(), head
 
@@ -84,10 +87,10 @@ class Pool:
 
 
 def is_known(raw: Any) -> bool:
-    """Parse whether an endpoint has a transaction.
+    """Return whether an answer to `eth_getTransactionByHash` contains a transaction.
 
     Raises:
-        MalformedAnswerError: the answer is neither one nor null.
+        MalformedAnswerError: the answer is neither a transaction nor null.
     """
     if raw is not None and not isinstance(raw, Mapping):
         raise MalformedAnswerError("the transaction is not an object")

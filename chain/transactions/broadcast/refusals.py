@@ -10,27 +10,27 @@ _PAUSES_S = (0.5, 1, 2, 5)  # before the next attempt, by the number of consecut
 
 
 class _Row(NamedTuple):
-    times: int = 0
-    until: int = 0
+    times: int = 0  # consecutive refusals
+    until: int = 0  # end of the pause, in Unix ms
 
 
 class Refusals:
-    """Consecutive refusals of each account's next transaction, and when (Unix ms) to retry it."""
+    """The consecutive refusals of each account's next transaction, and the pause until a retry."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rows: dict[str, _Row] = {}
 
     def times(self, sender: str) -> int:
-        """Return how often the account's next transaction was refused in a row."""
+        """Return the number of consecutive refusals of the account's next transaction."""
         return self._rows.get(sender, _Row()).times
 
     def is_paused(self, sender: str) -> bool:
-        """Return whether the account waits before it tries again."""
+        """Return whether the account still pauses before the next attempt."""
         return self._clock() < self._rows.get(sender, _Row()).until
 
     def record(self, sender: str) -> None:
-        """Record a refusal and pause the account, longer after each consecutive one."""
+        """Record a refusal and pause the account, longer after each consecutive refusal."""
         times = self.times(sender) + 1
         pause_s = _PAUSES_S[min(times, len(_PAUSES_S)) - 1]
         self._rows[sender] = _Row(times, self._clock() + int(pause_s * 1_000))

@@ -1,4 +1,4 @@
-"""New signatures for transactions: higher fees, a cancellation, or another nonce."""
+"""Signs transactions again: with higher fees, as a cancellation, or with another nonce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fieldbrook.storage.chain.transactions import INIT, Transaction
 
 log = logging.getLogger(__name__)
 
-NOBODY = 0  # project id for a turn that belongs to no project
+NOBODY = 0  # project id with which the node itself locks an account
 _TURN_LIMIT_S = 1.0
 
 
@@ -42,7 +42,7 @@ class Replacements:
         self._clock = clock
 
     async def raise_fees(self, row: Transaction) -> bool:
-        """Sign a transaction with higher fees; returns False if the cap forbids it."""
+        """Sign a transaction with higher fees. Return False if the cap does not allow it."""
         market, _ = await self._leases.chain_state.market()
         fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
         if fees is None:
@@ -52,9 +52,13 @@ class Replacements:
         return True
 
     async def cancel(self, row: Transaction, why: str, *, competes: bool) -> None:
-        """Sign an empty transaction with the same nonce.
+        """Sign an empty transaction with the same nonce, to cancel the original.
 
-        `competes` says that endpoints may have the original, so that the fees must exceed its.
+        Args:
+            row: the original transaction.
+            why: the reason, which becomes that of the outcome.
+            competes: whether endpoints may have the original, so that the new fees must be
+                higher.
         """
         market, _ = await self._leases.chain_state.market()
         cap = self._chain.max_fee_per_gas
@@ -63,9 +67,10 @@ class Replacements:
         metrics.add(metrics.TRANSACTIONS_REPLACED["cancel"])
 
     async def assign_nonce(self, row: Transaction) -> bool:
-        """Sign a transaction with a new nonce, because another one used its nonce for good.
+        """Sign a transaction with a new nonce, because another one used its nonce finally.
 
-        Returns False if a batch holds leases of the account; try again later.
+        Returns:
+            False if a project holds leases of the account; try again later.
         """
         why = f"nonce {row.nonce} was used by another transaction"
         market, _ = await self._leases.chain_state.market()
@@ -81,18 +86,19 @@ class Replacements:
                 metrics.add(metrics.TRANSACTIONS_REPLACED["nonce"])
         except TimeoutError:
             return False
-        log.warning("transaction %s: %s; it has nonce %d now", row.name, why, nonce)
+        log.warning("transaction %s: %s; its new nonce is %d", row.name, why, nonce)
         return True
 
     async def _sign(
         self, row: Transaction, nonce: int, fees: Fees, why: str, *, cancels: bool = False
     ) -> None:
         """Sign a transaction again and store the signature."""
-        await asyncio.to_thread(warm_up)  # the process may have started just now
+        await asyncio.to_thread(warm_up)  # the libraries may not be imported yet
         secret = self._leases.secret_of(row)
         if secret is None:
             raise TransactionRefusedError(
-                f"operator {row.operator_name} was removed, so its key cannot sign again"
+                f"operator {row.operator_name} was removed, so the node cannot sign again with its "
+                "key"
             )
         call, gas = call_of(row), row.gas
         if cancels:

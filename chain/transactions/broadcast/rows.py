@@ -1,4 +1,4 @@
-"""Changes of stored transactions."""
+"""The stored transactions of a chain: selections, and updates with the time of the change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fieldbrook.storage.chain.transactions import (
 
 
 class Rows:
-    """The transactions of one chain; every change stores the time of the change."""
+    """The stored transactions of one chain. Every update also sets `updated_at`."""
 
     def __init__(self, stored: TransactionWriter, clock: Clock) -> None:
         self.stored = stored
@@ -32,12 +32,12 @@ class Rows:
         ]
 
     def included(self) -> list[Transaction]:
-        """Return the transactions whose block may still vanish."""
+        """Return the transactions in blocks that are not final."""
         blocks = [row for row in self.stored.unfinished.values() if row.state == IN_BLOCK]
         return blocks + list(self.stored.watched.values())
 
     def current(self, row: Transaction) -> Transaction:
-        """Return an unfinished or watched transaction as it is stored now."""
+        """Return the current stored state of an unfinished or watched transaction."""
         known = self.stored.unfinished.get(row.transaction_id)
         return self.stored.watched[row.transaction_id] if known is None else known
 
@@ -47,7 +47,7 @@ class Rows:
         return [row for row in rows.values() if row.sender == sender]
 
     def update(self, row: Transaction, **fields: Any) -> Transaction:
-        """Store a transaction with changed fields, unless nothing differs."""
+        """Store a transaction with changed fields, and return it. Store nothing if none differs."""
         changed = msgspec.structs.replace(row, **fields)
         if changed == row:
             return row

@@ -1,4 +1,4 @@
-"""Giving the signed bytes of transactions to endpoints, and what endpoints refuse."""
+"""Submissions: sends signed transactions to endpoints, and handles their refusals."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fieldbrook.storage.chain.transactions import INIT, PENDING, Transaction
 
 log = logging.getLogger(__name__)
 
-_SENT_TOGETHER = 8  # of one account
-_GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
+_SENT_AT_ONCE = 8  # transactions of one account
+_GIVEN_UP_AFTER = 3  # refusals after which a transaction that can never be valid is cancelled
 
 
 class Submissions:
-    """Sends transactions, checks that pools still have them, and records what is refused.
+    """Sends transactions, checks that pools still have them, and records refusals.
 
     Args:
         chain: the settings of the chain.
@@ -39,12 +39,12 @@ class Submissions:
         refusals: pauses accounts whose next transaction was refused.
         replacements: signs transactions again.
         gaps: knows which accounts wait for a nonce that no transaction has.
-        chain_state: reads the fees that the chain asks.
+        chain_state: reads the current fees of the chain.
         clock: returns Unix milliseconds.
 
     Attributes:
-        spans: of transactions, by their ids. One may be sent before its outbox entry tells its
-            trace.
+        spans: OpenTelemetry spans by transaction id. A span may end before the outbox entry with
+            its trace context arrives, because a transaction may be sent earlier.
     """
 
     def __init__(
@@ -70,31 +70,32 @@ class Submissions:
         self.spans = spans.Joined()
 
     def keep_only(self, rows: Sequence[Transaction]) -> None:
-        """Forget what pools are known to have of all other transactions."""
+        """Forget the look-ups and losses of all other transactions."""
         self._pool.keep_only(rows)
 
     async def send_next(
         self, rows: Sequence[Transaction], counted: int, head: int
     ) -> Sequence[Transaction]:
-        """Send or check the next transaction of an account, and send the first ones behind it.
+        """Send or check the transaction with the next nonce, and send the first later ones.
 
         Args:
-            rows: those that no block includes, in the order of their nonces.
-            counted: how many nonces the chain counts.
+            rows: the transactions that no block includes, in the order of their nonces.
+            counted: how many nonces of the account the chain counts.
             head: the newest block.
 
         Returns:
-            The transactions that are left; none after a refusal, because they could only wait.
+            The transactions that are left to send or check. None are left after a refusal,
+            because a block cannot include them before the refused one.
 
         Raises:
-            ChainUnavailableError, RpcError: one could not be sent or looked up.
+            ChainUnavailableError, RpcError: a transaction could not be sent or looked up.
         """
         behind = [row for row in rows if row.nonce > counted]
         for row in rows[: len(rows) - len(behind)]:
             if not await self._push(row, head, ahead=0):
                 return ()
-        first = list(itertools.islice(filter(self._is_to_be_sent, behind), _SENT_TOGETHER))
-        if not await self._send_together(first, head):
+        first = list(itertools.islice(filter(self._is_to_be_sent, behind), _SENT_AT_ONCE))
+        if not await self._send_at_once(first, head):
             return ()
         taken = {row.transaction_id for row in first}
         return [row for row in behind if row.transaction_id not in taken]
@@ -104,7 +105,9 @@ class Submissions:
     ) -> bool:
         """Send or check the transactions that `send_next` has left.
 
-        Returns False if some are left for the next round at `ends_at` (time of the event loop).
+        Returns:
+            False if some are left for the next round, because `ends_at` (time of the event loop)
+            has come.
 
         Raises:
             ChainUnavailableError, RpcError: see `send_next`.
@@ -114,10 +117,10 @@ class Submissions:
         sent: list[Transaction] = []
         for row in rows:
             (unsent if self._is_to_be_sent(row) else sent).append(row)
-        for at in range(0, len(unsent), _SENT_TOGETHER):
+        for at in range(0, len(unsent), _SENT_AT_ONCE):
             if now() > ends_at:
                 return False
-            if not await self._send_together(unsent[at : at + _SENT_TOGETHER], head):
+            if not await self._send_at_once(unsent[at : at + _SENT_AT_ONCE], head):
                 return True
         for row in sent:
             if now() > ends_at:
@@ -127,24 +130,27 @@ class Submissions:
         return True
 
     def _is_to_be_sent(self, row: Transaction) -> bool:
-        """Return whether a transaction was not sent yet, or is known to be lost."""
+        """Return whether a transaction was not sent yet, or was lost."""
         return row.state == INIT or self._pool.is_lost(row)
 
-    async def _send_together(self, rows: Sequence[Transaction], head: int) -> bool:
-        """Send transactions of one account that follow each other; returns False after a refusal.
+    async def _send_at_once(self, rows: Sequence[Transaction], head: int) -> bool:
+        """Send consecutive transactions of one account concurrently; return False after a refusal.
 
-        One after the other would take as many times as long as an endpoint needs for an answer. Of
-        several that are refused only the first one is recorded: the others may only lack it.
+        Sent one by one, each would wait for the endpoint's answer to the one before. If several are
+        refused, only the refusal of the first one is recorded, because the others may be refused
+        only because the first one is missing.
 
         Raises:
-            ChainUnavailableError: one could not be sent; those that were sent are recorded.
+            ChainUnavailableError: a transaction could not be sent. Those that were sent are
+                recorded.
         """
         answers = await asyncio.gather(*map(self._offer, rows), return_exceptions=True)
         for row, answer in zip(rows, answers, strict=True):
             if answer is None:
                 await self._record(row, head, None)
         for row, answer in zip(rows, answers, strict=True):
-            if isinstance(answer, RpcError):  # after the others, which end the account's pause
+            # Record a refusal last, because each success ends the account's pause.
+            if isinstance(answer, RpcError):
                 try:
                     return await self._record(row, head, answer)
                 except TransactionRefusedError as error:
@@ -154,7 +160,7 @@ class Submissions:
         return True
 
     async def _push(self, row: Transaction, head: int, *, ahead: int) -> bool:
-        """Send a transaction, or check one that was sent; returns False if it was refused."""
+        """Send a transaction, or check one that was sent; return False if it was refused."""
         try:
             return await self._send_or_check(row, head, ahead)
         except TransactionRefusedError as error:
@@ -168,19 +174,24 @@ class Submissions:
             if await self._replacements.raise_fees(row):
                 return await self._send(self._rows.current(row), head)
             cap = self._chain.max_fee_per_gas
-            row = self.block(row, f"no block includes it, and it pays the cap of {cap} wei per gas")
+            row = self.block(
+                row, f"no block includes it, and it already pays the cap of {cap} wei per gas"
+            )
         if not ahead and self._pool.is_unseen(row) and await self._send_anew(row, head):
             return True
         if not await self._pool.has_lost(row, head, ahead=ahead):
             return True
-        self._lose_from(row)
+        self._mark_lost_from(row)
         return await self._send(row, head)
 
     async def _send_anew(self, row: Transaction, head: int) -> bool:
-        """Send again what an earlier process has sent, which looks it up as well.
+        """Send a transaction again that an earlier process has sent.
 
-        Where an endpoint allows few requests, one instead of two counts. Returns False if the
-        answer does not tell whether the endpoint has the transaction now.
+        The answer also shows whether the endpoint had the transaction. So one request is enough
+        instead of a look-up and a submission, which matters if the endpoint limits requests.
+
+        Returns:
+            False if the answer does not show whether the endpoint has the transaction now.
         """
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
@@ -188,24 +199,24 @@ class Submissions:
             if not _is_known(error):
                 return False
         else:
-            self._lose_from(row)
-        self._pool.sent(row, head)
+            self._mark_lost_from(row)
+        self._pool.record_sent(row, head)
         return True
 
-    def _lose_from(self, row: Transaction) -> None:
-        """Take a sent transaction and the later ones of its account for lost."""
+    def _mark_lost_from(self, row: Transaction) -> None:
+        """Mark a sent transaction and the later ones of its account as lost."""
         rest = self._rows.of(row.sender)
-        self._pool.lose(r for r in rest if r.state == PENDING and r.nonce >= row.nonce)
+        self._pool.mark_lost(r for r in rest if r.state == PENDING and r.nonce >= row.nonce)
 
     async def _send(self, row: Transaction, head: int) -> bool:
-        """Send the newest signature to the first endpoint that takes it.
+        """Send the newest signature to the first endpoint that accepts it.
 
-        Returns False if none does.
+        Return False if none accepts it.
         """
         return await self._record(row, head, await self._offer(row))
 
     async def _offer(self, row: Transaction) -> RpcError | None:
-        """Give the newest signature to endpoints; returns the refusal if none takes it."""
+        """Send the newest signature to endpoints; return the refusal if none accepts it."""
         began_ns = time.time_ns()
         fault_points.hit("chain.before_send")
         try:
@@ -220,25 +231,25 @@ class Submissions:
         return None
 
     async def _record(self, row: Transaction, head: int, refusal: RpcError | None) -> bool:
-        """Record that an endpoint has a transaction, or act on its refusal.
+        """Record that an endpoint has a transaction, or handle its refusal.
 
-        Returns False if it is refused.
+        Return False if the transaction is refused.
         """
         if refusal is not None:
             match classify_rejection(refusal.text):
                 case "nonce":
-                    self._pool.sent(row, head)
+                    self._pool.record_sent(row, head)
                     self._rows.update(
                         row, reason="a block includes another transaction with its nonce"
                     )
-                    return True  # the next round finds out which transaction used it
+                    return True  # the next round looks up which transaction used the nonce
                 case "fee" | "underpriced" as why:
                     return await self._too_cheap(row, why, refusal.text)
                 case "funds":
                     return self._refuse(row, refusal.text)
                 case _:
                     return await self._refused_by_all(row, head, refusal.text)
-        self._pool.sent(row, head)
+        self._pool.record_sent(row, head)
         self._refusals.clear(row.sender)
         fields: dict[str, Any] = {"state": PENDING, "sent_at": self._clock()}
         if row.sender not in self._gaps.unfilled:
@@ -250,19 +261,19 @@ class Submissions:
         return True
 
     async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
-        """Raise the fees of a transaction that pays less than a block or its rival requires."""
+        """Raise fees that are below the base fee, or too low to replace another transaction."""
         market, _ = await self._chain_state.market()
         cap = self._chain.max_fee_per_gas
         dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
         if dearer and await self._replacements.raise_fees(row):
             return False  # the next round sends it
-        return self._refuse(row, f"{text}; it may pay {cap} wei per gas at most")
+        return self._refuse(row, f"{text}; the cap max_fee_per_gas is {cap} wei per gas")
 
     async def _refused_by_all(self, row: Transaction, head: int, text: str) -> bool:
         """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.
 
-        It is cancelled by an empty transaction with the same nonce. The chain includes only one
-        of the two, so the call cannot run after the cancellation.
+        An empty transaction with the same nonce cancels it. The chain includes only one of the two,
+        so the call cannot run after the cancellation.
         """
         now, times = self._clock(), self._refusals.times(row.sender)
         long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
@@ -275,7 +286,7 @@ class Submissions:
         return await self._send(self._rows.current(row), head)
 
     async def _is_known(self, row: Transaction) -> bool:
-        """Return whether any endpoint has a signature of a transaction; True if none answers."""
+        """Return whether any endpoint has a signature of a transaction; also if none answers."""
         for tried in row.attempts:
             answers = await self._rpc.ask_all("eth_getTransactionByHash", [tried.hash])
             if not answers or any(answer is not None for answer in answers):
@@ -283,7 +294,7 @@ class Submissions:
         return False
 
     def _refuse(self, row: Transaction, reason: str) -> bool:
-        """Pause an account whose next transaction was refused; always returns False."""
+        """Pause an account whose next transaction was refused. Always return False."""
         self._refusals.record(row.sender)
         self.block(row, reason, state=INIT)
         return False
@@ -304,7 +315,7 @@ def _is_known(error: RpcError) -> bool:
 
 
 def _about(row: Transaction, chain: Chain) -> spans.Attributes:
-    """The attributes of the span of a transaction."""
+    """Return the attributes of a transaction's span."""
     return {
         "fieldbrook.chain.id": str(chain.id),
         "fieldbrook.event.id": row.event_id,

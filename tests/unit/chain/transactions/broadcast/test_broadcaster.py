@@ -279,7 +279,7 @@ def test_two_with_one_nonce_do_not_outbid_each_other(
     bench.round()
     assert bench.row(only).state == PENDING
     assert (bench.row(twin).state, len(bench.row(twin).attempts)) == (INIT, 1)
-    assert "another transaction has nonce 0 too" in bench.row(twin).reason
+    assert "another transaction of the node also has nonce 0" in bench.row(twin).reason
 
 
 def test_a_transaction_that_was_final_and_is_lost_is_found_by_the_gap_and_sent_again(
@@ -311,7 +311,7 @@ def test_a_transaction_that_was_final_and_is_lost_is_found_by_the_gap_and_sent_a
     assert NONCES_DIFFER not in bench.health
     spent = bench.rows.spending(7)
     assert (spent.confirmed, spent.gas_used) == (1, 21_000)
-    assert "has vanished; it is sent again" in caplog.text
+    assert "has vanished; the node sends it again" in caplog.text
 
 
 def test_a_gap_that_nothing_fills_is_told_at_the_first_transaction_that_waits(
@@ -357,7 +357,7 @@ def test_a_used_nonce_is_given_up_only_when_no_node_can_lag_behind_it(
     bench.rpc.settled = 1
     bench.round()
     assert [tried.nonce for tried in bench.row(only).attempts] == [0, 1]
-    assert "it has nonce 1 now" in caplog.text
+    assert "its new nonce is 1" in caplog.text
 
 
 def test_a_used_nonce_whose_key_is_gone_stops_nobody(
@@ -372,7 +372,7 @@ def test_a_used_nonce_whose_key_is_gone_stops_nobody(
     assert "operator default was removed" in bench.row(first).reason
     assert bench.row(first).refused_at
     assert bench.row(second).state == PENDING
-    assert caplog.text.count("its nonce was used") == 1
+    assert caplog.text.count("another one used its nonce") == 1
 
 
 @pytest.mark.parametrize("method", ["eth_getTransactionReceipt", "eth_getTransactionCount"])

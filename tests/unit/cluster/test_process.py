@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,11 @@ from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
 from fieldbrook.cluster.process import ClusterActor
 from fieldbrook.core.cluster.membership import Host, Membership
 from fieldbrook.core.settings import load
+from tests.support.tools import free_port
 
 LOCAL = "127.0.0.1"
 LIMIT_S = 60.0
 LONG_MS = 5_000
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((LOCAL, 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Process(ClusterActor):
@@ -86,9 +78,7 @@ class Hosts:
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         names = [f"h{number}" for number in range(1, count + 1)]
-        hosts = tuple(
-            Host(name, LOCAL, port, 1) for name, port in zip(names, free_ports(count), strict=True)
-        )
+        hosts = tuple(Host(name, LOCAL, free_port(), 1) for name in names)
         self.known = Membership("c1", "h1", hosts, formed=count >= 3)
         founder = self.identity = Identity(self.data("h1"))
         founder.create_authority()
@@ -181,7 +171,7 @@ def test_two_hosts_that_join_at_the_same_time_both_do(
 
     async def test() -> None:
         async with hosts.start("h1") as one:
-            ports = free_ports(4)
+            ports = [free_port() for _ in range(4)]
             new = [Host("h2", LOCAL, *ports[:2]), Host("h3", LOCAL, *ports[2:])]
             address, token = (LOCAL, founder.port), hosts.identity.token()
             joined = await asyncio.gather(

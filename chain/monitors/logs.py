@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
 _LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 1.0  # between requests for new blocks
+# A poll that also asks for an unknown block comes within this time. Later, blocks are told 3 blocks
+# late; earlier, a new block takes more than 3 requests.
+_POLL_WITHIN_S = 1.5
 _JOIN_WAIT_S = 0.5  # how long a group waits for other monitors to reach its block
 _REPORTED_S = 5.0  # a block that stays unknown for longer is reported as a failure
 
@@ -68,6 +71,7 @@ class LogMonitors:
         deliveries: sends events to projects.
         wake: called when a read has succeeded or failed.
         next_poll: returns the time of the next poll of the chain, by `time.monotonic`.
+        poll_within: polls the chain within a number of seconds.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class LogMonitors:
         deliveries: Deliveries,
         wake: Callable[[], None],
         next_poll: Callable[[], float],
+        poll_within: Callable[[float], None],
     ) -> None:
         self._fetcher = fetcher
         self._follower = follower
@@ -86,7 +91,7 @@ class LogMonitors:
         self._progress = progress
         self._deliveries = deliveries
         self._wake = wake
-        self._next_poll = next_poll
+        self._next_poll, self._poll_within = next_poll, poll_within
         self._recent: dict[asyncio.Task[None], range] = {}  # tasks, and the blocks they read
         self._unknown: _Unknown | None = None
         self._waits_until: float | None = None  # end of the wait for other monitors' deliveries
@@ -226,10 +231,10 @@ class LogMonitors:
             unknown = before
             unknown.tries += 1
             self._unknown_pause_s = min(_MOST_PAUSE_S, 2 * self._unknown_pause_s)
-        poll_at = self._next_poll()
         unknown.until = now + self._unknown_pause_s
-        if poll_at <= now + 2 * self._unknown_pause_s:
-            unknown.until = max(poll_at, now + _LEAST_PAUSE_S)
+        if self._next_poll() <= now + 2 * self._unknown_pause_s:
+            self._poll_within(_POLL_WITHIN_S)
+            unknown.until = max(self._next_poll(), now + _LEAST_PAUSE_S)
         asyncio.get_running_loop().call_later(unknown.until - now, self._wake)
         if now - unknown.since > _REPORTED_S:
             for watch in group:

@@ -57,6 +57,7 @@ class MonitorService:
         self._logs = LogMonitors(
             *(fetcher, follower, store, progress, deliveries, self._wake.set),
             next_poll=lambda: self._head.due,
+            poll_within=self._head.poll_within,
         )
         self._transactions = TransactionMonitors(host.client, follower, store, progress, deliveries)
         self._tasks = [essential(asyncio.create_task(self._run()))]

@@ -67,7 +67,7 @@ async def test_a_new_block_that_the_answering_node_lacks_is_asked_for_again_soon
     monkeypatch.setattr(watch, "_PAUSES_S", (3_600.0,))
     monkeypatch.setattr(logs, "_MOST_PAUSE_S", 0.01)
     monkeypatch.setattr(logs, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(logs, "_NOTED_S", 0.0)
+    monkeypatch.setattr(logs, "_REPORTED_S", 0.0)
     chain = ForkedChain(50)
     world = watched(tmp_path, chain)
     (monitor,) = world.reader.monitors_of_chain(CHAIN_ID)
@@ -81,6 +81,23 @@ async def test_a_new_block_that_the_answering_node_lacks_is_asked_for_again_soon
         chain.logs_behind = 1
         chain.grow(1)
         await eventually(lambda: is_at(50, 10))
+        chain.logs_behind = 0
+        await eventually(lambda: world.numbers() == [1])
+
+
+async def test_a_poll_that_also_asks_for_an_unknown_block_comes_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_FIRST_PAUSE_S", 3_600.0)
+    monkeypatch.setattr(logs, "_POLL_WITHIN_S", 0.05)
+    chain = ForkedChain(50)
+    world = watched(tmp_path, chain, poll_ms=3_600_000)
+    async with world.running() as service:
+        await eventually(lambda: service._head.confirmed == 50)
+        chain.logs_behind = 1
+        chain.grow(1)
+        service._head.poll_within(0.0)
+        await eventually(lambda: service._logs._unknown is not None)
         chain.logs_behind = 0
         await eventually(lambda: world.numbers() == [1])
 

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.read_turns import ReadTurns
@@ -28,8 +28,12 @@ from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 
 PIPELINED_LIMIT = 16
-REQUESTS_AT_ONCE = 16  # of a connection in a turn of the loop
 _SLICE_S = 0.05  # of all connections in a turn of the loop
+# The sender of a refused event waits for no worker: 120 of them could occupy the loop, and an
+# accepted event would wait for all of them at each of its steps.
+_REFUSED_SLICE_S = 0.004
+_FEWEST_REFUSED = 8  # connections that go on in a turn of the loop, however long it takes
+REFUSALS_AT_ONCE = 4  # of a connection in its turn
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_CACHED = 4_096
@@ -94,9 +98,19 @@ def header_value(text: str) -> bytes:
     return text.encode()
 
 
-def make_turns() -> ReadTurns:
-    """Make the turns that the fast paths of a process share."""
-    return ReadTurns(_SLICE_S)
+class Turns(NamedTuple):
+    """The turns that the fast paths of a process share.
+
+    `others` are those of connections whose last events were not all accepted, and of new ones.
+    """
+
+    accepted: ReadTurns
+    others: ReadTurns
+
+
+def make_turns() -> Turns:
+    """Make the turns of a process."""
+    return Turns(ReadTurns(_SLICE_S), ReadTurns(_REFUSED_SLICE_S, fewest=_FEWEST_REFUSED))
 
 
 class FastPath:
@@ -109,7 +123,7 @@ class FastPath:
         hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
         *,
         memory_budget: MemoryBudget | None = None,
-        turns: ReadTurns | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Create the fast path of one port, without connections.
 
@@ -183,6 +197,7 @@ class EventConnection(asyncio.Protocol):
         "_eof_received",
         "_fast_path",
         "_handing_over",
+        "_is_accepted",
         "_is_queued",
         "_is_tls",
         "_missing",
@@ -204,6 +219,7 @@ class EventConnection(asyncio.Protocol):
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
+        self._is_accepted = False  # whether the last events were
         self._is_queued = False
         self._is_tls = False
         self._active_at = 0.0
@@ -313,19 +329,16 @@ class EventConnection(asyncio.Protocol):
     def _handle_requests(self, *, has_turn: bool = False) -> None:
         """Handle the complete requests of the buffer; with `has_turn` others need not be asked."""
         buffer, table, transport = self._buffer, self._fast_path, self._transport
-        start, end, handled = 0, len(buffer), 0
+        turns = self._turns
+        start, end, refused = 0, len(buffer), 0
         while start < end and transport is not None and not self._handing_over:
             if transport.is_closing():  # the client has gone away; asyncio logs further writes
                 break
             if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
                 transport.pause_reading()
                 break
-            if handled >= REQUESTS_AT_ONCE:
-                # Refusals are answered at once, so that one read could have thousands of requests.
-                self._wait_for_turn(asyncio.get_running_loop().call_soon, self._go_on)
-                break
-            if not (has_turn or table.turns.may_go_on()):
-                self._wait_for_turn(table.turns.call, partial(self._go_on, has_turn=True))
+            if refused >= REFUSALS_AT_ONCE or not (has_turn or turns.may_go_on()):
+                self._wait_for_turn()
                 break
             if not buffer.startswith(_START[: end - start], start):
                 self._buffer = buffer[start:]
@@ -350,11 +363,12 @@ class EventConnection(asyncio.Protocol):
                 self._missing = body_end - end
                 break
             start = body_end
-            handled += 1
             slot: list[bytes | None] = [None]
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
             table.events.accept(head.project_name, body, partial(self._answer, slot), head.meta)
+            refused += slot[0] is not None
+            self._is_accepted = not refused
         if start:
             buffer = buffer[start:]
             if buffer:
@@ -384,18 +398,21 @@ class EventConnection(asyncio.Protocol):
         else:
             self._resume_reading()
 
-    def _wait_for_turn(
-        self, call: Callable[[Callable[[], None]], object], go_on: Callable[[], None]
-    ) -> None:
+    @property
+    def _turns(self) -> ReadTurns:
+        turns = self._fast_path.turns
+        return turns.accepted if self._is_accepted else turns.others
+
+    def _wait_for_turn(self) -> None:
         if self._transport is not None and not self._is_queued:
             self._is_queued = True
             self._transport.pause_reading()
-            call(go_on)
+            self._turns.call(self._go_on)
 
-    def _go_on(self, *, has_turn: bool = False) -> None:
+    def _go_on(self) -> None:
         self._is_queued = False
         if not self._handing_over and self._read_again():
-            self._handle_requests(has_turn=has_turn)
+            self._handle_requests(has_turn=True)
 
     def _resume_reading(self) -> None:
         """Resume reading when fewer than `PIPELINED_LIMIT` answers are pending."""

@@ -26,9 +26,21 @@ class ReadTurns:
     """
 
     def __init__(
-        self, slice_s: float = SLICE_S, clock: Callable[[], float] = time.perf_counter
+        self,
+        slice_s: float = SLICE_S,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        fewest: int = 1,
     ) -> None:
+        """Create the turns of some connections.
+
+        Args:
+            slice_s: how long they may take in a turn of the loop.
+            clock: the time in seconds.
+            fewest: how many of those that wait go on in each turn, however long turns take.
+        """
         self._slice_s = slice_s
+        self._fewest = fewest
         self._clock = clock
         self._ends_at: float | None = None
         self._at_once, self._began_at = _FEW, 0.0
@@ -72,7 +84,7 @@ class ReadTurns:
         """How many may go on in this turn, by the time that the last turn has taken."""
         took, self._began_at = now - self._began_at, now
         if took > 2 * self._slice_s:
-            self._at_once = max(1, self._at_once // 2)
+            self._at_once = max(self._fewest, self._at_once // 2)
         elif took < self._slice_s:
             self._at_once = min(_MANY, 2 * self._at_once)
         if not self._waiting:

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import itertools
 import socket
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+import pytest
 from tornado import httpserver, web
 
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.http.fast_path import FastPath
+from fieldbrook.gateway.http.fast_path import FastPath, Turns
 from fieldbrook.gateway.http.ports import hand_over
 from fieldbrook.gateway.http.read_turns import SLICE_S, ReadTurns
 from fieldbrook.gateway.replies import Answer, EventReply
@@ -130,47 +132,135 @@ async def test_bodies_in_the_smallest_pieces_leave_the_loop_to_others() -> None:
     listening.close()
 
 
+async def test_some_that_wait_go_on_in_each_turn_however_long_turns_take() -> None:
+    clock = Clock(0)
+    turns, went_on = ReadTurns(clock=clock, fewest=3), list[int]()
+    for number in range(100):
+        turns.call(partial(went_on.append, number))
+    counts = [0]
+    while len(went_on) < 99:
+        await asyncio.sleep(0)
+        clock.now += 100 * SLICE_S
+        counts.append(len(went_on))
+    steps = [later - earlier for earlier, later in itertools.pairwise(counts)]
+    assert steps[:3] == [8, 4, 3]
+    assert set(steps[3:]) == {3}
+
+
+GOOD = "good"
+
+
 class Refusing:
-    """Refuses events at once, and counts those of each turn of the loop."""
+    """Refuses events at once, and counts those of each turn of the loop.
+
+    Those of the project `GOOD` are answered in the next turn, as a worker would do it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.counts = [0]
         self._clock = clock
 
+    @property
+    def count(self) -> int:
+        """How many were refused."""
+        return sum(self.counts)
+
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+        if project_name == GOOD:
+            asyncio.get_running_loop().call_soon(answer, EventReply(201, body, "id"))
+            return
         self._clock.now += SLICE_S / 20
         self.counts[-1] += 1
         answer(EventReply(404, body, "id"))
 
+    async def tick(self) -> None:
+        """Begin to count anew in each turn of the loop."""
+        while True:
+            self.counts.append(0)
+            await asyncio.sleep(0)
+
+
+def _request(project: str, body: bytes) -> bytes:
+    head = (
+        f"POST /srv-applet-mgr/v0/event/{project} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@contextlib.asynccontextmanager
+async def _listening(turns: Turns, events: Refusing) -> AsyncIterator[int]:
+    """The port of a fast path whose loop counts its turns."""
+    table = FastPath(events, 1_000, lambda *_: None, turns=turns)
+    server = await asyncio.get_running_loop().create_server(table.connection, "127.0.0.1", 0)
+    ticking = asyncio.ensure_future(events.tick())
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield server.sockets[0].getsockname()[1]
+            while table.connections:
+                await asyncio.sleep(0)
+    finally:
+        ticking.cancel()
+        server.close()
+
 
 async def test_events_of_many_connections_leave_the_loop_to_others() -> None:
-    clock, loop = Clock(0), asyncio.get_running_loop()
-    events, turns = Refusing(clock), ReadTurns(clock=clock)
-    table = FastPath(events, 1_000, lambda *_: None, turns=turns)
-    server = await loop.create_server(table.connection, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    request = b"POST /srv-applet-mgr/v0/event/p HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n%d"
+    clock = Clock(0)
+    events = Refusing(clock)
+    turns = Turns(ReadTurns(clock=clock), ReadTurns(clock=clock))
 
-    async def send(number: int) -> bytes:
+    async def send(port: int, number: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"".join(request % (at % 10) for at in range(number, number + 50)))
+        bodies = [b"%d" % (at % 10) for at in range(number, number + 50)]
+        writer.write(b"".join(_request("p", body) for body in bodies))
         writer.write_eof()
         answered = await reader.read()
         writer.close()
         return bytes(answer[-1] for answer in answered.split(b"HTTP/1.1 404")[1:])
 
-    async def tick() -> None:
-        while True:
-            events.counts.append(0)
-            await asyncio.sleep(0)
-
-    ticking = asyncio.ensure_future(tick())
-    async with asyncio.timeout(LIMIT_S):
-        answers = await asyncio.gather(*(send(number) for number in range(100)))
-    ticking.cancel()
-    server.close()
+    async with _listening(turns, events) as port:
+        answers = await asyncio.gather(*(send(port, number) for number in range(100)))
     assert answers == [bytes(48 + at % 10 for at in range(n, n + 50)) for n in range(100)]
-    # 20 of connections that have not waited, and 20 of others, of which the last has 16 at once.
-    assert max(events.counts) <= 20 + 20 + 15
-    assert sum(events.counts) == 5_000
-    assert not table.connections
+    # 20 of connections that have not waited, and 20 of others, of which the last has 4 at once.
+    assert max(events.counts) <= 20 + 20 + 3
+    assert events.count == 5_000
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept connection", "new connections"])
+async def test_an_accepted_event_does_not_wait_for_connections_whose_events_are_refused(
+    keeps: bool,
+) -> None:
+    """The others have sent 16 events each, and send as many when all are answered."""
+    clock = Clock(0)
+    events, refused_meanwhile = Refusing(clock), list[int]()
+    turns = Turns(ReadTurns(clock=clock), ReadTurns(SLICE_S / 2, clock))
+    has_ended = asyncio.Event()
+
+    async def flood(port: int) -> None:
+        while not has_ended.is_set():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            while not has_ended.is_set():
+                writer.write(_request("p", b"x") * 16)
+                for _ in range(16):
+                    await reader.readuntil(b"\r\n\r\nx")
+                if not keeps:
+                    break
+            writer.close()
+
+    async def send(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(20):
+            before = events.count
+            writer.write(_request(GOOD, b"x"))
+            assert b" 201 " in await reader.readuntil(b"\r\n\r\nx")
+            refused_meanwhile.append(events.count - before)
+        writer.close()
+        has_ended.set()
+
+    async with _listening(turns, events) as port:
+        flooding = [asyncio.ensure_future(flood(port)) for _ in range(100)]
+        while events.count < 2 * 16 * len(flooding):
+            await asyncio.sleep(0)
+        await send(port)
+        await asyncio.gather(*flooding)
+    # The first event of its connection waits with them, and the others for none of the 100.
+    assert max(refused_meanwhile[1:]) < 100

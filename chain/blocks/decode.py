@@ -26,6 +26,7 @@ with recursion_kept():
     from web3.exceptions import Web3Exception
 
 DOES_NOT_FIT = "the log does not fit the declaration of its event"
+_NAME = "Event"  # for all events: web3 fails with names of its own attributes, such as `abi`
 
 
 def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
@@ -45,8 +46,8 @@ def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
     parts = msgspec.convert(given["inputs"], list[Parameter])
     plain = shapes([part for part in parts if not part.indexed])
     inputs = _completed(given["inputs"])
-    signature = _event(given["name"], inputs).signature
-    event = _event(given["name"], [_as_logged(part) for part in inputs])
+    signature = given["name"] + _event(inputs).signature.removeprefix(_NAME)
+    event = _event([_as_logged(part) for part in inputs])
     topic, own_topic = Web3.keccak(text=signature), Web3.keccak(text=event.signature)
 
     def read(log: Log) -> dict[str, Any]:
@@ -64,9 +65,9 @@ def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
     return read
 
 
-def _event(name: str, inputs: list[dict[str, Any]]) -> Any:
-    abi = {"type": "event", "anonymous": False, "name": name, "inputs": inputs}
-    return Web3().eth.contract(abi=[abi]).events[name]()
+def _event(inputs: list[dict[str, Any]]) -> Any:
+    abi = {"type": "event", "anonymous": False, "name": _NAME, "inputs": inputs}
+    return Web3().eth.contract(abi=[abi]).events[_NAME]()
 
 
 def _as_logged(part: dict[str, Any]) -> dict[str, Any]:

@@ -117,6 +117,13 @@ def test_what_is_indexed_comes_from_the_topics_and_what_is_long_as_its_hash() ->
     assert found["args"] == {"a": "-1", "b": "x", "c": long, "d": long}
 
 
+@pytest.mark.parametrize("name", ["abi", "address", "w3", "_events", "__class__", "Event"])
+def test_logs_of_events_and_arguments_are_read_whatever_their_names_are(name: str) -> None:
+    """web3 and Python have attributes of most of these names."""
+    found = read(f"{name}(uint8 {name})", encode(["uint8"], [7]))
+    assert found == {"event": f"{name}(uint8)", "args": {name: "7"}}
+
+
 @pytest.mark.parametrize(
     ("signature", "data", "topics"),
     [

@@ -202,8 +202,10 @@ class EventService:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
             try:
                 message = decode_message(body)
-            except MalformedMessageError as error:
-                message = self._decode_incomplete(project_name, body, error, login)
+            except MalformedMessageError:
+                message = self._decode_incomplete(project_name, body, login)
+                if message is None:
+                    raise
             header = message.header
             if header.event_id or key or delivery[0]:
                 identity = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
@@ -239,26 +241,28 @@ class EventService:
         )
 
     def _decode_incomplete(
-        self, project_name: str, body: bytes, error: MalformedMessageError, login: Login | None
-    ) -> DataMessage:
-        """Decode again a message that may lack `pub_id` and `token`."""
+        self, project_name: str, body: bytes, login: Login | None
+    ) -> DataMessage | None:
+        """Decode again a message that may lack `pub_id` and `token`; None if it may not.
+
+        The error is not passed to this method: the traceback of an error that is raised from a
+        variable leads back to it, and such a circle would hold the body for some time.
+        """
         if login is None:
-            return self._decode_anonymous(project_name, body, error)
+            return self._decode_anonymous(project_name, body)
         message = decode_message(body, credentials=NONE_NEEDED)
         header = message.header
         if not header.token:
             header.pub_id, header.token = header.pub_id or login.pub_id, login.token
         elif not header.pub_id:
-            raise error
+            return None
         return message
 
-    def _decode_anonymous(
-        self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
-    ) -> DataMessage:
+    def _decode_anonymous(self, project_name: str, body: bytes | msgspec.Raw) -> DataMessage | None:
         """Decode again for public projects, whose messages may lack `pub_id` and `token`."""
         if self._admission.is_public(project_name):
             return decode_message(body, credentials=BOTH_OR_NONE)
-        raise error
+        return None
 
     def _submit_message(
         self,
@@ -317,8 +321,10 @@ class EventService:
             try:
                 try:
                     message = decode_message(raw)
-                except MalformedMessageError as error:
-                    message = self._decode_anonymous(project_name, raw, error)
+                except MalformedMessageError:
+                    message = self._decode_anonymous(project_name, raw)
+                    if message is None:
+                        raise
                 header = message.header
                 item = item_key(key, index) if key else ""
                 identity = identify(header.event_id, header.pub_time, NO_NAME, item, self._new_id)

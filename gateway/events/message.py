@@ -12,6 +12,7 @@ import msgspec
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.core.errors import FieldError, MalformedMessageError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
+from fieldbrook.security.tokens import TOKEN_LIMIT
 
 MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
@@ -166,7 +167,11 @@ def decode_message(body: bytes | msgspec.Raw, *, credentials: str = BOTH) -> Dat
     except NOT_JSON:
         message = _decode_leniently(body, credentials)
     header = message.header
-    if len(header.event_id) > EVENT_ID_LIMIT or len(header.event_type) > EVENT_TYPE_LIMIT:
+    if (
+        len(header.event_id) > EVENT_ID_LIMIT
+        or len(header.event_type) > EVENT_TYPE_LIMIT
+        or len(header.token) > TOKEN_LIMIT
+    ):
         # Queues count only the payload's bytes, so the length of these fields must be bounded.
         raise MalformedMessageError(
             *(
@@ -174,6 +179,7 @@ def decode_message(body: bytes | msgspec.Raw, *, credentials: str = BOTH) -> Dat
                 for name, value, limit in (
                     ("event_id", header.event_id, EVENT_ID_LIMIT),
                     ("event_type", header.event_type, EVENT_TYPE_LIMIT),
+                    ("token", header.token, TOKEN_LIMIT),
                 )
                 if len(value) > limit
             )

@@ -291,6 +291,16 @@ def test_a_flood_of_small_packets_is_answered_and_so_are_others(site: Site, vers
         assert client.receive().payload == b"after"
 
 
+def test_topics_with_long_tokens_leave_nothing_behind(site: Site) -> None:
+    before = _memory(site)
+    with _others_are_served(site), site.client() as client:
+        client.connect()
+        for number in range(4_000):
+            client.publish(f"{PROJECT}/push/{'x' * 3_900}{number}/T", b"", 0)
+        client.publish(PROJECT, site.event(b"behind"))
+        assert _memory(site) - before < 16 << 20
+
+
 def test_more_user_properties_than_a_packet_may_have_end_the_connection(site: Site) -> None:
     many = Properties(user_properties=(("", ""),) * (ITEMS_LIMIT + 1))
     with _others_are_served(site), site.client() as client:

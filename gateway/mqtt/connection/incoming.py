@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TOPICS_CACHED = 10_000
+_CACHED_TOPIC_BYTES = 512  # with a token and an event id
 _LOG_INTERVAL_S = 0.1
 _REASON_LIMIT = 256
 _DIGEST_BYTES = 8
@@ -226,7 +227,7 @@ class Publishing:
         found = self.topics.get(encoded)
         if found is None:
             found = self._read_event_topic(encoded.decode("utf-8"))
-            if found is not None:
+            if found is not None and len(encoded) <= _CACHED_TOPIC_BYTES:
                 if len(self.topics) >= _TOPICS_CACHED:
                     self.topics.clear()
                 self.topics[encoded] = found

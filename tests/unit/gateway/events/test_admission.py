@@ -1,8 +1,9 @@
-"""Events for projects of a disabled account."""
+"""Who may send events, and what is remembered of them."""
 
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,4 +48,20 @@ def test_the_events_of_a_disabled_accounts_projects_are_refused_in_every_form(
                     way()
 
     asyncio.run(scenario())
+    writer.close()
+
+
+async def test_blanks_around_a_token_leave_nothing_behind(tmp_path: Path) -> None:
+    writer = RegistryWriter(tmp_path / "registry", 4 << 20, now_ms, KEY)
+    account = writer.create_account("ada", "h", DEVELOPER)
+    project = writer.create_project(account.account_id, "room")
+    publisher = writer.create_publisher(project.project_id, "sensor", "s")
+    admission, token = Admission(writer.reader(), KEY), publisher.token
+    found = admission.admit("room", "s", f"Bearer {token}")
+    tracemalloc.start()
+    for count in range(500):
+        assert admission.admit("room", "s", token + " " * (10_000 + count)) == found
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1 << 20
     writer.close()

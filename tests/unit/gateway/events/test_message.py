@@ -94,6 +94,7 @@ def test_base64_with_line_breaks_is_accepted() -> None:
         (body(HEADER | {"pub_time": 1 << 63}), "header.pub_time", "not a 64-bit integer"),
         (body(HEADER | {"event_id": "x" * 129}), "header.event_id", "longer than 128"),
         (body(HEADER | {"event_type": "x" * 257}), "header.event_type", "longer than 256"),
+        (body(HEADER | {"token": "t" + " " * 1_024}), "header.token", "longer than 1024"),
         (body() + b"\0x", "", "not JSON"),
         (body() + b"{}", "", "not JSON"),
         (body(payload=7), "payload", "not a base64 string"),

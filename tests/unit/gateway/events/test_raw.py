@@ -1,13 +1,17 @@
-"""Raw events and data push against a real registry, up to the project's link."""
+"""Events against a real registry, up to the project's link: data pushes, raw and refused ones."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.model import ADMIN
@@ -126,3 +130,27 @@ async def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_pat
         node.service.raw.submit("room", b"x", node.replies.append, meta)
         (refused,) = node.replies
         assert refused.status in (401, 404)
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "x" * 2_000, None], ids=["wrong token", "long token", "no token"]
+)
+async def test_the_body_of_a_refused_event_is_freed_at_once(
+    tmp_path: Path, token: str | None
+) -> None:
+    """Without waiting for the garbage collector, which 85 bodies of a megabyte did."""
+    header = {"pub_id": "p"} if token is None else {"pub_id": "p", "token": token}
+    body = json.dumps({"header": header, "payload": "aGlo" * 100_000}).encode()
+    with serving(tmp_path) as node:
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                node.service.submit("room", bytes(bytearray(body)), node.replies.append)
+                assert node.replies.pop().status in (400, 404)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert held < 2 * len(body)

@@ -55,6 +55,7 @@ from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 
 _REPLIES_CACHED = 4_096
+_CACHED_REPLY_BYTES = 1_024  # answers with many reasons of failures take more, and rarely repeat
 _TOO_MANY_REQUESTS = 429
 
 
@@ -370,10 +371,12 @@ class EventService:
         body = self._replies.get(outcome)
         if body is None:
             body = to_json({"results": [_result(result) for result in outcome]})
-            if len(self._replies) >= _REPLIES_CACHED:
-                self._replies.clear()
-            self._replies[outcome] = body
-        return EventReply(201, body, event_id, None, True, "", type(outcome) is StoredResults)
+            if len(body) <= _CACHED_REPLY_BYTES:
+                if len(self._replies) >= _REPLIES_CACHED:
+                    self._replies.clear()
+                self._replies[outcome] = body
+        repeats = len(body) <= _CACHED_REPLY_BYTES
+        return EventReply(201, body, event_id, None, repeats, "", type(outcome) is StoredResults)
 
 
 class _Batch:

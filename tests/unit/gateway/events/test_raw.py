@@ -17,6 +17,7 @@ from fieldbrook.core.clock import now_ms
 from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.http.fast_path import render
 from fieldbrook.gateway.links import fair_queue
 from fieldbrook.gateway.links.project_clients import ProjectClients
 from fieldbrook.gateway.replies import EventReply
@@ -154,3 +155,17 @@ async def test_the_body_of_a_refused_event_is_freed_at_once(
             tracemalloc.stop()
             gc.enable()
     assert held < 2 * len(body)
+
+
+async def test_answers_with_many_reasons_of_failures_are_not_kept(tmp_path: Path) -> None:
+    """An applet can fail with another text in each of its handlers and at each event."""
+    with serving(tmp_path) as node:
+        tracemalloc.start()
+        for number in range(500):
+            results = tuple((handler, -1, f"{number} " + "x" * 250) for handler in range(50))
+            reply = node.service._reply(results, "id", "DEFAULT")
+            assert json.loads(reply.body)["results"][49]["errMsg"] == results[49][2]
+            render(reply)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert held < 1 << 20

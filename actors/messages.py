@@ -119,12 +119,14 @@ class HostsUp(msgspec.Struct, frozen=True):
         hosts: those to which projects belong.
         leaving: those that are there, and give up the projects that they still run.
         undelivered: the projects with outbox entries of hosts that have just become silent.
+        alone: whether they are no majority, so that nothing can be committed here.
     """
 
     me: str
     hosts: tuple[str, ...]
     leaving: tuple[str, ...] = ()
     undelivered: tuple[int, ...] = ()
+    alone: bool = False
 
 
 class ProjectRuns(msgspec.Struct, frozen=True):

@@ -314,14 +314,19 @@ class ClusterActor(NodeActor):
         self._up, self._leaving = up, leaving
         self._write_hosts(silent)
         own = self._known.me
-        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered)))
+        alone = self._is_alone(there)
+        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone))
 
     def _waiting(self, there: list[_Other]) -> frozenset[str]:
         """The hosts whose engines have to catch up before they get projects."""
-        alone = 2 * (len(there) + 1) <= len(self._known.hosts)
+        alone = self._is_alone(there)
         ready = {self._known.me: self._watch.is_ready(self._known, alone=alone)}
         ready.update((o.host.name, bool(o.beat.get("ready", True))) for o in there)
         return self._newcomers.look({} if alone else ready)
+
+    def _is_alone(self, there: list[_Other]) -> bool:
+        """Whether this host and those that are there are no majority."""
+        return 2 * (len(there) + 1) <= len(self._known.hosts)
 
     def _silent(self) -> list[_Other]:
         now = self._loop.time()

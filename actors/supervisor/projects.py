@@ -61,8 +61,19 @@ class Projects:
 
     def start(self, child: Child) -> None:
         """Start a project here, or on the host of the cluster to which it belongs."""
-        if not self.start_elsewhere(child):
+        if self.start_elsewhere(child):
+            return
+        if self._is_alone:
+            child.enter(BACKOFF)  # until a host comes: it could commit nothing
+            self.tell_running(child)
+        else:
             self._supervisor.start(child)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this host sees no majority of the hosts of its cluster."""
+        hosts = self._supervisor.hosts
+        return hosts is not None and hosts.alone
 
     def activate(self, asked: m.Activate, sender: Address) -> None:
         """Answer a gateway that has events for a project; start the project if necessary."""
@@ -79,6 +90,8 @@ class Projects:
         match child.state:
             case "up":
                 supervisor.send(sender, self._route(child))
+            case "down" | "backoff" if self._is_alone:
+                supervisor.send(sender, m.Unreachable(project_id))
             case "down" if asked.processes is not None and not self._is_within_quota(asked):
                 supervisor.send(sender, m.QuotaReached(project_id, asked.processes))
             case "down":
@@ -179,7 +192,7 @@ class Projects:
         for project_id in hosts.undelivered:
             child = self.child(project_id)
             if child.state == DOWN and self._place(project_id) is None:
-                supervisor.start(child)
+                self.start(child)
         self._try_again()
         self.settle_homes()
 

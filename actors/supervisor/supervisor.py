@@ -394,7 +394,9 @@ class Supervisor(NodeActor):
             self.send_to_gateways(m.Unreachable(child.project_id))
         if child.is_project and self.projects.start_elsewhere(child):
             return
-        if delay_s == 0:
+        if delay_s == 0 and child.is_project:
+            self.projects.start(child)
+        elif delay_s == 0:
             self.start(child)
         else:
             child.enter(BACKOFF)

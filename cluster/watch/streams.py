@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from fieldbrook.core.errors import EngineUnreachableError
+
+T = TypeVar("T")
 
 BEHIND_RECORDS = 1_000
 """A copy that lacks more records than this does not count as complete."""
@@ -17,6 +20,8 @@ BEHIND_S = 5.0
 """Nor does one of which its leader has heard nothing for so long."""
 _LIMIT_S = 2.0
 _PAGE = "jsz?accounts=true&streams=true&config=true"
+_GROUPS_PAGE = "raftz?acc=NODE"
+_LATE_RECORDS = 100  # that are stored and not yet in the copy; under load there are always some
 
 
 class Streams(NamedTuple):
@@ -66,6 +71,15 @@ class _Account(msgspec.Struct, frozen=True):
     stream_detail: list[_Stream] = []
 
 
+class _Copy(msgspec.Struct, frozen=True):
+    """The copy of a stream in its group."""
+
+    leader: str = ""
+    catching_up: bool = False
+    committed: int = 0
+    applied: int = 0
+
+
 class _Config(msgspec.Struct, frozen=True):
     max_storage: int = 0
 
@@ -82,13 +96,41 @@ def read_streams(folder: Path, me: str) -> Streams:
     Raises:
         EngineUnreachableError: it does not answer.
     """
+    return _read(folder, _PAGE, lambda page: read_page(page, me))
+
+
+def has_caught_up(folder: Path) -> bool:
+    """Whether the engine that runs in a folder knows the leaders of all its streams, and its copies
+    have what the others have; blocks as `read_streams` does.
+
+    Raises:
+        EngineUnreachableError: it does not answer.
+    """
+    return _read(folder, _GROUPS_PAGE, are_caught_up)
+
+
+def _read(folder: Path, page: str, decode: Callable[[bytes], T]) -> T:
     try:
         (ports,) = folder.glob("*.ports")  # the engine removes the file of the one before it
         (address, *_) = json.loads(ports.read_bytes())["monitoring"]
-        with urllib.request.urlopen(f"{address}/{_PAGE}", timeout=_LIMIT_S) as answer:  # noqa: S310
-            return read_page(answer.read(), me)
+        with urllib.request.urlopen(f"{address}/{page}", timeout=_LIMIT_S) as answer:  # noqa: S310
+            return decode(answer.read())
     except (OSError, LookupError, ValueError, msgspec.MsgspecError) as error:
         raise EngineUnreachableError(reason=f"the engine: {error}") from error
+
+
+def are_caught_up(page: bytes) -> bool:
+    """Read the page `raftz` of an engine, which has no group before it has a route.
+
+    Raises:
+        msgspec.MsgspecError: it has another form.
+    """
+    accounts = msgspec.json.decode(page, type=dict[str, dict[str, _Copy]])
+    copies = [copy for groups in accounts.values() for copy in groups.values()]
+    return bool(copies) and all(
+        copy.leader and not copy.catching_up and copy.committed - copy.applied <= _LATE_RECORDS
+        for copy in copies
+    )
 
 
 def read_page(page: bytes, me: str) -> Streams:

@@ -16,7 +16,7 @@ from fieldbrook.actors.remote_path import FACTS
 from fieldbrook.cluster.hosts_file import FOLDER
 from fieldbrook.cluster.watch.conditions import STALLED_S, Since, conditions
 from fieldbrook.cluster.watch.own import read_own
-from fieldbrook.cluster.watch.streams import BEHIND_S, Streams, read_streams
+from fieldbrook.cluster.watch.streams import BEHIND_S, Streams, has_caught_up, read_streams
 from fieldbrook.core.cluster.clock_difference import ClockDifference
 from fieldbrook.core.cluster.facts import Beat, Facts, Known, Told
 from fieldbrook.core.cluster.membership import Membership
@@ -26,7 +26,7 @@ from fieldbrook.observability import metrics, metrics_table
 
 LOOK_S = 1.0
 _ENGINE_S = 2.0
-_ENGINE_SOON_S = 0.25
+_CATCH_UP_S = 0.25
 _UNREADY_S = 15.0  # a stream that has no leader for ever must not keep a host from its projects
 _START_S = 10.0  # hosts that are started together are not heard at once
 
@@ -87,7 +87,9 @@ class Watch:
         self._fenced_at: float | None = None
         self._reported: tuple[ClusterCondition, ...] | None = None
         self._began = self._alone_at = monotonic()
-        self._is_ready = False
+        self._is_ready = self._caught_up = False
+        self._asking: asyncio.Future[bool] | None = None
+        self._next_asking = 0.0
 
     # ---------------------------------------------------------------- beats
 
@@ -133,7 +135,7 @@ class Watch:
     # ---------------------------------------------------------------- looking
 
     def is_ready(self, known: Membership, *, alone: bool) -> bool:
-        """Whether this host's engine has known the leaders of all its streams since it was alone.
+        """Whether this host's engine has caught up with the others since it was alone.
 
         From then on it stays ready: an election delays all hosts alike.
 
@@ -142,14 +144,21 @@ class Watch:
             alone: whether this host sees no majority now.
         """
         now = self._monotonic()
-        self._take_streams(now, known)
         if alone:
             self._alone_at = now
         if alone or not self._is_ready:
-            streams = self._streams
-            self._is_ready = streams.held > streams.stalled == 0
-            self._is_ready = self._is_ready or now - self._alone_at > _UNREADY_S
+            caught_up = self._ask_caught_up(now, known)
+            self._is_ready = caught_up or now - self._alone_at > _UNREADY_S
         return self._is_ready
+
+    def _ask_caught_up(self, now: float, known: Membership) -> bool:
+        """Ask the engine again, in another thread, and return its last answer."""
+        if self._asking is not None and self._asking.done():
+            self._caught_up, self._asking = self._asking.result(), None
+        if known.formed and self._asking is None and now >= self._next_asking:
+            self._next_asking = now + _CATCH_UP_S
+            self._asking = asyncio.ensure_future(asyncio.to_thread(_has_caught_up, self._engine))
+        return self._caught_up
 
     def look(self, known: Membership) -> tuple[ClusterCondition, ...] | None:
         """Look at everything, once a second, and write it for the gateways.
@@ -200,7 +209,7 @@ class Watch:
         if self._reading is not None and self._reading.done():
             self._streams, self._reading = self._reading.result(), None
         if known.formed and self._reading is None and now >= self._next_reading:
-            self._next_reading = now + (_ENGINE_S if self._is_ready else _ENGINE_SOON_S)
+            self._next_reading = now + _ENGINE_S
             asked = asyncio.to_thread(_read_streams, self._engine, known.me)
             self._reading = asyncio.ensure_future(asked)
 
@@ -273,3 +282,10 @@ def _read_streams(folder: Path, me: str) -> Streams:
         return read_streams(folder, me)
     except EngineUnreachableError:
         return Streams()
+
+
+def _has_caught_up(folder: Path) -> bool:
+    try:
+        return has_caught_up(folder)
+    except EngineUnreachableError:
+        return False

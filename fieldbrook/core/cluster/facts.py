@@ -13,7 +13,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: of fieldbrook.
         draining: it is about to stop.
-        ready: its engine has known the leaders of its streams since it was last alone.
+        ready: its engine has caught up with the others since it was last alone.
         load: the load average of its machine over the last minute, for each processor.
         running: how many projects run there.
         led: the number of streams that it leads.

@@ -160,3 +160,22 @@ def test_those_who_wait_for_a_project_that_starts_elsewhere_are_told(host: OneHo
     assert host.state(own) == DOWN
     assert m.RouteTo(own, None) in host.taken("http:0", m.RouteTo)
     assert m.RouteTo(own, None) in host.taken(CLUSTER, m.RouteTo)
+
+
+def test_a_host_without_a_majority_starts_no_project_until_another_host_comes(
+    host: OneHost,
+) -> None:
+    own, running = projects_of("h1", 2)
+    host.run(running)
+    host.receive(m.HostsUp("h1", ("h1",), alone=True))
+    host.activate(own)
+    assert host.state(own) == DOWN
+    host.end_project(running, failed=True)  # its batch was not committed
+    host.pass_time(30.0)
+    assert host.state(running) == BACKOFF
+    host.activate(running)
+    told = host.taken("http:0", m.Unreachable)
+    assert {m.Unreachable(own), m.Unreachable(running)} <= {*told}
+    host.receive(m.HostsUp("h1", ("h1", "h2")))
+    host.activate(own)
+    assert [host.state(number) for number in (own, running)] == [STARTING, STARTING]

@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from fieldbrook.cluster.watch.streams import BEHIND_RECORDS, Streams, read_page, read_streams
+from fieldbrook.cluster.watch.streams import (
+    BEHIND_RECORDS,
+    Streams,
+    are_caught_up,
+    read_page,
+    read_streams,
+)
 from fieldbrook.core.errors import EngineUnreachableError
 
 
@@ -46,6 +52,25 @@ def test_an_engine_without_a_route_leads_nothing_although_it_says_so() -> None:
     alone = {"name": "J0", "cluster": {"name": "c1", "leader": "h1"}}
     found = read_page(page(alone), "h1")
     assert (found.held, found.led, found.stalled) == (1, 0, 1)
+
+
+LED = {"leader": "R3X9uyZk", "committed": 8_000, "applied": 7_990}
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ({"J0": LED, "J1": LED}, True),
+        ({"J0": LED, "J1": {"committed": 5, "applied": 5}}, False),  # no leader is known
+        ({"J0": LED, "J1": {**LED, "catching_up": True}}, False),
+        ({"J0": LED, "J1": {**LED, "applied": 7_000}}, False),
+        ({}, False),  # without a route
+    ],
+)
+def test_an_engine_has_caught_up_when_it_follows_the_leaders_of_all_streams(
+    groups: dict[str, Any], expected: bool
+) -> None:
+    assert are_caught_up(json.dumps({"NODE": groups} if groups else {}).encode()) is expected
 
 
 @pytest.mark.parametrize(

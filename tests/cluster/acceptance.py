@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +20,7 @@ from tests.support.nodes import message, named, until
 PROJECT = "room"
 _SETTLED_EVENTS = 30
 NOT_TRIED = (
-    "power cut of all hosts, and 30 minutes of faults at the engines",
-    "rolling upgrade: versions cannot be mixed yet",
+    "a power cut, in which what was not synced is lost; and 30 minutes of faults at the engines",
     "the share of a single node's rate that a host keeps",
     "10,000 projects on three hosts",
 )
@@ -33,6 +35,11 @@ class Plan:
         cuts: of that host from the others, for `cut_s` seconds each.
         pauses: of that host, for `pause_s` seconds each.
         drains: of that host.
+        crashes: all processes of all hosts are killed at the same time.
+        engine_kills: of the engine of one host after the other, with SIGKILL.
+        restarts: all hosts are stopped and started, one after the other.
+        other_version: the folder of the source of another version; each host is then stopped and
+            started with that version, and afterwards with this one again.
     """
 
     kills: int = 20
@@ -41,6 +48,10 @@ class Plan:
     pauses: int = 3
     pause_s: float = 20.0
     drains: int = 5
+    crashes: int = 3
+    engine_kills: int = 9
+    restarts: int = 1
+    other_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,12 @@ class Acceptance:
             yield self._cuts()
             yield self._pauses()
             yield self._drains()
+            yield self._crashes()
+            yield self._engine_kills()
+            yield self._restarts("", self._plan.restarts)
+            if self._plan.other_version:
+                yield self._restarts(self._plan.other_version, 1)
+                yield self._restarts("", 1)
             yield self._revocations()
             yield self._revocation_at_a_cut_host()
         finally:
@@ -108,12 +125,12 @@ class Acceptance:
         return self._cluster.owner(self._project)
 
     @contextmanager
-    def _load(self) -> Iterator[Senders]:
-        """Events of three devices at the hosts that stay; each is counted once in the end."""
+    def _load(self, hosts: Sequence[Host]) -> Iterator[Senders]:
+        """Events of three devices at hosts; each is counted once in the end."""
         self._number += 1
         publisher = self._cluster.hosts[0].add_publisher(PROJECT, f"load {self._number}")
         before = self._counts()
-        with Senders(self._cluster.others(self._owner), PROJECT, publisher) as senders:
+        with Senders(hosts, PROJECT, publisher) as senders:
             senders.await_more(_SETTLED_EVENTS)
             yield senders
             senders.await_more(_SETTLED_EVENTS)
@@ -125,10 +142,13 @@ class Acceptance:
         assert len(counts) == 1, counts
         return counts.pop()
 
-    def _with_load(self, times: int, fault: Callable[[], None]) -> Senders:
-        """Do something under load, some times; returns what was sent."""
+    def _with_load(
+        self, times: int, fault: Callable[[], None], hosts: Sequence[Host] = ()
+    ) -> Senders:
+        """Do something some times, under load at hosts, by default at those that do not own the
+        project; returns what was sent."""
         self._wrong = self._sent = 0
-        with self._load() as senders:
+        with self._load(hosts or self._cluster.others(self._owner)) as senders:
             for _ in range(times):
                 fault()
                 senders.await_more(_SETTLED_EVENTS)
@@ -237,6 +257,57 @@ class Acceptance:
             "no event above 1 s",
             f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.2f} s",
             not (self._wrong or senders.refused) and longest <= 1,
+        )
+
+    def _crashes(self) -> Line:
+        senders = self._with_load(self._plan.crashes, self._cluster.crash)
+        longest = max(senders.gaps(), default=0.0)
+        return Line(
+            f"all processes of all hosts are killed at the same time {self._plan.crashes} times "
+            "under load: none lost, none twice",
+            f"{self._ledger()}, slowest {longest:.1f} s",
+            not self._wrong,
+        )
+
+    def _engine_kills(self) -> Line:
+        hosts = itertools.cycle(self._cluster.hosts)
+
+        def kill() -> None:
+            host = next(hosts)
+            before = host.engine()
+            os.kill(before, signal.SIGKILL)
+            until(lambda: host.engine() not in (0, before), "another engine runs")
+            self._cluster.await_up()
+
+        senders = self._with_load(self._plan.engine_kills, kill, self._cluster.hosts)
+        longest = max(senders.gaps(), default=0.0)
+        return Line(
+            f"the engine of one host after the other is killed {self._plan.engine_kills} times "
+            "under load: none lost, none twice, no event above 10 s",
+            f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.1f} s",
+            not self._wrong and longest <= 10,
+        )
+
+    def _restarts(self, source: str, rounds: int) -> Line:
+        """Stop and start all hosts, with the source in a folder if there is one."""
+
+        def restart() -> None:
+            for host in self._cluster.hosts:
+                host.stop(signal.SIGTERM)
+                host.environment = {**os.environ, "PYTHONPATH": source} if source else None
+                host.start(ready=False)
+                self._cluster.await_up()
+                until(lambda: _projects(self._owner)[self._owner.name] == 1, "it is where it was")
+
+        senders = self._with_load(rounds, restart, self._cluster.hosts)
+        longest = max(senders.gaps(), default=0.0)
+        tries = len(senders.refused)
+        what = f" with {Path(source).name}" if source else ""
+        return Line(
+            f"all hosts are stopped and started{what}, one after the other, under load: none lost, "
+            "none twice, no answer but 201, no event above 1 s",
+            f"{self._ledger()}, {tries} refused, slowest {longest:.2f} s",
+            not (self._wrong or tries) and longest <= 1,
         )
 
     def _revocations(self) -> Line:

@@ -9,15 +9,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fieldbrook.core.cluster.placement import home, project_name
 from tests.support.networks import ConnectionInside, Network
-from tests.support.nodes import READY, RunningNode, message, named, until
+from tests.support.nodes import READY, RunningNode, alive, message, named, part_of, until
 from tests.support.tools import LIMIT_S, free_port
 
 NAMES = ("h1", "h2", "h3")
+_REFUSED_S = 0.02
 _SMALL = ("--workers", "1", "--http-gateways", "1", "--cluster-file-bytes", "1000000000")
 
 
@@ -57,6 +59,10 @@ class Host(RunningNode):
         """Let all its processes go on."""
         for pid in self.processes():
             os.kill(pid, signal.SIGCONT)
+
+    def engine(self) -> int:
+        """The process id of its replication engine; 0 while none runs."""
+        return next((pid for pid in self.processes() if part_of(pid) == "nats-server"), 0)
 
     def invitation(self) -> tuple[str, ...]:
         """The options with which another host joins."""
@@ -121,6 +127,19 @@ class Cluster:
     def others(self, host: Host) -> list[Host]:
         """All hosts but one."""
         return [other for other in self.hosts if other is not host]
+
+    def crash(self) -> None:
+        """Kill all processes of all hosts at the same time, and start all hosts again."""
+        pids = [pid for host in self.hosts for pid in host.processes()]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for host in self.hosts:
+            host.process.wait()
+        until(lambda: not any(alive(pid) for pid in pids), "no process is left")
+        for host in self.hosts:
+            host.start(ready=False)
+        self.await_up()
 
     def stop(self) -> None:
         """Stop all hosts."""
@@ -189,6 +208,7 @@ class Senders:
         try:
             answer = host.send(self._project, named(message(self._publisher), name))
         except OSError:
+            time.sleep(_REFUSED_S)
             return False
         assert answer.status in (201, 429, 503), answer
         if answer.status != 201:

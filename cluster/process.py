@@ -78,6 +78,7 @@ class ClusterActor(NodeActor):
         self._asked: dict[int, set[str]] = {}  # hosts that want to know where a project runs
         self._up: tuple[str, ...] = ()
         self._newcomers = Newcomers()
+        self._behind: frozenset[str] = frozenset()  # the newcomers
         self._running = RunningProjects()
         self._is_written = False  # whether the gateways know where all projects run
         self._leaving: tuple[str, ...] = ()
@@ -292,11 +293,13 @@ class ClusterActor(NodeActor):
         """Tell the supervisor when a host has come or is silent."""
         silent = self._silent()
         there = [o for o in self._others.values() if o not in silent]
-        waiting = self._waiting(there)
+        behind = self._find_behind(there)
+        self._is_written &= behind == self._behind
+        self._behind = behind
         leaves = {o.host.name: self._leaves(o.host.name, o.beat.get("draining")) for o in there}
         leaves[self._known.me] = self._leaves(self._known.me, self._draining)
         stay = sorted(name for name, is_leaving in leaves.items() if not is_leaving)
-        up = tuple(name for name in stay if name not in waiting) or tuple(stay)
+        up = tuple(name for name in stay if name not in behind) or tuple(stay)
         leaving = tuple(o.host.name for o in there if o.host.name not in up)
         if (up, leaving) == (self._up, self._leaving):
             if not self._is_written:
@@ -317,7 +320,7 @@ class ClusterActor(NodeActor):
         alone = self._is_alone(there)
         self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone))
 
-    def _waiting(self, there: list[_Other]) -> frozenset[str]:
+    def _find_behind(self, there: list[_Other]) -> frozenset[str]:
         """The hosts whose engines have to catch up before they get projects."""
         alone = self._is_alone(there)
         ready = {self._known.me: self._watch.is_ready(self._known, alone=alone)}
@@ -365,7 +368,9 @@ class ClusterActor(NodeActor):
             return "waiting"
         if name in silent:
             return "silent"
-        return "drained" if name in self._known.drained else "up"
+        if name in self._known.drained:
+            return "drained"
+        return "catching_up" if name in self._behind else "up"
 
     # ---------------------------------------------------------------- connections from others
 

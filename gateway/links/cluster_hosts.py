@@ -19,7 +19,8 @@ class KnownHost(msgspec.Struct, frozen=True):
     Attributes:
         name: its name.
         address: where other hosts reach it, with the port.
-        state: `up`, `silent`, or `waiting` before the cluster has enough hosts.
+        state: `up`, `catching_up`, `drained`, `silent`, or `waiting` before the cluster has enough
+            hosts.
     """
 
     name: str

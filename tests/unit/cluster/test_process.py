@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fieldbrook.actors import messages as m
+from fieldbrook.actors.remote_path import HOSTS
 from fieldbrook.cluster import hosts_file, joining
 from fieldbrook.cluster.identity import Identity
 from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
@@ -46,6 +47,11 @@ class Process(ClusterActor):
     def leaving(self) -> tuple[str, ...]:
         """The hosts that are there and get no projects."""
         return next(one.leaving for one in reversed(self.sent) if isinstance(one, m.HostsUp))
+
+    def states(self) -> dict[str, str]:
+        """The states of the hosts, as its gateways see them."""
+        known = msgspec.json.decode((self._run_dir / HOSTS).read_bytes())
+        return {host["name"]: host["state"] for host in known["hosts"]}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Process]:
@@ -244,9 +250,11 @@ def test_a_host_gets_no_projects_before_its_engine_has_caught_up(
                 for host in (one, two, three):
                     await until(lambda host=host: host.hosts_up()[-1:] == [("h1", "h2")])  # type: ignore[misc]
                 await until(lambda: one.leaving() == ("h3",))
+                assert one.states() == {"h1": "up", "h2": "up", "h3": "catching_up"}
                 three._watch._is_ready = True
                 for host in (one, two, three):
                     await until(lambda host=host: host.hosts_up()[-1] == ("h1", "h2", "h3"))  # type: ignore[misc]
+                assert {*one.states().values()} == {"up"}
 
     run(test)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -75,6 +76,21 @@ def test_a_host_that_is_stopped_gives_its_projects_up_first(site: Site) -> None:
     assert {site.count(host) for host in others} == {before + len(senders.acknowledged)}
     site.owner.start(ready=False)
     site.cluster.await_up()
+
+
+@pytest.mark.thorough
+def test_hosts_that_are_restarted_one_after_the_other_refuse_no_event(site: Site) -> None:
+    before = site.count(site.hosts[0])
+    publisher = site.hosts[0].add_publisher(PROJECT, "through restarts")
+    with Senders(site.hosts, PROJECT, publisher) as senders:
+        for host in site.hosts:
+            senders.await_more(20)
+            host.stop(signal.SIGTERM)
+            senders.await_more(20)
+            host.start(ready=False)
+            site.cluster.await_up()
+    assert senders.refused == []
+    assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
 
 
 @pytest.mark.thorough

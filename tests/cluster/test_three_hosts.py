@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -142,6 +144,32 @@ def test_the_death_of_a_host_loses_no_event_and_doubles_none(site: Site) -> None
         site.cluster.await_up()
         senders.await_more(50)
     assert len(set(senders.acknowledged)) == len(senders.acknowledged)
+    assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
+
+
+def test_the_death_of_all_hosts_at_the_same_time_loses_no_event_and_doubles_none(
+    site: Site,
+) -> None:
+    before = site.count(site.hosts[0])
+    publisher = site.hosts[0].add_publisher(PROJECT, "before the end")
+    with Senders(site.hosts, PROJECT, publisher) as senders:
+        senders.await_more(50)
+        site.cluster.crash()
+        senders.await_more(50)
+    assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
+
+
+def test_the_death_of_an_engine_loses_no_event_and_refuses_none(site: Site) -> None:
+    before = site.count(site.hosts[0])
+    publisher = site.hosts[0].add_publisher(PROJECT, "beside the engine")
+    killed = site.owner.engine()
+    with Senders(site.hosts, PROJECT, publisher) as senders:
+        senders.await_more(20)
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: site.owner.engine() not in (0, killed), "another engine runs")
+        senders.await_more(50)
+    assert senders.refused == []
+    site.cluster.await_up()
     assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
 
 

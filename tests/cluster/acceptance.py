@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,17 +138,9 @@ class Acceptance:
         self._sent += len(senders.acknowledged)
 
     def _counts(self) -> int:
-        hosts = self._cluster.hosts
-        counts = {until(partial(self._count_at, host), "it tells the count") for host in hosts}
+        counts = {host.count(PROJECT, self._applet) for host in self._cluster.hosts}
         assert len(counts) == 1, counts
-        ((count,),) = counts
-        return int(count)
-
-    def _count_at(self, host: Host) -> tuple[int] | None:
-        try:
-            return (host.count(PROJECT, self._applet),)
-        except KeyError:
-            return None  # 503: the project is on its way to another host
+        return counts.pop()
 
     def _with_load(
         self, times: int, fault: Callable[[], None], hosts: Sequence[Host] = ()

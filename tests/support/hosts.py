@@ -80,6 +80,19 @@ class Host(RunningNode):
             return {}
         return {row["name"]: row["state"] for row in answer.json["data"]}
 
+    def kv(self, project: str, applet_id: str, key: bytes) -> bytes:
+        """A value in the key-value store; empty when it is absent. It waits for a project that is
+        on its way to another host, about which requests are answered 503."""
+
+        def ask() -> tuple[bytes] | None:
+            try:
+                return (super(Host, self).kv(project, applet_id, key),)
+            except KeyError:
+                return None
+
+        (found,) = until(ask, "the project is on a host")
+        return bytes(found)
+
     def conditions(self) -> set[str]:
         """The states of its health conditions."""
         return {each["state"] for each in self.call("GET", "/health").json["data"]}

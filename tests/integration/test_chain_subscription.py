@@ -78,7 +78,7 @@ async def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
             cable.cut()
             contract.call("ping", 2, "")
             await eventually(lambda: world.numbers() == [1, 2])
-            await eventually(lambda: "not announced by ws://127.0.0.1" in caplog.text)
+            await eventually(lambda: "websocket ws://127.0.0.1" in caplog.text)
             cable.mend()
             await eventually(lambda: not subscribed(service).reason)
             contract.call("ping", 3, "")
@@ -112,7 +112,7 @@ async def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_befo
         async with world.running() as service:
             await eventually(lambda: service._follower.blocks)
             contract.call("ping", 1, "")
-            await eventually(lambda: "not announced" in caplog.text)  # after three attempts
+            await eventually(lambda: "does not announce blocks" in caplog.text)  # after three attempts
             assert world.numbers() == []
             cable.mend()
             await eventually(lambda: world.numbers() == [1])
@@ -153,7 +153,7 @@ async def test_an_endpoint_that_announces_nothing_usable_is_polling_and_says_why
         announcer.fault = fault
         world = watching(tmp_path, contract, announcer.url, poll_ms=100)
         async with world.running() as service:
-            end = f"announced by ws://127.0.0.1:{announcer._port}: "
+            end = f"ws://127.0.0.1:{announcer._port} does not announce blocks: "
             end += {**FAULTS, **FAULTS_OF_ANNOUNCEMENTS}[fault]
             told_of = 0
 

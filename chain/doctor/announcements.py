@@ -54,7 +54,7 @@ async def examine_announcements(
             async with asyncio.timeout(wait_s):
                 number = await announced
         except TimeoutError:
-            text = f"it takes a subscription; no block within {wait_s:.0f} s"
+            text = f"it accepts a subscription, but announced no block within {wait_s:.0f} s"
             report.add("WebSocket", "warning", text, subscribes=True, announced=None)
         else:
             seconds = time.monotonic() - began
@@ -88,7 +88,7 @@ def _add(report: Report, websocket: str | None, reason: str, address: str) -> No
     for secret in secret_parts(address):
         reason = reason.replace(secret, "...")
     if websocket is None:  # nobody named this address, so its absence is no failure
-        text = f"none at the same address ({reason[:200]}): blocks are polled"
+        text = f"none at the same address ({reason[:200]}): the node polls for blocks"
         report.add("WebSocket", "skipped", text, subscribes=False)
     else:
         report.add("WebSocket", "failed", reason[:200], subscribes=False)

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from fieldbrook.chain.doctor import checks
 from fieldbrook.chain.doctor.announcements import examine_announcements
-from fieldbrook.chain.doctor.asking import FAILURES, Asker
 from fieldbrook.chain.doctor.findings import Report
+from fieldbrook.chain.doctor.probe import FAILURES, Probe
 from fieldbrook.chain.doctor.sending import Sender, examine_sending
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
@@ -50,39 +50,39 @@ async def examine(url: str, options: Options) -> Report:
         NoEndpointError: nothing answers at the address, or not an EVM endpoint.
         NotTestChainError: `sender` is set, but the chain is not a known test chain.
     """
-    asker = Asker(url, options.limit_s)
+    probe = Probe(url, options.limit_s)
     report = Report(public_part(url), has_secrets=public_part(url) != url.rstrip("/"))
     try:
-        if not await _chain(asker, report, options):
+        if not await _chain(probe, report, options):
             return report
         if options.sender is not None:
             options.sender.require_test_chain(report.chain_id)
-        await _software(asker, report, url)
-        head = await checks.examine_head(asker, report)
+        await _software(probe, report, url)
+        head = await checks.examine_head(probe, report)
         if head is None:
             return report
-        await checks.examine_final_blocks(asker, report, head)
-        await checks.examine_logs(asker, report, head, url)
-        await checks.examine_history(asker, report, head)
-        await checks.examine_fees(asker, report, head)
-        await checks.examine_batches(asker, report)
+        await checks.examine_final_blocks(probe, report, head)
+        await checks.examine_logs(probe, report, head, url)
+        await checks.examine_history(probe, report, head)
+        await checks.examine_fees(probe, report, head)
+        await checks.examine_batches(probe, report)
         await examine_announcements(report, url, options.websocket, options.limit_s)
         if options.sender is not None:
-            await examine_sending(asker, report, options.sender)
+            await examine_sending(probe, report, options.sender)
         if options.rate:  # last, because the endpoint may refuse further requests for a while
-            await checks.examine_rate(asker, report)
-        checks.examine_transient_failures(asker, report)
+            await checks.examine_rate(probe, report)
+        checks.examine_transient_failures(probe, report)
         return report
     finally:
-        await asker.close()
+        await probe.close()
 
 
-async def _chain(asker: Asker, report: Report, options: Options) -> bool:
+async def _chain(probe: Probe, report: Report, options: Options) -> bool:
     """Check the chain id; return whether it is the required one."""
     try:
-        report.chain_id = quantity(await asker.ask("eth_chainId"))
+        report.chain_id = quantity(await probe.call("eth_chainId"))
     except TransportError as error:
-        raise NoEndpointError(asker.redacted(str(error))) from None
+        raise NoEndpointError(probe.redacted(str(error))) from None
     except RpcError as error:
         raise NoEndpointError(f"it refuses eth_chainId: {error.text}") from None
     except MalformedAnswerError:
@@ -98,13 +98,13 @@ async def _chain(asker: Asker, report: Report, options: Options) -> bool:
     return good
 
 
-async def _software(asker: Asker, report: Report, url: str) -> None:
+async def _software(probe: Probe, report: Report, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme in ("http", "ws") and parts.hostname not in _LOCAL:
         text = f"none: {parts.scheme} shows keys and data to the network"
         report.add("encryption", "warning", text)
     try:
-        version = str(await asker.ask("web3_clientVersion"))[:_SHOWN_CHARACTERS]
+        version = str(await probe.call("web3_clientVersion"))[:_SHOWN_CHARACTERS]
     except FAILURES:
         return  # many endpoints do not support the method, and nothing depends on it
-    report.add("software", "ok", asker.redacted(version), version=asker.redacted(version))
+    report.add("software", "ok", probe.redacted(version), version=probe.redacted(version))

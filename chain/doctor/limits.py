@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from fieldbrook.chain.blocks.ranges import named_size
-from fieldbrook.chain.doctor.asking import FAILURES, Asker, text_of
+from fieldbrook.chain.doctor.probe import FAILURES, Probe, text_of
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.transport import BusyError, TransportError
 from fieldbrook.core.networks import DEFAULT_LOG_RANGE
@@ -32,7 +32,7 @@ class Range(NamedTuple):
     refusal: str
 
 
-async def largest_range(asker: Asker, head: int) -> Range:
+async def largest_range(probe: Probe, head: int) -> Range:
     """Find the largest range of a log query, up to the largest range that a node requests.
 
     Raises:
@@ -45,7 +45,7 @@ async def largest_range(asker: Asker, head: int) -> Range:
         try:
             first = head - size + 1
             query = {"fromBlock": hex(first), "toBlock": hex(head), "address": NOBODY}
-            await asker.ask("eth_getLogs", [query])
+            await probe.call("eth_getLogs", [query])
             good = size
         except BusyError:
             raise
@@ -64,7 +64,7 @@ async def largest_range(asker: Asker, head: int) -> Range:
     return Range(good, reason)
 
 
-async def largest_batch(asker: Asker) -> int:
+async def largest_batch(probe: Probe) -> int:
     """Find the largest batch that the endpoint accepts, up to the largest that a node sends.
 
     Raises:
@@ -73,12 +73,12 @@ async def largest_batch(asker: Asker) -> int:
     good = 1
     for size in _BATCHES:
         try:
-            if not await asker.batch(size):
+            if not await probe.batch(size):
                 break
         except BusyError:  # the batch may have exceeded the request rate, not the batch size
             await asyncio.sleep(1.0)
             try:
-                if not await asker.batch(size):
+                if not await probe.batch(size):
                     break
             except BusyError:
                 break
@@ -104,7 +104,7 @@ class Rate(NamedTuple):
         return self.answered / max(self.seconds, 1.0 if self.refusal else 0.001)
 
 
-async def measured_rate(asker: Asker) -> Rate:
+async def measured_rate(probe: Probe) -> Rate:
     """Send cheap requests as fast as the endpoint answers, for a few seconds at most."""
     began = time.monotonic()
     left = iter(range(_RATE_REQUESTS))
@@ -117,7 +117,7 @@ async def measured_rate(asker: Asker) -> Rate:
             if refusals or time.monotonic() - began > _RATE_S:
                 return
             try:
-                await asker.ask_now("eth_chainId")
+                await probe.call_now("eth_chainId")
                 answered += 1
             except TransportError as error:
                 refusals.append(error)
@@ -130,10 +130,10 @@ async def measured_rate(asker: Asker) -> Rate:
         return Rate(answered, seconds, "", 0.0)
     first = refusals[0]
     wait_s = first.retry_after_s if isinstance(first, BusyError) else 0.0
-    return Rate(answered, seconds, asker.redacted(str(first)), wait_s)
+    return Rate(answered, seconds, probe.redacted(str(first)), wait_s)
 
 
-async def state_depth(asker: Asker, head: int) -> tuple[int, str]:
+async def state_depth(probe: Probe, head: int) -> tuple[int, str]:
     """Find for how many blocks before `head` the endpoint has the state of accounts.
 
     Returns:
@@ -141,16 +141,16 @@ async def state_depth(asker: Asker, head: int) -> tuple[int, str]:
         of a greater depth; empty if there was none.
     """
     return await _greatest_depth(
-        head, lambda block: asker.ask("eth_getBalance", [NOBODY, hex(block)])
+        head, lambda block: probe.call("eth_getBalance", [NOBODY, hex(block)])
     )
 
 
-async def log_depth(asker: Asker, head: int) -> tuple[int, str]:
+async def log_depth(probe: Probe, head: int) -> tuple[int, str]:
     """Find for how many blocks before `head` the endpoint has logs; see `state_depth`."""
 
     def logs(block: int) -> Awaitable[Any]:
         query = {"fromBlock": hex(block), "toBlock": hex(block), "address": NOBODY}
-        return asker.ask("eth_getLogs", [query])
+        return probe.call("eth_getLogs", [query])
 
     return await _greatest_depth(head, logs)
 

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-from fieldbrook.chain.doctor.asking import FAILURES, Asker, text_of
 from fieldbrook.chain.doctor.findings import Report
+from fieldbrook.chain.doctor.probe import FAILURES, Probe, text_of
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
 from fieldbrook.chain.transaction import ContractCall, Market, fees_for, max_cost, sign
@@ -47,19 +47,19 @@ class Sender:
             raise NotTestChainError(f"chain {chain_id}{name} is not a known test chain")
 
 
-async def examine_sending(asker: Asker, report: Report, sender: Sender) -> None:
+async def examine_sending(probe: Probe, report: Report, sender: Sender) -> None:
     """Send the transaction and wait for its receipt; each step is a finding."""
     assert report.chain_id is not None
     try:
-        tx_hash, fees = await _send(asker, report.chain_id, sender)
+        tx_hash, fees = await _send(probe, report.chain_id, sender)
     except (*FAILURES, MalformedAnswerError) as error:
         report.add("send", "failed", f"{sender.address}: {text_of(error)}", hash=None)
         return
     report.add("send", "ok", f"{tx_hash}, {fees}", hash=tx_hash, sender=sender.address)
-    await _receipt(asker, report, sender, tx_hash)
+    await _receipt(probe, report, sender, tx_hash)
 
 
-async def _send(asker: Asker, chain_id: int, sender: Sender) -> tuple[str, str]:
+async def _send(probe: Probe, chain_id: int, sender: Sender) -> tuple[str, str]:
     """Sign and send the transaction; return its hash and a description of its fees.
 
     Raises:
@@ -67,48 +67,48 @@ async def _send(asker: Asker, chain_id: int, sender: Sender) -> tuple[str, str]:
     """
     address = sender.address
     fields = {"from": address, "to": address, "value": "0x0"}
-    gas = quantity(await asker.ask("eth_estimateGas", [fields]))
-    nonce = quantity(await asker.ask("eth_getTransactionCount", [address, "pending"]))
-    balance = quantity(await asker.ask("eth_getBalance", [address, "latest"]))
+    gas = quantity(await probe.call("eth_estimateGas", [fields]))
+    nonce = quantity(await probe.call("eth_getTransactionCount", [address, "pending"]))
+    balance = quantity(await probe.call("eth_getBalance", [address, "latest"]))
     network = BY_ID.get(chain_id)
     cap = DEFAULT_MAX_FEE if network is None else network.max_fee_per_gas
     least = None if network is None else network.priority_fee
-    fees = fees_for(await _market(asker, least), cap)
+    fees = fees_for(await _market(probe, least), cap)
     call = ContractCall(address, 0, b"", gas)
     if balance < max_cost(call, gas, fees):
         raise MalformedAnswerError(
             f"it has {balance} wei, and the transaction may take {max_cost(call, gas, fees)}"
         )
     signed = await asyncio.to_thread(sign, sender.secret, chain_id, nonce, call, gas, fees)
-    told = await asker.ask_once("eth_sendRawTransaction", ["0x" + signed.raw.hex()])
+    told = await probe.call_once("eth_sendRawTransaction", ["0x" + signed.raw.hex()])
     if told != signed.hash:
         raise MalformedAnswerError(f"the endpoint returned another hash than {signed.hash}")
     kind = "a gas price" if fees.priority is None else "EIP-1559 fees"
     return signed.hash, f"nonce {nonce}, {gas:,} gas, {kind} of {fees.limit} wei at most"
 
 
-async def _market(asker: Asker, least: int | None) -> Market:
-    block = await asker.ask("eth_getBlockByNumber", ["latest", False])
+async def _market(probe: Probe, least: int | None) -> Market:
+    block = await probe.call("eth_getBlockByNumber", ["latest", False])
     base = block.get("baseFeePerGas") if isinstance(block, dict) else None
     if base is None:
-        return Market(None, 0, quantity(await asker.ask("eth_gasPrice")))
+        return Market(None, 0, quantity(await probe.call("eth_gasPrice")))
     try:
-        tip = max(least or 0, quantity(await asker.ask("eth_maxPriorityFeePerGas")))
+        tip = max(least or 0, quantity(await probe.call("eth_maxPriorityFeePerGas")))
     except RpcError:
         tip = _PRIORITY_WEI if least is None else least
     return Market(quantity(base), tip, 0)
 
 
-async def _receipt(asker: Asker, report: Report, sender: Sender, tx_hash: str) -> None:
+async def _receipt(probe: Probe, report: Report, sender: Sender, tx_hash: str) -> None:
     began = time.monotonic()
     poll_s = min(max(_LEAST_POLL_S, (report.block_ms or 0) / 2_000), _LONGEST_POLL_S)
     seen: str | None = None
     reason = "no block includes it"
     while time.monotonic() - began < sender.limit_s:
         try:
-            if seen is None and await asker.ask("eth_getTransactionByHash", [tx_hash]) is not None:
+            if seen is None and await probe.call("eth_getTransactionByHash", [tx_hash]) is not None:
                 seen = f"{time.monotonic() - began:.1f}"
-            receipt = await asker.ask("eth_getTransactionReceipt", [tx_hash])
+            receipt = await probe.call("eth_getTransactionReceipt", [tx_hash])
             if receipt is not None:
                 _included(report, receipt, time.monotonic() - began)
                 return

@@ -27,7 +27,7 @@ _SHOWN_CHARACTERS = 200
 _T = TypeVar("_T")
 
 FAILURES = (RpcError, TransportError)
-"""The errors that `Asker` raises if there is no result."""
+"""The errors that `Probe` raises if there is no result."""
 
 
 def text_of(error: Exception) -> str:
@@ -39,7 +39,7 @@ class NoAnswerError(TransportError):
     """The endpoint did not answer within the time limit."""
 
 
-class Asker:
+class Probe:
     """Sends requests to one endpoint, and repeats those that fail.
 
     Args:
@@ -63,7 +63,7 @@ class Asker:
         """Whether the node sends batches over the endpoint's protocol: over HTTP it does."""
         return isinstance(self._transport, HttpTransport)
 
-    async def ask(self, method: str, params: Sequence[Any] = ()) -> Any:
+    async def call(self, method: str, params: Sequence[Any] = ()) -> Any:
         """Return the result of a request.
 
         If the endpoint limits requests, wait and repeat the request. If no answer comes, e.g.
@@ -76,26 +76,26 @@ class Asker:
         """
         for waits_left in reversed(range(_BUSY_WAITS)):
             try:
-                return await self.ask_now(method, params)
+                return await self.call_now(method, params)
             except BusyError as error:
                 if not waits_left or error.retry_after_s > _LONGEST_BUSY_WAIT_S:
                     raise
                 await asyncio.sleep(max(_BUSY_WAIT_S, error.retry_after_s))
         raise AssertionError("the last attempt returns or raises")
 
-    async def ask_now(self, method: str, params: Sequence[Any] = ()) -> Any:
-        """Do the same as `ask`, but raise BusyError at once if the endpoint limits requests.
+    async def call_now(self, method: str, params: Sequence[Any] = ()) -> Any:
+        """Do the same as `call`, but raise BusyError at once if the endpoint limits requests.
 
         Raises:
-            RpcError, BusyError, TransportError: see `ask`.
+            RpcError, BusyError, TransportError: see `call`.
         """
-        return await self._repeated(lambda: self.ask_once(method, params))
+        return await self._repeated(lambda: self.call_once(method, params))
 
-    async def ask_once(self, method: str, params: Sequence[Any] = ()) -> Any:
+    async def call_once(self, method: str, params: Sequence[Any] = ()) -> Any:
         """Return the result of a request that is sent once.
 
         Raises:
-            RpcError, BusyError, TransportError: see `ask`.
+            RpcError, BusyError, TransportError: see `call`.
         """
         began = time.monotonic()
         try:
@@ -110,7 +110,7 @@ class Asker:
         """Return whether the endpoint answers a batch of so many requests.
 
         Raises:
-            BusyError, TransportError: see `ask`.
+            BusyError, TransportError: see `call`.
         """
         return await self._repeated(lambda: self._batch_once(size))
 

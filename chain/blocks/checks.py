@@ -251,7 +251,7 @@ class RangeChecks:
         if known:
             return None
         blocks = sorted({found.block for found in logs})
-        what = "it left out" if lacked else "it made up"
+        what = "it omitted" if lacked else "it invented"
         reason = f"{what} logs of blocks {blocks[0]} to {blocks[-1]}"
         self._client.report_omission(endpoint, reason)
         return reason

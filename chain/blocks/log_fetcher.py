@@ -254,7 +254,7 @@ class LogFetcher:
 
         omitted = await self._omissions.find(block, wanted, logs, not filter_, fetch_all)
         if omitted:
-            self._client.report_omission(answer.endpoint, f"it left out logs of block {number}")
+            self._client.report_omission(answer.endpoint, f"it omitted logs of block {number}")
         return logs + omitted
 
     async def _fetch_all(

@@ -114,7 +114,7 @@ def classify_rejection(message: str) -> Rejection:
             pay enough to replace it.
         `funds`: the account cannot pay.
         `fee`: the fees are below the current base fee.
-        `never`: the rules of the chain exclude this transaction for good.
+        `never`: by the rules of the chain, no block can ever include this transaction.
         `other`: any other message; the reason may be temporary.
     """
     text = message.lower()

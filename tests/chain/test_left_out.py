@@ -52,7 +52,7 @@ async def test_logs_that_a_provider_leaves_out_of_ranges_are_told_in_order_all_t
         async with reading(tmp_path, contracts, endpoints, 3, poll_ms=500) as monitors:
             await monitors.caught_up(evm.height, LIMIT_S)
         monitors.assert_complete()
-    assert "it left out logs of blocks" in caplog.text
+    assert "it omitted logs of blocks" in caplog.text
 
 
 async def test_a_provider_without_any_log_is_noticed_on_the_way_and_read_again_from_where_it_says(
@@ -68,7 +68,7 @@ async def test_a_provider_without_any_log_is_noticed_on_the_way_and_read_again_f
             (number, contract) = next(iter(monitors.monitors.items()))
             told = monitors.told(number)
     blocks = [int(log["blockNumber"], 16) for log in evm.logs(address=contract.address)]
-    noticed = re.search(r"it left out logs of blocks (\d+) to", caplog.text)
+    noticed = re.search(r"it omitted logs of blocks (\d+) to", caplog.text)
     assert noticed, "it was noticed on the way"
     missing = [block for block in blocks if block < int(noticed[1])]
     assert told == ledger(contract)[len(missing) :], "none is missing from there on"

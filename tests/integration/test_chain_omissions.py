@@ -69,7 +69,7 @@ async def test_logs_that_the_preferred_endpoint_leaves_out_are_those_of_another(
     assert left_out() - before in range(1, 7), "the one that leaves out rests meanwhile"
     assert ALL not in lazy.queries, "another one is asked again, not the same"
     assert world.client.status()[0].failures
-    assert "left out logs of block 5" in caplog.text
+    assert "omitted logs of block 5" in caplog.text
 
 
 @pytest.mark.parametrize("forgotten", [{BY_CONTRACT}, {BY_CONTRACT, ALL}, {ALL, RECEIPTS}])

@@ -2,8 +2,8 @@
 
 The chain counts fewer nonces than the node has used if an endpoint lags behind, or if the chain has
 lost transactions although their blocks counted as final. In the second case, the later transactions
-of the account wait for a nonce that no transaction has any more. The lost transactions must be sent
-again.
+of the account wait for a nonce that no transaction has any more, and the lost transactions must be
+sent again.
 """
 
 from __future__ import annotations

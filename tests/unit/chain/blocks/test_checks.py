@@ -136,7 +136,7 @@ def test_what_an_endpoint_left_out_is_noticed_and_from_then_on_added(
 ) -> None:
     world = World(lambda log: log.block < SIZE or log.block % 20 == 0, everything)
     assert world.read(0) == list(range(0, SIZE, 10))
-    with pytest.raises(IncompleteAnswerError, match="it left out logs of blocks 110 to 190"):
+    with pytest.raises(IncompleteAnswerError, match="it omitted logs of blocks 110 to 190"):
         world.read(SIZE)
     assert world.read(SIZE) == list(range(SIZE, 2 * SIZE, 10))
     assert [endpoint for endpoint, _ in world.reported] == [world.endpoints[0]]
@@ -157,7 +157,7 @@ def test_logs_that_a_header_does_not_announce_are_made_up() -> None:
     world = World(everything, everything)
     world.made_up = [msgspec.structs.replace(log_at(30, 1), topics=("0x" + "dd" * 32,))]
     assert world.read(0) == list(range(0, SIZE, 10))
-    assert world.reported == [(world.endpoints[1], "it made up logs of blocks 30 to 30")]
+    assert world.reported == [(world.endpoints[1], "it invented logs of blocks 30 to 30")]
 
 
 def test_the_only_endpoint_is_compared_with_headers_and_with_all_of_them_once_it_was_wrong(
@@ -165,7 +165,7 @@ def test_the_only_endpoint_is_compared_with_headers_and_with_all_of_them_once_it
 ) -> None:
     monkeypatch.setattr(checks, "BLOCKS_PER_HEADER", 10)
     world = World(nothing, None, every=2)
-    with pytest.raises(IncompleteAnswerError, match="it left out logs"):
+    with pytest.raises(IncompleteAnswerError, match="it omitted logs"):
         world.read(0)
     assert 10 <= len(world.headers) <= 11
     assert world.checks.most_blocks(world.endpoints[0]) == checks.SUSPECT_BLOCKS
@@ -201,7 +201,7 @@ def test_an_endpoint_is_noticed_as_likely_as_is_stated_when_there_is_another_one
     runs = 400
     found = sum(World(shows, everything, salt=salt).noticed_within(ranges) for salt in range(runs))
     _assert_likely(found, runs, 1 - (1 - SECOND_OPINIONS[empty]) ** ranges)
-    assert "it left out logs" in caplog.text
+    assert "it omitted logs" in caplog.text
 
 
 @pytest.mark.parametrize(("every", "ranges"), [(2, 10), (20, 40)])
@@ -215,7 +215,7 @@ def test_the_only_endpoint_is_noticed_as_likely_as_is_stated(
     )
     blocks = ranges * SIZE // every  # whose logs it omits
     _assert_likely(found, runs, 1 - (1 - 1 / BLOCKS_PER_HEADER) ** blocks)
-    assert "it left out logs" in caplog.text
+    assert "it omitted logs" in caplog.text
 
 
 def _assert_likely(found: int, runs: int, chance: float) -> None:

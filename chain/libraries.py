@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def recursion_kept() -> Iterator[None]:
+def preserve_recursion_limit() -> Iterator[None]:
     """Restore Python's recursion limit after an import of eth-account or web3.
 
     Their dependency py_ecc raises the limit a hundredfold for the whole process. With such a

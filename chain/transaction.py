@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from fieldbrook.chain.libraries import recursion_kept
+from fieldbrook.chain.libraries import preserve_recursion_limit
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.security.operator_keys import eip55
 
@@ -256,7 +256,7 @@ def sign(
 
 
 def _account() -> type[Account]:
-    with recursion_kept():
+    with preserve_recursion_limit():
         from eth_account import Account
     return Account
 

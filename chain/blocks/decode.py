@@ -18,9 +18,9 @@ import msgspec
 
 from fieldbrook.chain.blocks.abi_size import Parameter, is_safe_to_decode, shapes
 from fieldbrook.chain.blocks.logs import Log
-from fieldbrook.chain.libraries import recursion_kept
+from fieldbrook.chain.libraries import preserve_recursion_limit
 
-with recursion_kept():
+with preserve_recursion_limit():
     from eth_abi.exceptions import DecodingError
     from web3 import Web3
     from web3.exceptions import Web3Exception

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.libraries import recursion_kept
+from fieldbrook.chain.libraries import preserve_recursion_limit
 from tests.support.browser import Visit
 from tests.support.nodes import RunningNode, StartNode
 
-with recursion_kept():
+with preserve_recursion_limit():
     from eth_account import Account
     from eth_account.messages import encode_defunct
 

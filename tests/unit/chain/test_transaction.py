@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.chain.libraries import recursion_kept
+from fieldbrook.chain.libraries import preserve_recursion_limit
 from fieldbrook.chain.transaction import (
     ContractCall,
     Fees,
@@ -27,7 +27,7 @@ from fieldbrook.chain.transaction import (
     sign,
 )
 
-with recursion_kept():
+with preserve_recursion_limit():
     from eth_account import Account
 
 SECRET = bytes.fromhex("11" * 32)

@@ -1,6 +1,6 @@
 """Several hosts that run one node together, on a replicated journal.
 
-In: hosts that join, beats of the others, connections that are meant for another host.
-Out: who is there, which host owns a project, bytes to and from other hosts.
+In: hosts that join, heartbeats of other hosts, local connections to sockets of other hosts.
+Out: which hosts are up, which host owns each project, bytes to and from other hosts.
 Open first: `process.py`, then `joining.py` and `tunnels.py`.
 """

@@ -1,8 +1,8 @@
-"""Changes of the list of hosts, made in one order on all hosts, and what the engine does for them.
+"""Changes of the list of hosts, in the same order on all hosts, and the requests to the engine.
 
-Once a cluster has formed, its list of hosts is in a stream of its own. A change appends the new
-list behind the one that it has changed, so it happens only while a majority of the hosts can store
-it, and two changes at the same time cannot undo each other. All functions block.
+A cluster that has formed keeps its list of hosts in a stream. A change appends a new list, and
+names the position of the list that it is based on. Therefore a change needs a majority of the hosts
+(a quorum), and of two changes at the same time one is refused. All functions block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fieldbrook.storage.replication.takeover import carry_out, take_over
 
 _CREATE_S = 10.0
 _API_S = 5.0
-_NO_MEMBER = (10040, 10044)  # the codes for a server that is no member
+_NO_MEMBER = (10040, 10044)  # JetStream's error codes for a server that is not in the cluster
 
 
 def change(
@@ -31,17 +31,17 @@ def change(
     """Change the list of hosts of a cluster that has formed.
 
     Args:
-        connection: to the engine of this host.
-        known: the list as this host knows it, which counts if it was never changed since the
-            cluster has formed.
-        make: returns the new list for the last one. It may raise `SettingsError`.
+        connection: a connection to the engine of this host.
+        known: this host's copy of the list. It is used if the stream is empty, i.e. if the list
+            was never changed since the cluster formed.
+        make: returns the new list, given the current one. It may raise `SettingsError`.
 
     Returns:
         The new list.
 
     Raises:
-        SettingsError: `make` refuses it.
-        StoreError: a majority of the hosts does not store it, or another host changes it now.
+        SettingsError: `make` has raised it.
+        StoreError: no majority of the hosts stores the list, or another host is changing it.
     """
     streams.create(connection, streams.HOSTS, streams.REPLICAS, _CREATE_S)
     taken = take_over(connection, streams.hosts_subject(), known.me)
@@ -61,15 +61,15 @@ def change(
 
 
 def remove_engine(admin: Connection, name: str) -> None:
-    """Have the engines forget the one of a host that is gone, unless they have already.
+    """Remove the engine of a removed host from the cluster of engines, if it is still there.
 
     Args:
-        admin: to the engine of this host, as its administrator.
-        name: the host.
+        admin: an administrator's connection to the engine of this host.
+        name: the name of the removed host.
 
     Raises:
-        StreamStalledError: they refuse it.
-        EngineUnreachableError: they do not answer.
+        StreamStalledError: the engines refuse the removal.
+        EngineUnreachableError: the engines do not answer.
     """
     answer = admin.request("$JS.API.SERVER.REMOVE", {"peer": name}, _API_S)
     error = answer.get("error")
@@ -77,8 +77,8 @@ def remove_engine(admin: Connection, name: str) -> None:
         raise StreamStalledError(reason=f"the engines keep {name}: {error.get('description')}")
 
 
-def hand_leads_over(connection: Connection, name: str) -> int:
-    """Have other hosts lead the streams that a host leads; returns how many it has led.
+def transfer_leadership(connection: Connection, name: str) -> int:
+    """Transfer the leadership of all streams that a host leads; return how many these are.
 
     Raises:
         StreamStalledError: an engine refuses it.
@@ -91,7 +91,7 @@ def hand_leads_over(connection: Connection, name: str) -> int:
 
 
 def leader_of(connection: Connection, stream: str) -> str:
-    """The host that leads a stream; empty when it has no leader.
+    """Return the host that leads a stream; an empty text if the stream has no leader.
 
     Raises:
         EngineUnreachableError: the engines do not answer.
@@ -100,15 +100,15 @@ def leader_of(connection: Connection, stream: str) -> str:
     return str((found.get("cluster") or {}).get("leader", ""))
 
 
-def restore_copies(connection: Connection, hosts: Collection[str]) -> int:
-    """Have streams copied to another host that have lost a copy with a host that was removed.
+def restore_replicas(connection: Connection, hosts: Collection[str]) -> int:
+    """Replace the replicas of streams that were lost with a removed host.
 
     Args:
-        connection: to the engine of this host.
-        hosts: the names of all hosts, which are there.
+        connection: a connection to the engine of this host.
+        hosts: the names of all hosts. All of them must be up.
 
     Returns:
-        How many streams had too few copies.
+        The number of streams that had too few replicas.
 
     Raises:
         StreamStalledError: an engine refuses it.
@@ -119,7 +119,7 @@ def restore_copies(connection: Connection, hosts: Collection[str]) -> int:
     for stream in all_streams():
         found = connection.request(f"$JS.API.STREAM.INFO.{stream}", None, _API_S)
         if found.get("error"):
-            continue  # it has no leader now, or is not made yet
+            continue  # the stream has no leader at the moment, or does not exist yet
         replicas = (found.get("cluster") or {}).get("replicas") or ()
         kept = [each["name"] for each in replicas if each["name"] in hosts]
         if len(kept) + 1 >= wanted:
@@ -128,13 +128,13 @@ def restore_copies(connection: Connection, hosts: Collection[str]) -> int:
         for each in replicas:
             if each["name"] not in hosts:
                 _ask(connection, f"$JS.API.STREAM.PEER.REMOVE.{stream}", {"peer": each["name"]})
-        # The same configuration again: the engine adds the copies that it lacks.
+        # An update without a change makes the engine add the missing replicas.
         _ask(connection, f"$JS.API.STREAM.UPDATE.{stream}", found["config"])
     return few
 
 
 def all_streams() -> list[str]:
-    """The names of all streams of a cluster."""
+    """Return the names of all streams of a cluster."""
     kinds = (streams.REGISTRY, streams.SNAPSHOTS, streams.MODULES, streams.HOSTS)
     return [stream.name for stream in (*kinds, *streams.shard_streams())]
 

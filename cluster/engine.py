@@ -1,7 +1,7 @@
-"""The replication engine of a host: a nats-server whose streams keep what projects commit.
+"""The replication engine of a host: a nats-server that stores the committed records of projects.
 
-It syncs each record before it confirms it. There is no setting for that: with nats-server's own
-default of two minutes, a power cut of all hosts loses what was acknowledged.
+The engine syncs each record to disk before it confirms it. This is not a setting: by default,
+nats-server syncs every two minutes, so a power cut of all hosts would lose acknowledged records.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _USER, _ADMIN = "fieldbrook", "system"
 _START_S = 30.0
 _STOP_S = 5.0
 _TICK_S = 0.02
-# A route ends 1.5 to 2 s after the last sign of the other engine: before this one misses a leader,
-# which takes 4 s from the leader's last message; it sends one every 2 s at least.
+# A route ends 1.5 to 2 s after the last message of the other engine. This is before the engine
+# would call an election, 4 s after the last message of a leader, which sends one every 2 s or more
+# often.
 _PING, _PINGS = "500ms", 3
 
 
@@ -47,7 +48,7 @@ class Address(NamedTuple):
 
 
 class Tls(NamedTuple):
-    """Files of the certificates with which the engines of a cluster know each other."""
+    """The files with which the engines of a cluster authenticate each other."""
 
     certificate: Path
     key: Path
@@ -58,12 +59,12 @@ class Engine:
     """The nats-server of one host.
 
     Args:
-        folder: its configuration and streams.
-        name: the host.
+        folder: the folder of its configuration and streams.
+        name: the name of the host.
         cluster: the name of the cluster.
-        listen: where the engines of other hosts connect.
-        others: where the engines of all other hosts listen.
-        tls: the certificates.
+        listen: the address to which the engines of other hosts connect.
+        others: the addresses of the engines of all other hosts.
+        tls: the certificates and the key; None for connections without TLS.
         file_bytes: how much disk space the streams may take.
     """
 
@@ -86,12 +87,12 @@ class Engine:
         self._ports: dict[str, Any] = {}
 
     def configuration(self) -> dict[str, Any]:
-        """The configuration of nats-server, which reads JSON."""
+        """Return the configuration of nats-server, for its JSON file."""
         cluster: dict[str, Any] = {
             "name": self._cluster,
             "listen": str(self._listen),
             "routes": [f"nats-route://{other}" for other in self._others],
-            "ping_interval": _PING,
+            "ping_interval": _PING,  # detects a disconnected host within seconds
             "ping_max": _PINGS,
         }
         if self._tls is not None:
@@ -124,11 +125,14 @@ class Engine:
         }
 
     def start(self) -> Endpoint:
-        """Start it, and return where clients connect, which is on the loopback only.
+        """Start the engine.
+
+        Returns:
+            The address for clients, on the loopback interface.
 
         Raises:
             SettingsError: nats-server is not installed.
-            EngineUnreachableError: it does not start, or does not sync each record.
+            EngineUnreachableError: the engine does not start, or does not sync each record.
         """
         program = find_program()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,51 +154,53 @@ class Engine:
             self._await_ports()
             self._require_sync()
         except EngineUnreachableError:
-            self.stop()  # another start must find the folder unused
+            self.stop()  # so that the next start finds the folder unused
             raise
         host, _, port = self._ports["nats"][0].removeprefix("nats://").rpartition(":")
         return Endpoint(host, int(port), _USER, self._password)
 
     @property
     def pid(self) -> int | None:
-        """The id of its process, if it runs."""
+        """The process id; None if the engine does not run."""
         return self._process.pid if self.is_running and self._process is not None else None
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process of the engine runs."""
         return self._process is not None and self._process.poll() is None
 
     def admin(self) -> Endpoint:
-        """Where the engine can be administered."""
+        """Return the address and login for administration."""
         host, _, port = self._ports["nats"][0].removeprefix("nats://").rpartition(":")
         return Endpoint(host, int(port), _ADMIN, self._password)
 
     def status(self, page: str) -> dict[str, Any]:
-        """Return a page of its monitoring, such as `jsz`.
+        """Return a page of nats-server's monitoring, such as `jsz`.
 
         Raises:
-            EngineUnreachableError: it does not answer.
+            EngineUnreachableError: the engine does not answer.
         """
         try:
             address = self._ports["monitoring"][0]
             with urllib.request.urlopen(f"{address}/{page}", timeout=2) as answer:  # noqa: S310
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError) as error:
-            raise EngineUnreachableError(reason=f"the engine: {error}") from error
+            raise EngineUnreachableError(
+                reason=f"the engine's monitoring does not answer: {error}"
+            ) from error
         return found
 
     def peers(self) -> frozenset[str]:
-        """Return the hosts to whose engines this one has a route.
+        """Return the names of the hosts to whose engines this engine has a route.
 
         Raises:
-            EngineUnreachableError: it does not answer.
+            EngineUnreachableError: the engine does not answer.
         """
         routes = self.status("routez").get("routes") or ()
         return frozenset(str(route.get("remote_name")) for route in routes)
 
     def stop(self) -> None:
-        """Have it hand its leading roles over and end."""
+        """Stop the engine. It transfers its leadership first; after `_STOP_S` it is killed."""
         if self._process is None:
             return
         self._process.terminate()
@@ -216,12 +222,14 @@ class Engine:
                 )
             try:
                 self._ports = json.loads(path.read_text("utf-8"))
-            except (FileNotFoundError, ValueError):  # not there yet, or being written
+            except (FileNotFoundError, ValueError):  # not written yet, or only in part
                 pass
             else:
                 return
             if time.monotonic() > deadline:
-                raise EngineUnreachableError(reason="the engine did not start in time")
+                raise EngineUnreachableError(
+                    reason=f"the engine did not start within {_START_S:.0f} s"
+                )
             time.sleep(_TICK_S)
 
     def _require_sync(self) -> None:
@@ -230,7 +238,7 @@ class Engine:
         if not config.get("sync_always"):
             raise EngineUnreachableError(
                 reason=f"the engine does not run with sync_interval: {SYNC}, "
-                "so a power cut could lose what was acknowledged"
+                "so a power cut could lose acknowledged events"
             )
 
 
@@ -238,7 +246,7 @@ def find_program() -> str:
     """Return the path of nats-server: beside the interpreter, or on the `PATH`.
 
     Raises:
-        SettingsError: it is not installed.
+        SettingsError: nats-server is not installed.
     """
     beside = Path(sys.executable).with_name(PROGRAM)
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which(PROGRAM)

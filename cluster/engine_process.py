@@ -1,10 +1,10 @@
 """The actor that runs the replication engine of this host.
 
-An engine that is cut off from the leaders of its streams calls one election after the other, each
-in a higher term. When it is back, the others take its term for that of a newer leader: the leaders
-give up, and all streams wait 4 to 9 s for the next election. An engine that has just started calls
-no election before it has a route. So an engine that has lost a majority of the hosts is started
-again at once, before it calls the first election.
+An engine that is disconnected from the leaders of its streams calls elections again and again, each
+in a higher term. When it is connected again, the other engines see the higher term: the leaders
+step down, and all streams wait 4 to 9 s for the next election. An engine that has just started
+calls no election before it has a route. Therefore an engine that has lost its routes to a majority
+of the hosts is restarted at once, before it calls its first election.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fieldbrook.system.kernel import name_process
 log = logging.getLogger(__name__)
 
 PART = "engine"
-_LOOK_S = 0.2
+_CHECK_S = 0.2
 
 
 def _is_majority(peers: Collection[str], known: Membership | None) -> bool:
-    """Whether an engine with routes to these hosts is one of a majority."""
+    """Return whether an engine with routes to these hosts is part of a majority."""
     if known is None:
         return False
     return 2 * (1 + sum(host.name in peers for host in known.others)) > len(known.hosts)
 
 
 class EngineActor(NodeActor):
-    """Starts nats-server, and ends when it ends; the supervisor starts both again."""
+    """Runs nats-server. If it ends, this process ends, too, and the supervisor restarts both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ class EngineActor(NodeActor):
                 self.unexpected(message, sender)
 
     def woken(self, payload: object) -> None:
-        """Look whether the engine still runs."""
+        """Check whether the engine still runs and has its routes."""
         if self._engine is not None:
             if not self._engine.is_running:
-                log.critical("the replication engine has died")
+                log.critical("the replication engine (nats-server) has died")
                 os._exit(70)
-            self._look_at_routes(self._engine)
-        self.wake_after(_LOOK_S, None)
+            self._check_routes(self._engine)
+        self.wake_after(_CHECK_S, None)
 
     def stopping(self) -> None:
         """End the engine."""
@@ -85,15 +85,15 @@ class EngineActor(NodeActor):
             self.send(sender, m.Failed(PART, str(error)))
             return
         self.send(sender, m.Ready(PART, start.generation, os.getpid()))
-        self.wake_after(_LOOK_S, None)
+        self.wake_after(_CHECK_S, None)
 
     def _start_engine(self, engine: Engine) -> None:
         write_endpoint(self._run_dir, engine.start())
         write_endpoint(self._run_dir, engine.admin(), ADMIN)
         self._peers, self._has_majority = frozenset(), False
 
-    def _look_at_routes(self, engine: Engine) -> None:
-        """Start the engine again when it has lost its routes to a majority of the hosts."""
+    def _check_routes(self, engine: Engine) -> None:
+        """Restart the engine if it has lost its routes to a majority of the hosts."""
         try:
             peers = engine.peers()
             if peers == self._peers:
@@ -101,12 +101,12 @@ class EngineActor(NodeActor):
             self._peers, had = peers, self._has_majority
             self._has_majority = _is_majority(peers, hosts_file.load(self._data))
             if had and not self._has_majority:
-                log.warning("the engine has no route to a majority of the hosts: it starts again")
+                log.warning("the engine has no route to a majority of the hosts and is restarted")
                 engine.stop()
                 self._start_engine(engine)
         except NodeError as error:
-            if engine.is_running:  # it is asked again
-                log.info("the routes of the engine are not known: %s", error)
+            if engine.is_running:  # the next check asks again
+                log.info("the routes of the engine cannot be read: %s", error)
             else:
                 log.critical("the replication engine does not run: %s", error)
                 os._exit(70)
@@ -114,7 +114,7 @@ class EngineActor(NodeActor):
     def _make(self, data: Path, file_bytes: int) -> Engine:
         known = hosts_file.load(data)
         if known is None:
-            raise SettingsError(reason=f"{data} is in no cluster")
+            raise SettingsError(reason=f"the data folder {data} belongs to no cluster")
         folder = data / FOLDER
         myself = known.myself
         return Engine(

@@ -1,4 +1,4 @@
-"""The list of hosts, as each of them keeps it in its data folder."""
+"""The file with a host's copy of the list of hosts, in its data folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = "hosts.json"
 
 
 def load(data: Path) -> Membership | None:
-    """Read the membership of a data folder; None when its node is in no cluster.
+    """Read the membership of a data folder; None if its node belongs to no cluster.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -32,10 +32,10 @@ def load(data: Path) -> Membership | None:
 
 
 def save(data: Path, membership: Membership) -> None:
-    """Write the membership of a data folder, synced.
+    """Write the membership of a data folder, and sync it to disk.
 
     Raises:
-        SettingsError: it cannot be written.
+        SettingsError: the file cannot be written.
     """
     folder = data / FOLDER
     new = folder / f".new-{_FILE}"
@@ -48,11 +48,13 @@ def save(data: Path, membership: Membership) -> None:
         new.replace(folder / _FILE)
         sync_folder(folder)
     except OSError as error:
-        raise SettingsError(reason=f"{folder}: {error.strerror}") from error
+        raise SettingsError(
+            reason=f"{folder / _FILE} cannot be written: {error.strerror}"
+        ) from error
 
 
 def is_formed(data: Path) -> bool:
-    """Whether the cluster of a data folder has enough hosts."""
+    """Return whether the data folder belongs to a cluster that has enough hosts."""
     known = load(data)
     return known is not None and known.formed
 
@@ -61,16 +63,16 @@ def require_member(data: Path) -> None:
     """Refuse a data folder whose host was removed from its cluster.
 
     Raises:
-        SettingsError: it was.
+        SettingsError: the host was removed.
     """
     known = load(data)
     if known is not None and known.me in known.gone:
         raise SettingsError(
-            reason=f"host {known.me!r} was removed from its cluster. It cannot come back: start a "
-            "new host with another name and an empty data folder"
+            reason=f"host {known.me!r} was removed from its cluster and cannot return. Start a new "
+            "host with another name and an empty data folder"
         )
 
 
 def new_cluster_id() -> str:
-    """Return an id that no other cluster has."""
+    """Return a new id for a cluster, made of the time and random bytes."""
     return f"{int(time.time()):x}-{os.urandom(4).hex()}"

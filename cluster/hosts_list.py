@@ -1,4 +1,4 @@
-"""The list of hosts as this host knows it, and the changes that it makes for others."""
+"""The list of hosts: this host's copy of it, joins, and an administrator's changes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fieldbrook.storage.replication.endpoint import ADMIN, endpoint_in
 
 log = logging.getLogger(__name__)
 
-_COPIES_S = 2.0
+_CHECK_S = 2.0
 
 
 class HostsList:
-    """See the module. It is used in one event loop.
+    """The list of hosts, for one event loop.
 
     Args:
         data: the data folder.
         run_dir: the folder of sockets.
         changed: called after each change of the list.
-        silent: returns the hosts that are not heard.
+        silent: returns the names of hosts without recent heartbeats.
 
     Attributes:
-        known: the list.
+        known: the current list.
 
     Raises:
-        SettingsError: the data folder is in no cluster.
+        SettingsError: the data folder belongs to no cluster.
     """
 
     def __init__(
@@ -47,31 +47,34 @@ class HostsList:
     ) -> None:
         known = hosts_file.load(data)
         if known is None:
-            raise SettingsError(reason=f"{data} is in no cluster")
+            raise SettingsError(reason=f"the data folder {data} belongs to no cluster")
         self.known = known
         self._data, self._run_dir = data, run_dir
         self._changed, self._silent = changed, silent
         self._engine = Connection(endpoint_in(run_dir), "hosts")
-        self._changes, self._asks, self._saves = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
-        self._removed: set[str] = set()  # hosts that the engines have forgotten
+        self._changes, self._requests, self._saves = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self._removed: set[str] = set()  # removed hosts whose engines were removed, too
 
-    async def learn(self, told: Membership) -> None:
-        """Use the list of another host if it is newer."""
-        if told.is_newer(self.known):
-            await self._use(msgspec.structs.replace(told, me=self.known.me))
+    async def adopt(self, received: Membership) -> None:
+        """Adopt the list of another host if it is newer."""
+        if received.is_newer(self.known):
+            await self._use(msgspec.structs.replace(received, me=self.known.me))
 
     def leave(self) -> None:
-        """Note that this host was removed; the node ends then."""
+        """Store that this host was removed from the cluster. The node stops because of it."""
         if self.known.me not in self.known.gone:
             self.known = msgspec.structs.replace(self.known, gone=(*self.known.gone, self.known.me))
             hosts_file.save(self._data, self.known)
 
     async def admit(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Answer a host that wants to join."""
+        """Answer the request of a host that wants to join."""
         if not (self.known.formed or self.known.is_founder):
             founder = self.known.hosts[0]
             where = f"{founder.address}:{founder.port}"
-            return {"refused": f"hosts join at {founder.name}, which is at {where}"}
+            return {
+                "refused": f"the cluster has not formed yet: join at its first host "
+                f"{founder.name}, {where}"
+            }
         async with self._changes:  # two hosts may join at the same time
             answer, joined = joining.admit(self._data, self.known, question)
             if joined == self.known:
@@ -84,14 +87,21 @@ class HostsList:
                 answer["membership"] = msgspec.to_builtins(self.known)
             else:
                 await self._use(joined)
-            log.warning("host %s has joined", host.name)
+            log.warning("host %s has joined the cluster", host.name)
         return answer
 
     async def change(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Change the list for an administrator: `what` is to be done with `host`."""
+        """Change the list on behalf of an administrator.
+
+        Args:
+            question: `{"what": "drain" | "undrain" | "forget", "host": name}`.
+
+        Returns:
+            `{"done": what}`, or `{"refused": reason}`.
+        """
         what, name = question.get("what"), str(question.get("host"))
         if not self.known.formed:
-            return {"refused": "the cluster has too few hosts yet"}
+            return {"refused": "the cluster has not formed yet: it has too few hosts"}
         async with self._changes:
             match what:
                 case "drain":
@@ -103,34 +113,34 @@ class HostsList:
                     refused = await self._store(lambda last: last.removed(name, silent))
                     refused = refused or await self._call(lambda: self._remove_engine(name))
                 case _:
-                    refused = f"{what!r} is no change of the list of hosts"
+                    refused = f"{what!r} is not a change of the list of hosts"
         if refused:
             return {"refused": refused}
-        log.warning("host %s: %s", name, what)
+        log.warning("an administrator has changed host %s: %s", name, what)
         return {"done": what}
 
-    async def keep_copies(
+    async def maintain_replicas(
         self, up: Callable[[], tuple[str, ...]], leaves: Callable[[], bool]
     ) -> None:
-        """Keep enough copies of the streams, and lead none on a host that is about to leave.
+        """Keep enough replicas of the streams, and lead no stream on a host that leaves.
 
         Args:
-            up: returns the hosts to which projects belong.
+            up: returns the hosts that may own projects. The first of them restores replicas.
             leaves: returns whether this host is drained or about to stop.
         """
         while True:
-            await asyncio.sleep(_COPIES_S)
+            await asyncio.sleep(_CHECK_S)
             own, there = self.known.me, up()
             if leaves():
-                await self._call(lambda: _hand_leads_over(self._engine, self.known.me))
+                await self._call(lambda: _transfer_leadership(self._engine, self.known.me))
             elif there and there[0] == own and not self._silent():
                 names = {host.name for host in self.known.hosts}
-                refused = await self._call(partial(self._restore_copies, names))
+                refused = await self._call(partial(self._restore_replicas, names))
                 if refused:
-                    log.info("copies of streams are not restored: %s", refused)
+                    log.info("replicas of streams cannot be restored: %s", refused)
 
     async def _use(self, new: Membership) -> None:
-        async with self._saves:  # several hosts tell the same change at the same time
+        async with self._saves:  # several hosts send the same change at the same time
             if not new.is_newer(self.known):
                 return
             await asyncio.to_thread(hosts_file.save, self._data, new)
@@ -138,7 +148,7 @@ class HostsList:
             self._changed()
 
     async def _store(self, make: Callable[[Membership], Membership]) -> str:
-        """Change the list on all hosts; returns why that was refused, else nothing."""
+        """Change the list on all hosts; return an empty text, or the reason of a refusal."""
         made: list[Membership] = []
         refused = await self._call(
             lambda: made.append(changes.change(self._engine, self.known, make))
@@ -148,22 +158,23 @@ class HostsList:
         return refused
 
     async def _call(self, blocking: Callable[[], object]) -> str:
-        """Run what asks the engine in a thread; returns why it failed, else nothing."""
+        """Run requests to the engine in a thread; return an empty text, or why they failed."""
         try:
-            async with self._asks:  # there is one connection
+            async with self._requests:  # all requests share one connection
                 await asyncio.to_thread(blocking)
         except NodeError as error:
             return str(error)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            return f"the engine's answer has another form: {error!r}"
+            return f"the engine's answer has an unknown form: {error!r}"
         return ""
 
-    def _restore_copies(self, names: set[str]) -> None:
+    def _restore_replicas(self, names: set[str]) -> None:
         for gone in set(self.known.gone) - self._removed:
-            self._remove_engine(gone)  # the host that has removed it may have died before that
-        few = changes.restore_copies(self._engine, names)
+            # The host that removed it may have died before it removed the engine.
+            self._remove_engine(gone)
+        few = changes.restore_replicas(self._engine, names)
         if few:
-            log.warning("%d streams get another copy", few)
+            log.warning("%d streams have too few replicas and get new ones", few)
 
     def _remove_engine(self, name: str) -> None:
         admin = Connection(endpoint_in(self._run_dir, ADMIN), "hosts")
@@ -175,13 +186,14 @@ class HostsList:
 
 
 def _with(last: Membership, host: Host) -> Membership:
-    refused = last.why_not(host)  # another host may have joined at another one meanwhile
+    # Check against the latest list, because another host may have admitted a host meanwhile.
+    refused = last.why_not(host)
     if refused:
         raise SettingsError(reason=refused)
     return last.joined(host)
 
 
-def _hand_leads_over(connection: Connection, own: str) -> None:
-    led = changes.hand_leads_over(connection, own)
+def _transfer_leadership(connection: Connection, own: str) -> None:
+    led = changes.transfer_leadership(connection, own)
     if led:
-        log.info("other hosts lead %d streams that this one has led", led)
+        log.info("transferred the leadership of %d streams to other hosts", led)

@@ -1,5 +1,8 @@
-"""What hosts of a cluster know each other by: its own authority, a certificate for each host, and
-tokens with which new hosts join."""
+"""Authentication between the hosts of a cluster.
+
+A cluster has a certificate authority of its own, a certificate for each host, and tokens with which
+new hosts join.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,21 @@ AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca-key.pem"
 CERTIFICATE, KEY = "host.pem", "host-key.pem"
 JOIN_KEY = "join.key"
 SHARED_FILES = (AUTHORITY, AUTHORITY_KEY, JOIN_KEY)
-"""What all hosts of a cluster have."""
-TOKEN_PREFIX = "fbj_"  # noqa: S105 - what a token begins with
-TOKEN_S = 3_600
-DAYS = 3_650
+"""The files that all hosts of a cluster share."""
+TOKEN_PREFIX = "fbj_"  # noqa: S105 - a public prefix
+TOKEN_S = 3_600  # how long a token is valid
+DAYS = 3_650  # how long a host's certificate is valid
 _DIGEST_BYTES = 16
 
 
 class JoinToken(NamedTuple):
-    """A token: until when it is valid, its proof, and the digest of the authority's certificate.
+    """A token with which a host joins a cluster.
 
-    With the digest the new host recognises the cluster before it sends anything.
+    Attributes:
+        expires_s: end of its validity, in Unix seconds.
+        proof: an HMAC of `expires_s` with the cluster's key for tokens.
+        authority: digest of the certificate of the cluster's authority. With it, the new host
+            authenticates the cluster before it sends the token.
     """
 
     expires_s: int
@@ -41,7 +48,7 @@ class JoinToken(NamedTuple):
     authority: bytes
 
     def text(self) -> str:
-        """The token as people copy it."""
+        """Return the token as text, for users to copy."""
         data = self.expires_s.to_bytes(5, "big") + self.proof + self.authority
         return TOKEN_PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
 
@@ -57,40 +64,42 @@ class Identity:
         self.folder = data / FOLDER
 
     def create_authority(self) -> None:
-        """Create the authority of a new cluster, and the key of its tokens."""
+        """Create the certificate authority of a new cluster, and the key for its tokens."""
         authority = Authority("fieldbrook cluster")
         self._write(AUTHORITY, authority.certificate, 0o644)
         self._write(AUTHORITY_KEY, authority.key, 0o600)
         self._write(JOIN_KEY, secrets.token_bytes(32), 0o600)
 
     def issue(self, name: str, address: str) -> Issued:
-        """Issue the certificate of a host."""
+        """Issue a certificate for a host."""
         authority = Authority.read(self.read(AUTHORITY), self.read(AUTHORITY_KEY))
         return authority.issue([name, address], DAYS, peer=True)
 
-    def keep(self, issued: Issued) -> None:
-        """Store the certificate of this host."""
+    def store_own(self, issued: Issued) -> None:
+        """Store the certificate and the key of this host."""
         self._write(CERTIFICATE, issued.certificate, 0o644)
         self._write(KEY, issued.key, 0o600)
 
-    def take(self, name: str, content: bytes) -> None:
+    def store_received(self, name: str, content: bytes) -> None:
         """Store a file that another host has sent."""
         self._write(name, content, 0o644 if name == AUTHORITY else 0o600)
 
     def shared(self) -> dict[str, bytes]:
-        """What every host of the cluster has, by the name of the file."""
+        """Return the contents of the files that all hosts share, by file name."""
         return {name: self.read(name) for name in SHARED_FILES}
 
     def read(self, name: str) -> bytes:
         """Return the content of a file.
 
         Raises:
-            SettingsError: it cannot be read.
+            SettingsError: the file cannot be read.
         """
         try:
             return (self.folder / name).read_bytes()
         except OSError as error:
-            raise SettingsError(reason=f"{self.folder / name}: {error.strerror}") from error
+            raise SettingsError(
+                reason=f"{self.folder / name} cannot be read: {error.strerror}"
+            ) from error
 
     def _write(self, name: str, content: bytes, mode: int) -> None:
         try:
@@ -100,25 +109,27 @@ class Identity:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
         except OSError as error:
-            raise SettingsError(reason=f"{self.folder / name}: {error.strerror}") from error
+            raise SettingsError(
+                reason=f"{self.folder / name} cannot be written: {error.strerror}"
+            ) from error
 
     # ---------------------------------------------------------------- tokens
 
     def token(self, now_s: float | None = None) -> str:
-        """Make a token with which hosts may join for an hour."""
+        """Make a token with which hosts may join during the next hour (`TOKEN_S`)."""
         expires_s = int(time.time() if now_s is None else now_s) + TOKEN_S
         return JoinToken(expires_s, self._proof(expires_s), digest(self.read(AUTHORITY))).text()
 
     def why_not(self, text: str, now_s: float | None = None) -> str:
-        """Return why a token is refused; empty when it is valid."""
+        """Return why a token is refused; an empty text if it is valid."""
         try:
             token = read_token(text)
         except SettingsError as error:
             return str(error)
         if not hmac.compare_digest(token.proof, self._proof(token.expires_s)):
-            return "the token is not of this cluster"
+            return "the join token belongs to another cluster"
         if token.expires_s < (time.time() if now_s is None else now_s):
-            return "the token has expired: make another one with `fieldbrook cluster invite`"
+            return "the join token has expired: make a new one with `fieldbrook cluster invite`"
         return ""
 
     def _proof(self, expires_s: int) -> bytes:
@@ -128,7 +139,10 @@ class Identity:
     # ---------------------------------------------------------------- TLS
 
     def server_context(self) -> ssl.SSLContext:
-        """TLS for connections from other hosts; who joins has no certificate yet."""
+        """Return the TLS context for connections from other hosts.
+
+        A client certificate is optional, because a host that joins has none yet.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
@@ -137,7 +151,7 @@ class Identity:
         return context
 
     def client_context(self) -> ssl.SSLContext:
-        """TLS for connections to other hosts."""
+        """Return the TLS context for connections to other hosts."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self.folder / CERTIFICATE, self.folder / KEY)
@@ -146,17 +160,19 @@ class Identity:
 
 
 def digest(certificate: bytes) -> bytes:
-    """The digest of an authority's certificate, given in PEM."""
+    """Return the digest of an authority's certificate in PEM."""
     return hashlib.sha256(certificate.strip()).digest()[:_DIGEST_BYTES]
 
 
 def read_token(text: str) -> JoinToken:
-    """Read a token.
+    """Parse a token.
 
     Raises:
-        SettingsError: it is none.
+        SettingsError: the text is not a token.
     """
-    refused = SettingsError(reason=f"join_token is no token: it begins with {TOKEN_PREFIX}")
+    refused = SettingsError(
+        reason=f"join_token is not a join token, which begins with {TOKEN_PREFIX}"
+    )
     if not text.startswith(TOKEN_PREFIX) or len(text) > 200:
         raise refused
     encoded = text.removeprefix(TOKEN_PREFIX)
@@ -171,7 +187,7 @@ def read_token(text: str) -> JoinToken:
 
 
 def name_of(certificate: dict[str, Any] | None) -> str | None:
-    """Return the name in a certificate that `ssl` has decoded; None when there is none."""
+    """Return the common name of a certificate as decoded by `ssl`; None if there is none."""
     for entry in (certificate or {}).get("subject", ()):
         for key, value in entry:
             if key == "commonName":

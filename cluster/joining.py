@@ -1,9 +1,9 @@
-"""Joining a cluster: the side of the new host, and what the cluster answers.
+"""Joining a cluster: the side of the new host, and the side of the cluster.
 
-The new host first asks for the certificate of the cluster's authority. The join token has the
-digest of it, so a wrong cluster is recognised before the token is sent. Then it connects again,
-checks the certificate of the other side, and gets a certificate of its own, the cluster's keys
-and the list of hosts.
+The new host first requests the certificate of the cluster's authority. The join token contains the
+digest of this certificate, so the host detects a wrong cluster before it sends the token. Then it
+connects again and checks the certificate of the other side. It receives a certificate of its own,
+the cluster's keys and the list of hosts.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ _CLOSE_S = 1.0
 
 
 def join(data: Path, address: tuple[str, int], token: str, host: Host) -> Membership:
-    """Join a cluster with an empty data folder; returns its list of hosts.
+    """Join a cluster with an empty data folder, and return the cluster's list of hosts.
 
     Args:
         data: the data folder.
-        address: of any host of the cluster.
-        token: made by the cluster.
+        address: the address of any host of the cluster.
+        token: a join token of the cluster.
         host: this host.
 
     Raises:
-        SettingsError: the cluster refuses it, or cannot be reached; nothing was changed.
+        SettingsError: the cluster refuses this host or cannot be reached. Then the data folder
+            is unchanged.
     """
     return asyncio.run(_join(data, address, token, host))
 
@@ -67,7 +68,8 @@ async def _join(data: Path, address: tuple[str, int], token: str, host: Host) ->
     authority = str(found.get("authority", "")).encode()
     if digest(authority) != wanted.authority:
         raise SettingsError(
-            reason=f"{address[0]}:{address[1]} is not of the cluster that made the join token"
+            reason=f"the host at {address[0]}:{address[1]} does not belong to the cluster of the "
+            "join token"
         )
     trusting = ssl.create_default_context(cadata=authority.decode())
     question = {
@@ -82,8 +84,8 @@ async def _join(data: Path, address: tuple[str, int], token: str, host: Host) ->
     identity = Identity(data)
     for name, content in answer["files"].items():
         if name not in (*SHARED_FILES, CERTIFICATE, KEY):
-            raise SettingsError(reason=f"the cluster sent a file {name!r}")
-        identity.take(name, base64.b64decode(content))
+            raise SettingsError(reason=f"the cluster has sent an unknown file {name!r}")
+        identity.store_received(name, base64.b64decode(content))
     for name in SHARED_SECRETS:
         if name in answer["secrets"]:
             path = data / "secrets" / name
@@ -97,12 +99,12 @@ async def _join(data: Path, address: tuple[str, int], token: str, host: Host) ->
 
 
 def await_forming(data: Path, known: Membership, stops: Callable[[], bool]) -> Membership:
-    """Wait until the cluster has enough hosts; returns its list of hosts.
+    """Wait until the cluster has enough hosts, and return its list of hosts.
 
     Args:
         data: the data folder.
         known: the list of hosts so far.
-        stops: returns whether to give up; then `known` is returned.
+        stops: returns whether to stop waiting; then the list so far is returned.
     """
     return asyncio.run(_await_forming(data, known, stops))
 
@@ -114,7 +116,7 @@ async def _await_forming(data: Path, known: Membership, stops: Callable[[], bool
         if len(known.hosts) != told:
             told = len(known.hosts)
             wanted = QUORUM_HOSTS
-            log.info("%d of %d hosts have joined: this one waits", told, wanted)
+            log.info("%d of %d hosts have joined; this host waits for the others", told, wanted)
         await asyncio.sleep(_POLL_S)
         founder = known.hosts[0]
         try:
@@ -132,7 +134,7 @@ async def _await_forming(data: Path, known: Membership, stops: Callable[[], bool
 async def ask(
     address: tuple[str, int], context: ssl.SSLContext, question: dict[str, Any]
 ) -> dict[str, Any]:
-    """Send one question to a host, and return its answer.
+    """Send a request to a host, and return its answer.
 
     Raises:
         SettingsError: the host cannot be reached, or does not answer.
@@ -162,25 +164,25 @@ async def ask(
 def admit(
     data: Path, known: Membership, question: dict[str, Any]
 ) -> tuple[dict[str, Any], Membership]:
-    """Answer a host that wants to join.
+    """Answer the request of a host that wants to join.
 
     Args:
         data: the data folder of this host.
         known: the list of hosts.
-        question: what the new host has sent.
+        question: the request of the new host.
 
     Returns:
-        The answer, and the new list of hosts.
+        The answer, and the new list of hosts; after a refusal the same list.
     """
     identity = Identity(data)
     try:
         token, host = str(question["token"]), msgspec.convert(question["host"], Host)
         version = str(question["version"])
     except (KeyError, msgspec.ValidationError) as error:
-        return {"refused": f"the question cannot be read: {error}"}, known
+        return {"refused": f"its request is malformed: {error}"}, known
     refused = identity.why_not(token) or known.why_not(host)
     if not refused and version != __version__:
-        refused = f"it runs fieldbrook {version}, and this cluster {__version__}"
+        refused = f"it runs fieldbrook {version}, but the cluster runs {__version__}"
     if refused:
         return {"refused": refused}, known
     joined = known.joined(host)

@@ -1,4 +1,4 @@
-"""Messages between hosts: JSON objects, one on a line, with a limit of their size."""
+"""Messages between hosts: one JSON object per line, limited in size."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import json
 from typing import Any
 
 LINE_BYTES = 256 << 10
-"""The largest message: the answer to a host that joins."""
+"""The size limit of a message. The largest one is the answer to a host that joins."""
 
 
 class LineError(Exception):
-    """The other side sent something that is no message, or nothing in time."""
+    """The other side sent no message in time, or an invalid one."""
 
 
 async def receive(reader: asyncio.StreamReader, limit_s: float) -> dict[str, Any]:
-    """Receive one message; the reader has `LINE_BYTES` as its limit.
+    """Receive one message. The reader must have been made with the limit `LINE_BYTES`.
 
     Raises:
-        LineError: there is none within `limit_s`, or what came is none.
+        LineError: no message came within `limit_s` seconds, or it is invalid.
         OSError: the connection failed.
     """
     try:
         async with asyncio.timeout(limit_s):
             line = await reader.readuntil(b"\n")
     except TimeoutError:
-        raise LineError("nothing came in time") from None
+        raise LineError(f"no message came within {limit_s:g} s") from None
     except asyncio.IncompleteReadError:
         raise LineError("the connection ended") from None
     except asyncio.LimitOverrunError:
-        raise LineError(f"a message of more than {LINE_BYTES} bytes") from None
+        raise LineError(f"the message has more than {LINE_BYTES} bytes") from None
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise LineError(f"no JSON: {error}") from None
+        raise LineError(f"the message is not JSON: {error}") from None
     if not isinstance(message, dict):
-        raise LineError("no JSON object")
+        raise LineError("the message is not a JSON object")
     return message
 
 

@@ -1,4 +1,4 @@
-"""The process of a host that knows the others: beats, joining hosts, routes and tunnels."""
+"""The process that connects a host with the others: heartbeats, joins, routes, tunnels."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 
 PART = "cluster"
 BEAT_S = 0.25
-_LOOK_S = 0.1
+_CHECK_S = 0.1
 _DIAL_S = 2.0
 _REDIAL_S = 0.25
 _FIRST_LINE_S = 10.0
 _NOT_HOME_S = 0.2
-_STRANGERS = 64  # connections without a host's certificate at a time
+_UNAUTHENTICATED = 64  # limit of concurrent connections without a host's certificate
 
 
-class _Other:
-    """Another host: our connection to it, its connection to us, and when it was heard."""
+class _Peer:
+    """Another host: the connections in both directions, its last heartbeat and the time of it."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -53,38 +53,38 @@ class _Other:
         self.writer: asyncio.StreamWriter | None = None
         self.incoming: asyncio.StreamWriter | None = None
         self.task: asyncio.Task[None] | None = None
-        self.asked: set[int] = set()  # projects that it was asked for and has not answered
+        self.asked: set[int] = set()  # projects of which the host has not answered the route
 
-    def tell(self, message: dict[str, Any]) -> bool:
-        """Send a message, if there is a connection; returns whether there is."""
+    def send(self, message: dict[str, Any]) -> bool:
+        """Send a message if the host is connected; return whether it is."""
         if self.writer is None or self.writer.is_closing():
             return False
         send(self.writer, message)
         return True
 
     def drop(self) -> None:
-        """End both connections: what comes over them when a cut is over is old."""
+        """Close both connections, because delayed messages on them would be outdated."""
         for writer in (self.writer, self.incoming):
             if writer is not None:
                 writer.transport.abort()
 
 
 class ClusterActor(NodeActor):
-    """Connects this host with the others; see the module."""
+    """Connects this host with the other hosts of its cluster."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._others: dict[str, _Other] = {}
-        self._asked: dict[int, set[str]] = {}  # hosts that want to know where a project runs
+        self._peers: dict[str, _Peer] = {}
+        self._asked: dict[int, set[str]] = {}  # by project: hosts that wait for its route
         self._up: tuple[str, ...] = ()
         self._newcomers = Newcomers()
         self._behind: frozenset[str] = frozenset()  # the newcomers
         self._running = RunningProjects()
-        self._is_written = False  # whether the gateways know where all projects run
+        self._is_written = False  # whether the file for the gateways is up to date
         self._leaving: tuple[str, ...] = ()
         self._draining = False
-        self._strangers = 0
-        self._replies: dict[str, asyncio.StreamWriter] = {}  # to hosts that have asked
+        self._unauthenticated = 0  # open connections without a host's certificate
+        self._replies: dict[str, asyncio.StreamWriter] = {}  # by host: connection for answers
 
     # ---------------------------------------------------------------- control, main thread
 
@@ -97,7 +97,7 @@ class ClusterActor(NodeActor):
                 pong = m.Ponged(PART, number)
                 self._in_loop(lambda: self.post(pong))
             case m.ProjectRuns():
-                self._in_loop(lambda: self._tell_running(message))
+                self._in_loop(lambda: self._announce_running(message))
             case m.ActivateOn(host=host):
                 self._in_loop(lambda: self._activate_on(host, message))
             case m.RouteTo(project_id=project_id, path=path, alone=alone):
@@ -120,12 +120,12 @@ class ClusterActor(NodeActor):
             case m.Drain():
                 self._in_loop(self._drain)
             case m.DeliverOutbox() | m.HealthChanged():
-                pass  # for gateways
+                pass  # only gateways need these messages
             case _:
                 self.unexpected(message, sender)
 
     def posted(self, message: object) -> None:
-        """Forward a message of the loop to the supervisor."""
+        """Forward a message from the loop's thread to the supervisor."""
         self.send(self._supervisor, message)
 
     def _start(self, start: m.Start, sender: Address) -> None:
@@ -147,7 +147,7 @@ class ClusterActor(NodeActor):
         try:
             self._loop.run_until_complete(self._main())
         except BaseException:
-            log.exception("the connections to other hosts failed")
+            log.exception("the loop of the connections to other hosts failed")
         os._exit(70)
 
     async def _main(self) -> None:
@@ -156,7 +156,7 @@ class ClusterActor(NodeActor):
             await self._open()
         except (NodeError, OSError) as error:
             self.post(m.Failed(PART, str(error)))
-            await asyncio.Event().wait()  # the supervisor decides what happens now
+            await asyncio.Event().wait()  # until the supervisor ends this process
         began, beat_at, ready = self._loop.time(), 0.0, False
         while True:
             now = self._loop.time()
@@ -167,10 +167,10 @@ class ClusterActor(NodeActor):
                 ready = True
                 self.post(m.Ready(PART, self._generation, os.getpid()))
             if ready:
-                self._look()
-                if (found := self._watch.look(self._known)) is not None:
+                self._check_hosts()
+                if (found := self._watch.check(self._known)) is not None:
                     self.post(m.ClusterConditions(found))
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
 
     async def _open(self) -> None:
         data = self._settings.data
@@ -194,8 +194,8 @@ class ClusterActor(NodeActor):
         )
         self._server = server
         if known.formed:
-            self._copies = self._loop.create_task(
-                self._list.keep_copies(
+            self._replicas = self._loop.create_task(
+                self._list.maintain_replicas(
                     lambda: self._up, lambda: self._leaves(known.me, self._draining)
                 )
             )
@@ -203,7 +203,7 @@ class ClusterActor(NodeActor):
         if not known.formed:
             wanted = QUORUM_HOSTS - len(known.hosts)
             log.warning(
-                "this node serves alone; %d more hosts make it a cluster: "
+                "this node works alone until %d more hosts join; on each of them run "
                 "fieldbrook up --data DATA --cluster-bind ADDRESS --join %s:%d --join-token %s",
                 *(wanted, myself.address, myself.port, self._identity.token()),
             )
@@ -213,15 +213,15 @@ class ClusterActor(NodeActor):
         return self._list.known
 
     def _on_list(self) -> None:
-        """Follow a change of the list of hosts, and tell it to the others."""
+        """Apply a change of the list of hosts, and send the list to the other hosts."""
         for name in self._known.gone:
-            other = self._others.pop(name, None)
+            other = self._peers.pop(name, None)
             if other is not None and other.task is not None:
                 other.task.cancel()
         self._dial_new()
         self._is_written = False
-        for other in self._others.values():
-            other.tell({"membership": msgspec.to_builtins(self._known)})
+        for other in self._peers.values():
+            other.send({"membership": msgspec.to_builtins(self._known)})
 
     # ---------------------------------------------------------------- other hosts
 
@@ -229,18 +229,18 @@ class ClusterActor(NodeActor):
         if not self._known.formed:
             return
         for host in self._known.others:
-            if host.name not in self._others:
-                other = self._others[host.name] = _Other(host)
-                other.task = self._loop.create_task(self._keep_dialled(other))
+            if host.name not in self._peers:
+                other = self._peers[host.name] = _Peer(host)
+                other.task = self._loop.create_task(self._stay_connected(other))
 
-    async def _keep_dialled(self, other: _Other) -> None:
-        """Keep a connection to another host, over which this one sends its beats."""
+    async def _stay_connected(self, other: _Peer) -> None:
+        """Keep a connection to another host, on which this host sends its heartbeats."""
         while True:
             with contextlib.suppress(OSError, LineError, ssl.SSLError, TimeoutError):
                 async with asyncio.timeout(_DIAL_S):
                     reader, writer = await self._dial(other.host)
                     send(writer, {"op": "link", "from": self._known.me})
-                    # It may have been away when another host joined.
+                    # The other host may have missed changes of the list.
                     send(writer, {"membership": msgspec.to_builtins(self._known)})
                     for message in self._running.messages():
                         send(writer, message)
@@ -263,36 +263,36 @@ class ClusterActor(NodeActor):
         )
 
     async def _open_tunnel(self, name: str, socket: str) -> Streams:
-        other = self._others.get(name)
+        other = self._peers.get(name)
         if other is None or name not in (*self._up, *self._leaving):
-            raise OSError(f"host {name} is not there")
+            raise OSError(f"host {name} is not up")
         async with asyncio.timeout(_DIAL_S):
             streams = await self._dial(other.host)
         send(streams[1], {"op": "tunnel", "socket": socket})
         return streams
 
     def _drain(self) -> None:
-        """Tell the other hosts to take over at once, instead of waiting for silence."""
+        """Announce the stop, so that the other hosts take over at once, without a timeout."""
         self._draining = True
         self._beat()
         self.post(m.Drained())
 
     def _beat(self) -> None:
-        for other in self._others.values():
-            other.tell(self._watch.beat(other.host.name, draining=self._draining))
+        for other in self._peers.values():
+            other.send(self._watch.beat(other.host.name, draining=self._draining))
 
     def _awaits_others(self, since_s: float) -> bool:
-        """Whether other hosts may be there that were not heard yet, soon after the start.
+        """Return whether, soon after the start, the first heartbeats may still be on their way.
 
-        A host that thinks it is alone would take over everything that the others own.
+        A host that takes itself for the only one would take over all projects of the others.
         """
         is_early = since_s <= self._settings.silence_ms / 1_000
-        return is_early and any(other.heard < 0 for other in self._others.values())
+        return is_early and any(other.heard < 0 for other in self._peers.values())
 
-    def _look(self) -> None:
-        """Tell the supervisor when a host has come or is silent."""
+    def _check_hosts(self) -> None:
+        """Report to the supervisor which hosts have come up, are silent or leave."""
         silent = self._silent()
-        there = [o for o in self._others.values() if o not in silent]
+        there = [o for o in self._peers.values() if o not in silent]
         behind = self._find_behind(there)
         self._is_written &= behind == self._behind
         self._behind = behind
@@ -308,40 +308,40 @@ class ClusterActor(NodeActor):
         undelivered: list[int] = []
         for other in silent:
             if other.host.name in (*self._up, *self._leaving):
-                log.warning("host %s is silent", other.host.name)
+                log.warning("host %s is silent: no heartbeats come from it", other.host.name)
                 undelivered += self._running.forget(other.host.name)
                 self._tunnels.drop(other.host.name)
                 other.drop()
         for name in set(up) - set(self._up) - {self._known.me}:
-            log.info("host %s is there", name)
+            log.info("host %s is up", name)
         self._up, self._leaving = up, leaving
         self._write_hosts(silent)
         own = self._known.me
         alone = self._is_alone(there)
         self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone))
 
-    def _find_behind(self, there: list[_Other]) -> frozenset[str]:
-        """The hosts whose engines have to catch up before they get projects."""
+    def _find_behind(self, there: list[_Peer]) -> frozenset[str]:
+        """Return the hosts whose engines must catch up before the hosts may own projects."""
         alone = self._is_alone(there)
         ready = {self._known.me: self._watch.is_ready(self._known, alone=alone)}
         ready.update((o.host.name, bool(o.beat.get("ready", True))) for o in there)
-        return self._newcomers.look({} if alone else ready)
+        return self._newcomers.update({} if alone else ready)
 
-    def _is_alone(self, there: list[_Other]) -> bool:
-        """Whether this host and those that are there are no majority."""
+    def _is_alone(self, there: list[_Peer]) -> bool:
+        """Return whether this host and those that are up are no majority of the hosts."""
         return 2 * (len(there) + 1) <= len(self._known.hosts)
 
-    def _silent(self) -> list[_Other]:
+    def _silent(self) -> list[_Peer]:
         now = self._loop.time()
         limit_s = self._settings.silence_ms / 1_000
-        return [other for other in self._others.values() if now - other.heard > limit_s]
+        return [other for other in self._peers.values() if now - other.heard > limit_s]
 
     def _leaves(self, name: str, stops: bool | None) -> bool:
-        """Whether a host that is there gets no projects: it is drained, or about to stop."""
+        """Return whether a host may own no projects, because it is drained or about to stop."""
         return bool(stops) or name in self._known.drained
 
-    def _write_hosts(self, silent: list[_Other]) -> None:
-        """Write what the gateways of this host have to know."""
+    def _write_hosts(self, silent: list[_Peer]) -> None:
+        """Write the file from which the gateways of this host read hosts and owners."""
         names = {other.host.name for other in silent}
         hosts = [
             {
@@ -377,18 +377,18 @@ class ClusterActor(NodeActor):
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         name = name_of(writer.get_extra_info("peercert"))
         member = name is not None and any(host.name == name for host in self._known.hosts)
-        self._strangers += not member
+        self._unauthenticated += not member
         try:
             if name in self._known.gone:
                 send(writer, {"removed": name})
                 await writer.drain()
-            elif member or self._strangers <= _STRANGERS:
+            elif member or self._unauthenticated <= _UNAUTHENTICATED:
                 question = await receive(reader, _FIRST_LINE_S)
                 await self._answer_first(question, (reader, writer), name if member else None)
         except (LineError, NodeError, OSError, msgspec.ValidationError) as error:
             log.info("a connection from another host ended: %s", error)
         finally:
-            self._strangers -= not member
+            self._unauthenticated -= not member
             writer.close()
 
     async def _answer_first(
@@ -405,24 +405,24 @@ class ClusterActor(NodeActor):
             case "hosts" if self._knows(name):
                 send(writer, {"membership": msgspec.to_builtins(self._known)})
             case "tunnel" if self._knows(name):
-                await self._tunnels.end(str(question.get("socket")), streams)
+                await self._tunnels.accept(str(question.get("socket")), streams)
                 return
-            case "link" if name is not None and name in self._others:
-                await self._hear(self._others[name], streams)
+            case "link" if name is not None and name in self._peers:
+                await self._read_messages(self._peers[name], streams)
                 return
             case _:
-                send(writer, {"refused": "this host does not know you"})
+                send(writer, {"refused": "this host does not know the sender or the request"})
         await writer.drain()
 
     def _knows(self, name: str | None) -> bool:
-        """Whether a name is that of a host; the certificate of a removed one is still valid."""
+        """Return whether a host is in the list. A removed host still has a valid certificate."""
         return any(host.name == name for host in self._known.hosts)
 
-    async def _hear(self, other: _Other, streams: Streams) -> None:
-        """Read what another host sends, until it ends."""
+    async def _read_messages(self, other: _Peer, streams: Streams) -> None:
+        """Process the messages of another host until its connection ends."""
         reader, writer = streams
         if other.incoming is not None:
-            other.incoming.transport.abort()  # it has connected again
+            other.incoming.transport.abort()  # the host has connected again
         other.incoming = writer
         while True:
             message = await receive(reader, 3_600)
@@ -431,50 +431,48 @@ class ClusterActor(NodeActor):
                 other.beat = message["beat"]
                 self._watch.heard(other.host.name, other.beat)
             elif "membership" in message:
-                await self._list.learn(msgspec.convert(message["membership"], Membership))
+                await self._list.adopt(msgspec.convert(message["membership"], Membership))
             elif (change := self._running.take(other.host.name, message)) is not None:
                 self._is_written = False
                 self.post(m.RunsOn(other.host.name, change.started, change.ended, change.replaces))
             elif "activate" in message:
                 project_id, account_id, processes = message["activate"]
                 self._asked.setdefault(project_id, set()).add(other.host.name)
-                self._reply_to(other.host.name, writer)
+                self._replies[other.host.name] = writer
                 self.post(m.Activate(project_id, account_id, processes))
 
     # ---------------------------------------------------------------- where projects run
 
-    def _reply_to(self, name: str, writer: asyncio.StreamWriter) -> None:
-        self._replies[name] = writer
-
     def _answer(self, project_id: int, message: dict[str, Any]) -> None:
-        """Tell the hosts that have asked for a project."""
+        """Send a message to the hosts that have asked for a project's route."""
         for name in self._asked.pop(project_id, ()):
             writer = self._replies.get(name)
             if writer is not None and not writer.is_closing():
                 send(writer, message)
                 if message.get("route", [0, None])[1] is not None:
-                    self._asked.setdefault(project_id, set()).add(name)  # to be told of its end
+                    # The host also needs the message that the project has ended.
+                    self._asked.setdefault(project_id, set()).add(name)
 
-    def _tell_running(self, told: m.ProjectRuns) -> None:
+    def _announce_running(self, told: m.ProjectRuns) -> None:
         message = self._running.note(told.project_id, runs=told.runs, sends=told.sends)
         self._is_written = False
-        for other in self._others.values():
-            other.tell(message)
+        for other in self._peers.values():
+            other.send(message)
 
     def _activate_on(self, host: str, asked: m.ActivateOn) -> None:
-        other, project_id = self._others.get(host), asked.project_id
+        other, project_id = self._peers.get(host), asked.project_id
         question = {"activate": [project_id, asked.account_id, asked.processes]}
-        if other is not None and other.tell(question):
+        if other is not None and other.send(question):
             other.asked.add(project_id)
         else:
             self._loop.call_later(_NOT_HOME_S, self._ask_again, host, project_id)
 
     def _ask_again(self, host: str, project_id: int) -> None:
-        """Have the gateways ask for a project again, because this host will not answer."""
+        """Make the gateways ask for a project again, because `host` will not answer."""
         self.post(m.RemoteRoute(project_id, host, None, alone=False))
 
-    def _on_answer(self, other: _Other, message: dict[str, Any]) -> None:
-        """Pass on where a project runs on another host."""
+    def _on_answer(self, other: _Peer, message: dict[str, Any]) -> None:
+        """Forward another host's answer about a project to the supervisor."""
         match message:
             case {"route": [int(answered), *_]} | {"unreachable": int(answered)}:
                 other.asked.discard(answered)

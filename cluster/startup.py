@@ -1,4 +1,4 @@
-"""What a node does about its cluster before it starts: found one, join one, or nothing."""
+"""Preparation of a node before its start: founds a cluster, joins one, or does nothing."""
 
 from __future__ import annotations
 
@@ -18,26 +18,30 @@ log = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings, stops: Callable[[], bool]) -> Membership | None:
-    """Found or join a cluster as the settings say, unless that was done before.
+    """Found or join a cluster according to the settings, unless the data folder belongs to one.
 
-    A host that joins waits until there are enough of them.
+    A host that joins waits until the cluster has enough hosts, or until `stops` returns True.
 
     Returns:
-        The cluster; None when this node is in none.
+        The list of hosts; None if this node belongs to no cluster.
 
     Raises:
-        SettingsError: the settings do not fit, or the cluster refuses this host.
+        SettingsError: the settings contradict each other, or the cluster refuses this host.
     """
     data = settings.data
     hosts_file.require_member(data)
     known = hosts_file.load(data)
     if known is None and settings.cluster_bind is None:
         if settings.join is not None:
-            raise SettingsError(reason="join needs cluster_bind, the address of this host")
+            raise SettingsError(
+                reason="the setting join requires cluster_bind, the address of this host"
+            )
         return None
     find_program()
     if settings.chains:
-        raise SettingsError(reason="chains do not run on a cluster yet: remove the setting chains")
+        raise SettingsError(
+            reason="a cluster does not support chains yet: remove the setting chains"
+        )
     if known is None:
         known = _join(settings) if settings.join else _found(settings)
     if not known.formed and not known.is_founder:
@@ -49,7 +53,9 @@ def _host(settings: Settings) -> Host:
     assert settings.cluster_bind is not None
     name = settings.host_name or socket.gethostname()
     if not is_host_name(name):
-        raise SettingsError(reason=f"{name!r} is no name of a host: choose one with --host-name")
+        raise SettingsError(
+            reason=f"{name!r} is not a valid host name: choose another one with --host-name"
+        )
     return Host(
         name,
         settings.cluster_bind,
@@ -64,7 +70,7 @@ def _found(settings: Settings) -> Membership:
         node_secrets.load_or_create_key(data / "secrets", name)
     identity = Identity(data)
     identity.create_authority()
-    identity.keep(identity.issue(host.name, host.address))
+    identity.store_own(identity.issue(host.name, host.address))
     founded = Membership(hosts_file.new_cluster_id(), host.name, (host,))
     hosts_file.save(data, founded)
     return founded
@@ -73,10 +79,14 @@ def _found(settings: Settings) -> Membership:
 def _join(settings: Settings) -> Membership:
     data = settings.data
     if settings.join is None or settings.join_token is None:
-        raise SettingsError(reason="join needs join_token; the cluster tells it")
+        raise SettingsError(
+            reason="the setting join requires join_token: get one with `fieldbrook cluster invite` "
+            "on a host of the cluster"
+        )
     if any((data / "projects").glob("*")):
         raise SettingsError(
-            reason=f"{data} has projects: only a node with an empty data folder can join a cluster"
+            reason=f"the data folder {data} has projects: only a node with an empty one can join a "
+            "cluster"
         )
     address, _, port = settings.join.rpartition(":")
     if not address or not port.isdecimal():

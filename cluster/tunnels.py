@@ -1,8 +1,8 @@
-"""Connections to Unix sockets of other hosts: bytes copied over TLS.
+"""Tunnels: connections to Unix sockets of other hosts, over TLS.
 
-A process of this host connects to the socket `PEERS`, and says on a line which socket of which host
-it wants. From then on it talks to that socket. On the other host only sockets of workers, of the
-registry and of the gateways can be reached.
+A process of this host connects to the local socket `PEERS`, and sends a line with the names of the
+other host and of the socket there. Then all bytes are copied in both directions. Only the sockets
+of workers, of the registry and of the gateways can be reached from other hosts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BUFFER_BYTES = 1 << 20
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Open = Callable[[str, str], Awaitable[Streams]]
-"""Opens a connection to a socket (second argument) of a host (first)."""
+"""Opens a connection to another host. Arguments: the names of the host and of its socket."""
 
 
 def is_reachable(socket: str) -> bool:
-    """Whether other hosts may reach a socket with this name."""
+    """Return whether other hosts may connect to the socket with this name."""
     if socket in (REGISTRY, HTTP_SOCKET, MQTT_SOCKET):
         return True
     worker, dot, generation = socket.partition(".")
@@ -38,7 +38,7 @@ def is_reachable(socket: str) -> bool:
 
 
 class Tunnels:
-    """The tunnels that begin and end at this host.
+    """The tunnels from and to this host.
 
     Args:
         run_dir: the folder of sockets.
@@ -51,31 +51,32 @@ class Tunnels:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen for processes of this host."""
+        """Listen for connections of processes on this host."""
         path = self._run_dir / PEERS
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        self._server = await asyncio.start_unix_server(self._begin, path, limit=LINE_BYTES)
+        self._server = await asyncio.start_unix_server(self._connect, path, limit=LINE_BYTES)
         path.chmod(0o600)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
     def drop(self, host: str) -> None:
-        """End all tunnels to a host that is silent, because its end of them may never come."""
+        """Close all tunnels to a silent host, because the host may never close them itself."""
         for writer in self._by_host.pop(host, set()):
             writer.transport.abort()
 
-    async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection of a process on this host."""
         try:
             async with asyncio.timeout(_LINE_S):
                 line = await reader.readuntil(b"\n")
             host, _, socket = line.decode().strip().partition(" ")
             there = await self._open_remote(host, socket)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            log.info("no tunnel: %s", str(error) or type(error).__name__)
+            log.info("a tunnel cannot be opened: %s", str(error) or type(error).__name__)
             writer.close()
             return
         tunnels = self._by_host.setdefault(host, set())
@@ -85,24 +86,24 @@ class Tunnels:
         finally:
             tunnels.discard(writer)
 
-    async def end(self, socket: str, there: Streams) -> None:
-        """Serve a tunnel that another host has begun."""
+    async def accept(self, socket: str, there: Streams) -> None:
+        """Serve a tunnel that another host has opened to a socket of this host."""
         _, writer = there
         if not is_reachable(socket):
-            log.warning("another host asked for the socket %r", socket)
+            log.warning("refused a tunnel of another host to the socket %r", socket)
             writer.close()
             return
         try:
             here = await asyncio.open_unix_connection(self._run_dir / socket)
         except OSError as error:
-            log.info("another host asked for the socket %s: %s", socket, error)
+            log.info("a tunnel of another host to the socket %s failed: %s", socket, error)
             writer.close()
             return
         await copy(here, there)
 
 
 async def copy(here: Streams, there: Streams) -> None:
-    """Copy bytes in both directions until one side ends; then both are closed.
+    """Copy bytes in both directions until one side ends, then close both.
 
     Args:
         here: the connection to a process of this host.

@@ -1,6 +1,6 @@
-"""What a host tells the others of itself, what it knows of them, and which conditions follow.
+"""Monitoring of a cluster: heartbeats, the state of each host, health conditions.
 
-In: beats of other hosts, the metrics of this one, the pages of its engine.
-Out: beats, health conditions, the file `cluster_facts` for the gateways of this host.
+In: heartbeats of other hosts, the metrics of this host, the monitoring of its engine.
+Out: heartbeats, health conditions, the file `cluster_facts` for the gateways of this host.
 Open first: `watch.py`.
 """

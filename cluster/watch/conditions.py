@@ -1,4 +1,4 @@
-"""Which health conditions follow from what a host knows of its cluster."""
+"""The health conditions of a cluster, from what one host knows of it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from fieldbrook.core.cluster.facts import Facts, Known
 from fieldbrook.observability import health
 
 CLOCK_LIMIT_S = 1.0
-"""How far clocks may be apart."""
+"""The largest allowed difference of two hosts' clocks."""
 STALLED_S = 3.0
-"""How long a record may wait until that is a condition; an election takes longer."""
+"""How long a record may wait, or a stream may have no leader, before the condition is raised. The
+election of a new leader takes longer."""
 FENCED_S = 300.0
-"""How long it is shown that records were refused."""
+"""How long the condition stays after the last refused record."""
 BEHIND_S = 5.0
-"""How long the registry may lag behind."""
+"""How long the registry may lag behind before the condition is raised."""
 
 
 class Since(NamedTuple):
-    """How long something has lasted on this host, in seconds; None: it is not so.
+    """Durations of states of this host, in seconds; None if the state does not exist.
 
     Attributes:
-        append_s: the oldest record waits.
-        fenced_s: the last record was refused because another host is the owner.
-        registry_s: the registry lacks changes that another host has.
-        stalled_s: a stream has no leader.
+        append_s: how long the oldest record has waited to be stored.
+        fenced_s: how long ago the last record was refused because another host is the owner.
+        registry_s: how long the registry has lacked changes that another host has.
+        stalled_s: how long a stream has had no leader.
     """
 
     append_s: float | None = None
@@ -41,10 +42,10 @@ def conditions(
     """Return all conditions, each with its part, its state and a detail.
 
     Args:
-        facts: what this host knows.
-        silent: the hosts that are not heard.
-        since: how long this host has been in some states.
-        silence_s: how long a host may be silent.
+        facts: what this host knows about the cluster.
+        silent: the names of hosts without recent heartbeats.
+        since: durations of states of this host.
+        silence_s: after this time without a heartbeat a host counts as silent.
     """
     found = []
     for host in facts.hosts:
@@ -60,21 +61,24 @@ def conditions(
     elif facts.spare == 0:
         found.append(ClusterCondition(here, health.ONE_MORE_LOSS, facts.outlook))
     if since.fenced_s is not None and since.fenced_s < FENCED_S:
-        detail = "it was paused, cut off or slow; what it had not committed was sent again or 503"
+        detail = (
+            "this host was paused, disconnected or slow; events that it had not committed were "
+            "sent again or answered 503"
+        )
         found.append(ClusterCondition(here, health.FENCED, detail))
     if since.registry_s is not None and since.registry_s >= BEHIND_S:
         mine = next(host for host in facts.hosts if host.name == facts.me)
-        detail = f"{mine.registry_lag} changes that another host has are not here"
+        detail = f"changes that another host has and this host lacks: {mine.registry_lag}"
         found.append(ClusterCondition("registry", health.REGISTRY_BEHIND, detail))
     return tuple(found)
 
 
 def _silent(host: Known, silence_s: float) -> str:
     if not host.heard:
-        return "it was not heard since this host was started"
+        return "no heartbeat since this host was started"
     if host.told.draining:
         return "it was stopped"
-    return f"without notice, for more than {silence_s:.1f} s"
+    return f"no heartbeat for more than {silence_s:.1f} s"
 
 
 def _is_apart(host: Known) -> bool:
@@ -94,5 +98,5 @@ def _stalled(facts: Facts, since: Since) -> str:
     if since.stalled_s is not None and since.stalled_s >= STALLED_S:
         return f"streams have had no leader for more than {STALLED_S:.0f} s"
     if since.append_s is not None and since.append_s >= STALLED_S:
-        return f"records have waited for more than {STALLED_S:.0f} s"
+        return f"records have waited to be stored for more than {STALLED_S:.0f} s"
     return ""

@@ -1,4 +1,4 @@
-"""What a host says of itself: from the table of metrics and its machine."""
+"""The figures that a host reports about itself, from the shared metrics and its machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Own(NamedTuple):
     """Figures of this host.
 
     Attributes:
-        running: how many projects run here.
-        registry: the number of the last change of the registry here.
-        oldest_append_s: the age of the oldest record that is not stored yet, of the slowest worker.
-        fenced: how many records were refused, since the start, because another host is the owner.
-        load: the load average of the machine over the last minute, for each processor.
+        running: the number of projects that run on this host.
+        registry: the number of the last change in this host's copy of the registry.
+        oldest_append_s: the age of the oldest record that is not stored yet, over all workers.
+        fenced: how many records were refused since the start because another host is the owner.
+        load: the load average of the machine over the last minute, per processor.
     """
 
     running: int = 0
@@ -28,7 +28,7 @@ class Own(NamedTuple):
 
 
 def read_own(table: Table | None) -> Own:
-    """Read the figures of this host; `table` is None in tests without one."""
+    """Read the figures of this host. `table` is None in tests without shared metrics."""
     running = registry = fenced = 0.0
     oldest_s = 0.0
     for part, _, row in table.views() if table is not None else ():

@@ -1,4 +1,4 @@
-"""What the engine of this host says of its streams, over its monitoring on the loopback."""
+"""Reads the state of the streams from the monitoring of this host's engine, on the loopback."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fieldbrook.core.errors import EngineUnreachableError
 T = TypeVar("T")
 
 BEHIND_RECORDS = 1_000
-"""A copy that lacks more records than this does not count as complete."""
+"""A replica that lacks more records than this counts as behind."""
 BEHIND_S = 5.0
-"""Nor does one of which its leader has heard nothing for so long."""
+"""A replica that its leader has not heard for this time counts as behind."""
 _LIMIT_S = 2.0
 _PAGE = "jsz?accounts=true&streams=true&config=true"
 _GROUPS_PAGE = "raftz?acc=NODE"
@@ -28,14 +28,14 @@ class Streams(NamedTuple):
     """The streams of this host.
 
     Attributes:
-        held: how many it has a copy of.
-        led: how many it leads.
-        at_risk: how many of those that it leads stop when one more copy is lost.
-        stalled: how many have no leader.
-        lags: records that the copies of other hosts lack, of the streams that it leads.
-        behind: hosts whose copies are not complete.
-        used_bytes: the disk space of all copies here.
-        limit_bytes: how much disk space they may take.
+        held: the number of streams of which this host has a replica.
+        led: the number of streams that this host leads.
+        at_risk: how many of the led streams lose their quorum if one more replica is lost.
+        stalled: the number of held streams that have no leader.
+        lags: by host: how many records its replicas of the led streams lack.
+        behind: hosts with a replica that is behind.
+        used_bytes: the disk space of all replicas on this host.
+        limit_bytes: the limit of this disk space.
     """
 
     held: int = 0
@@ -52,7 +52,7 @@ class _Replica(msgspec.Struct, frozen=True):
     name: str
     current: bool = True
     offline: bool = False
-    active: int = 0  # nanoseconds since its leader has heard of it
+    active: int = 0  # nanoseconds since its leader has heard from it; 0 if never
     lag: int = 0
 
 
@@ -91,10 +91,12 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 def read_streams(folder: Path, me: str) -> Streams:
-    """Ask the engine that runs in a folder; blocks for milliseconds, or 2 s at most.
+    """Request the state of the streams from the engine that runs in a folder.
+
+    This blocks for some milliseconds, and for `_LIMIT_S` at most.
 
     Raises:
-        EngineUnreachableError: it does not answer.
+        EngineUnreachableError: the engine does not answer.
     """
     return _read(folder, _PAGE, lambda page: read_page(page, me))
 
@@ -111,12 +113,14 @@ def has_caught_up(folder: Path) -> bool:
 
 def _read(folder: Path, page: str, decode: Callable[[bytes], T]) -> T:
     try:
-        (ports,) = folder.glob("*.ports")  # the engine removes the file of the one before it
+        (ports,) = folder.glob("*.ports")  # a new engine removes the file of the previous one
         (address, *_) = json.loads(ports.read_bytes())["monitoring"]
         with urllib.request.urlopen(f"{address}/{page}", timeout=_LIMIT_S) as answer:  # noqa: S310
             return decode(answer.read())
     except (OSError, LookupError, ValueError, msgspec.MsgspecError) as error:
-        raise EngineUnreachableError(reason=f"the engine: {error}") from error
+        raise EngineUnreachableError(
+            reason=f"the engine's monitoring does not answer: {error}"
+        ) from error
 
 
 def are_caught_up(page: bytes) -> bool:
@@ -134,10 +138,10 @@ def are_caught_up(page: bytes) -> bool:
 
 
 def read_page(page: bytes, me: str) -> Streams:
-    """Read the page `jsz` of the engine of host `me`.
+    """Parse the monitoring page `jsz` of the engine of host `me`.
 
     Raises:
-        msgspec.MsgspecError: it has another form.
+        msgspec.MsgspecError: the page has an unknown form.
     """
     found = msgspec.json.decode(page, type=_Page)
     groups = [
@@ -170,7 +174,7 @@ def read_page(page: bytes, me: str) -> Streams:
 
 
 def _leader(group: _Group) -> str:
-    """The host that leads a stream; empty when no host is known to.
+    """Return the host that leads a stream; an empty text if no leader is known.
 
     An engine that has started and has no route yet calls itself the leader, without a group.
     """
@@ -178,7 +182,7 @@ def _leader(group: _Group) -> str:
 
 
 def _is_behind(replica: _Replica) -> bool:
-    # A new leader has no time of a replica that was gone before.
+    # A new leader has never heard from a replica that was lost before its election.
     unheard = not replica.current and not replica.active
     late = unheard or replica.active > BEHIND_S * 1e9
     return replica.offline or late or replica.lag > BEHIND_RECORDS

@@ -1,4 +1,4 @@
-"""What this host tells the others in its beats, and what it makes of theirs."""
+"""Makes the heartbeats of this host, and evaluates those of the other hosts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from fieldbrook.core.cluster.outlook import outlook, spare_hosts
 from fieldbrook.core.errors import EngineUnreachableError
 from fieldbrook.observability import metrics, metrics_table
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 _ENGINE_S = 2.0
 _CATCH_UP_S = 0.25
-_UNREADY_S = 15.0  # a stream that has no leader for ever must not keep a host from its projects
-_START_S = 10.0  # hosts that are started together are not heard at once
+_UNREADY_S = 15.0  # after this time a host is ready, even if a stream still has no leader
+_START_S = 10.0  # time after the start without conditions, until all hosts were heard
 
 
 class _Host:
-    """Another host: what it has told, and its clock."""
+    """Another host: its last heartbeat, and the difference of its clock."""
 
     def __init__(self) -> None:
         self.told = Told()
@@ -41,15 +41,19 @@ class _Host:
         self.clock = ClockDifference()
 
 
-class _Lasting:
-    """Since when something is so."""
+class _Duration:
+    """Measures how long a state has lasted."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def note(self, now: float, *, is_so: bool) -> float | None:
-        """Note whether it is so; returns for how many seconds it has been, None when it is not."""
-        if not is_so:
+    def update(self, now: float, *, holds: bool) -> float | None:
+        """Record whether the state holds now.
+
+        Returns:
+            For how many seconds the state has held; None if it does not.
+        """
+        if not holds:
             self._since = None
             return None
         if self._since is None:
@@ -58,14 +62,14 @@ class _Lasting:
 
 
 class Watch:
-    """Keeps what the hosts of a cluster tell; for the loop of the process that connects them.
+    """Monitors the hosts of a cluster. Use it in one event loop.
 
     Args:
         data: the data folder.
         run_dir: the folder of the file for the gateways.
-        silence_s: how long a host may be silent.
-        monotonic: the clock of waiting, in seconds.
-        wall: the clock that is compared, in Unix seconds.
+        silence_s: after this time without a heartbeat a host counts as silent.
+        monotonic: the clock for durations, in seconds.
+        wall: the clock that is compared with those of other hosts, in Unix seconds.
     """
 
     def __init__(
@@ -81,8 +85,8 @@ class Watch:
         self._hosts: dict[str, _Host] = {}
         self._own, self._streams = read_own(metrics_table.shared.table), Streams()
         self._reading: asyncio.Future[Streams] | None = None
-        self._next_look = self._next_reading = 0.0
-        self._at_risk, self._stalled, self._behind = _Lasting(), _Lasting(), _Lasting()
+        self._next_check = self._next_reading = 0.0
+        self._at_risk, self._stalled, self._behind = _Duration(), _Duration(), _Duration()
         self._is_at_risk = self._is_stalled = False
         self._fenced_at: float | None = None
         self._reported: tuple[ClusterCondition, ...] | None = None
@@ -91,10 +95,10 @@ class Watch:
         self._asking: asyncio.Future[bool] | None = None
         self._next_asking = 0.0
 
-    # ---------------------------------------------------------------- beats
+    # ---------------------------------------------------------------- heartbeats
 
     def beat(self, name: str, *, draining: bool) -> dict[str, Any]:
-        """Return the beat for another host."""
+        """Return the next heartbeat for another host."""
         now = self._monotonic()
         host = self._hosts.get(name)
         echo = (host.mark, now - host.heard) if host is not None and host.heard else None
@@ -103,13 +107,13 @@ class Watch:
         return {"beat": msgspec.to_builtins(beat)}
 
     def heard(self, name: str, beat: object) -> None:
-        """Take a beat of another host."""
+        """Process a heartbeat of another host."""
         host = self._hosts.setdefault(name, _Host())
         now = self._monotonic()
         try:
             told = msgspec.convert(beat, Beat)
         except msgspec.ValidationError:
-            told = Beat()  # of a version that tells something else: it is there, and no more
+            told = Beat()  # of an unknown version: it only proves that the host is up
         if now - host.heard > self._silence_s:
             host.clock.clear()
         host.told, host.heard, host.mark = told, now, told.mark
@@ -132,16 +136,17 @@ class Watch:
             registry=self._own.registry,
         )
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- checks
 
     def is_ready(self, known: Membership, *, alone: bool) -> bool:
-        """Whether this host's engine has caught up with the others since it was alone.
+        """Return whether this host may own projects.
 
-        From then on it stays ready: an election delays all hosts alike.
+        A host is ready when its engine has caught up with the others since the host was last without
+        a majority. From then on it stays ready, because an election delays all hosts.
 
         Args:
-            known: the hosts.
-            alone: whether this host sees no majority now.
+            known: the list of hosts.
+            alone: whether this host sees no majority of the hosts now.
         """
         now = self._monotonic()
         if alone:
@@ -160,28 +165,28 @@ class Watch:
             self._asking = asyncio.ensure_future(asyncio.to_thread(_has_caught_up, self._engine))
         return self._caught_up
 
-    def look(self, known: Membership) -> tuple[ClusterCondition, ...] | None:
-        """Look at everything, once a second, and write it for the gateways.
+    def check(self, known: Membership) -> tuple[ClusterCondition, ...] | None:
+        """Check the state of the cluster, at most once a second, and write it for the gateways.
 
         Returns:
-            All conditions, when they have changed; else None.
+            All conditions if they have changed, otherwise None.
         """
         now = self._monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return None
-        self._next_look = now + LOOK_S
+        self._next_check = now + CHECK_S
         fenced = self._own.fenced
         self._own = read_own(metrics_table.shared.table)
         if self._own.fenced > fenced:
             self._fenced_at = now
-        self._take_streams(now, known)
+        self._refresh_streams(now, known)
         silent = [
             host.name
             for host in known.others
             if now - self._hosts.setdefault(host.name, _Host()).heard > self._silence_s
         ]
-        at_risk_s = self._at_risk.note(now, is_so=self._streams.at_risk > 0)
-        stalled_s = self._stalled.note(now, is_so=self._streams.stalled > 0)
+        at_risk_s = self._at_risk.update(now, holds=self._streams.at_risk > 0)
+        stalled_s = self._stalled.update(now, holds=self._streams.stalled > 0)
         self._is_at_risk = at_risk_s is not None and at_risk_s >= BEHIND_S
         self._is_stalled = stalled_s is not None and stalled_s >= STALLED_S
         facts = self._facts(known, silent)
@@ -193,7 +198,7 @@ class Watch:
         since = Since(
             append_s=self._own.oldest_append_s,
             fenced_s=None if self._fenced_at is None else now - self._fenced_at,
-            registry_s=self._behind.note(now, is_so=mine.registry_lag > 0),
+            registry_s=self._behind.update(now, holds=mine.registry_lag > 0),
             stalled_s=stalled_s,
         )
         if now < self._began + _START_S and not all(self._hosts[name].heard for name in silent):
@@ -204,8 +209,8 @@ class Watch:
         self._reported = found
         return found
 
-    def _take_streams(self, now: float, known: Membership) -> None:
-        """Ask the engine again, in another thread, and take its last answer."""
+    def _refresh_streams(self, now: float, known: Membership) -> None:
+        """Use the engine's last answer, and start the next request in another thread if due."""
         if self._reading is not None and self._reading.done():
             self._streams, self._reading = self._reading.result(), None
         if known.formed and self._reading is None and now >= self._next_reading:
@@ -277,7 +282,7 @@ class Watch:
 
 
 def _read_streams(folder: Path, me: str) -> Streams:
-    """Ask the engine; while it does not run, which is a condition of its own, nothing is known."""
+    """Read the streams; empty while the engine does not run, which another condition reports."""
     try:
         return read_streams(folder, me)
     except EngineUnreachableError:

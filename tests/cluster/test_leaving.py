@@ -55,7 +55,7 @@ def test_changes_of_hosts_are_refused_in_words(site: Site) -> None:
     host = site.hosts[1]
     for method, path, words in (
         ("POST", "/cluster/hosts/h9/drain", "the cluster has no host 'h9'"),
-        ("DELETE", "/cluster/hosts/h1", "host 'h1' is there"),
+        ("DELETE", "/cluster/hosts/h1", "host 'h1' is up"),
     ):
         answer = host.call(method, path)
         assert answer.status == 409, answer
@@ -107,7 +107,7 @@ def test_a_host_that_is_gone_is_removed_and_another_one_takes_its_place(
     folder = tmp_path_factory.mktemp("place")
     join = left[1].invitation()
     again = Host(folder / "again", "h1", *join, ready=False)
-    assert "names are never used again" in refusal(again)
+    assert "names cannot be used again" in refusal(again)
     fourth = Host(folder / "h4", "h4", *join, ready=False)
     site.cluster.hosts[:] = [*left, fourth]
     fourth.token = left[0].token

@@ -121,14 +121,14 @@ def test_a_host_without_a_valid_token_is_refused_in_words(
     founder = site.hosts[0]
     join, address, flag, token = founder.invitation()
     for wrong, words in (
-        ("fbj_nonsense", "is no token"),
+        ("fbj_nonsense", "is not a join token"),
         (token[:10] + ("A" if token[10] != "A" else "B") + token[11:], "token"),
     ):
         stranger = Host(folder / "stranger", "h9", join, address, flag, wrong, ready=False)
         assert words in refusal(stranger)
         assert not (folder / "stranger" / "cluster").exists()
     taken = Host(folder / "taken", founder.name, join, address, flag, token, ready=False)
-    assert "the cluster has a host 'h1'" in refusal(taken)
+    assert "the cluster already has a host 'h1'" in refusal(taken)
 
 
 def test_the_death_of_a_host_loses_no_event_and_doubles_none(site: Site) -> None:

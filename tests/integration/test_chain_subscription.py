@@ -112,7 +112,9 @@ async def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_befo
         async with world.running() as service:
             await eventually(lambda: service._follower.blocks)
             contract.call("ping", 1, "")
-            await eventually(lambda: "does not announce blocks" in caplog.text)  # after three attempts
+            await eventually(
+                lambda: "does not announce blocks" in caplog.text
+            )  # after three attempts
             assert world.numbers() == []
             cable.mend()
             await eventually(lambda: world.numbers() == [1])

@@ -1,6 +1,6 @@
-"""A cluster as values: its hosts, and which of them owns what.
+"""A cluster as values: its hosts, their state, and the owner of each project.
 
-In: the hosts that have joined, and those that are there.
+In: the hosts that have joined, and the hosts that are up.
 Out: whether a host may join; the owner of a project.
 Open first: `membership.py`, then `placement.py`.
 """

@@ -1,4 +1,4 @@
-"""What the hosts of a cluster tell of themselves, and what one of them knows of all."""
+"""The state of a cluster: the heartbeats of its hosts, and what one host knows of all hosts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ _FRESH_S = 3.0
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host tells of itself in a beat. A host of an older version leaves out some of it.
+    """What a host reports about itself in a heartbeat. Older versions leave out some fields.
 
     Attributes:
-        version: of fieldbrook.
-        draining: it is about to stop.
-        ready: its engine has caught up with the others since it was last alone.
-        load: the load average of its machine over the last minute, for each processor.
-        running: how many projects run there.
-        led: the number of streams that it leads.
-        held: the number of streams of which it has a copy.
-        at_risk: how many of the streams that it leads stop when one more copy is lost.
-        stalled: how many of the streams that it holds have no leader.
-        lags: how many records the copies of other hosts lack, of the streams that it leads.
-        registry: the number of the last change of the registry that it has; 0: not known.
+        version: the version of fieldbrook.
+        draining: whether the host is about to stop.
+        ready: whether the host may own projects: its engine has caught up with the others since the
+            host was last without a majority.
+        load: the load average of its machine over the last minute, per processor.
+        running: the number of projects that run on the host.
+        led: the number of streams that the host leads.
+        held: the number of streams of which the host has a replica.
+        at_risk: how many of the led streams lose their quorum if one more replica is lost.
+        stalled: the number of held streams that have no leader.
+        lags: by host: how many records its replicas of the led streams lack.
+        registry: the number of the last registry change that the host has; 0 if unknown.
     """
 
     version: str = ""
@@ -38,12 +39,12 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(Told, frozen=True, kw_only=True):
-    """A beat: what is told, and what the clocks need.
+    """A heartbeat: the report of a host, and the times for the comparison of the clocks.
 
     Attributes:
         clock: the sender's clock, in Unix seconds.
         mark: the sender's monotonic time in seconds, which the receiver sends back.
-        echo: the mark of the receiver's last beat, and the seconds since it arrived.
+        echo: the mark of the receiver's last heartbeat, and the seconds since it arrived.
     """
 
     clock: float = 0.0
@@ -55,13 +56,13 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What this host knows of one host.
 
     Attributes:
-        name: its name.
-        told: what it has told last.
-        heard: when, in monotonic seconds of this machine; 0: never.
-        clock_difference_s: how far its clock is ahead of this host's; None: not known.
-        clock_error_s: by how much that may be wrong.
-        lag: how many records its copies of streams lack; None while nobody knows.
-        registry_lag: how many changes of the registry it lacks.
+        name: the name of the host.
+        told: its last report.
+        heard: the time of its last heartbeat, in monotonic seconds of this machine; 0 if never.
+        clock_difference_s: how far its clock is ahead of this host's; None if unknown.
+        clock_error_s: the largest error of `clock_difference_s`.
+        lag: how many records its replicas of streams lack; None if unknown.
+        registry_lag: how many registry changes it lacks.
     """
 
     name: str
@@ -77,11 +78,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What this host knows of its cluster.
 
     Attributes:
-        me: its name.
-        at: when this was written, in monotonic seconds of this machine. It is written each second.
-        hosts: all hosts, itself included.
-        spare: how many more hosts may be lost before nothing is committed; -1: that is so now.
-        outlook: what one more loss would mean, in words.
+        me: the name of this host.
+        at: the time of these facts, in monotonic seconds of this machine. They are written once a
+            second.
+        hosts: all hosts, including this one.
+        spare: how many more hosts may be lost before commits stop; -1 if they have stopped.
+        outlook: a text about the effect of losing one more host.
     """
 
     me: str
@@ -91,9 +93,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     outlook: str
 
     def silence_s(self, host: Known, now: float) -> float:
-        """For how long a host is silent at a moment, in seconds.
+        """Return for how long a host is silent at the time `now`, in seconds.
 
-        Beats may have come since this was written, unless it is so old that nobody writes it.
+        If these facts are fresh, the silence until `at` counts, because heartbeats may have come
+        since. If they are old, their writer has failed, and the silence until `now` counts.
         """
         is_fresh = now - self.at < _FRESH_S
         return max(0.0, (self.at if is_fresh else now) - host.heard)

@@ -10,14 +10,15 @@ import msgspec
 from fieldbrook.core.errors import SettingsError
 
 QUORUM_HOSTS = 3
-"""The smallest cluster: of two hosts, neither can know whether the other one is dead or cut off."""
+"""The size of the smallest cluster. Of two hosts, neither can know whether the other one is dead or
+disconnected."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def is_host_name(name: str) -> bool:
-    """Whether a host may have this name: it is in certificates, and in lines between hosts."""
+    """Return whether this is a valid host name, for certificates and messages between hosts."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -25,10 +26,10 @@ class Host(msgspec.Struct, frozen=True):
     """One host.
 
     Attributes:
-        name: never given to another host, not even after this one is gone.
-        address: where other hosts reach it.
-        port: of connections between hosts.
-        engine_port: of connections between the engines.
+        name: the name, which no other host may get, even after this host was removed.
+        address: the address at which other hosts reach it.
+        port: the port for connections between hosts.
+        engine_port: the port for connections between engines.
     """
 
     name: str
@@ -44,10 +45,10 @@ class Membership(msgspec.Struct, frozen=True):
         cluster: the id of the cluster.
         me: the name of this host.
         hosts: all hosts, in the order in which they joined; the first one has founded the cluster.
-        formed: whether there were enough hosts once, so that projects are replicated.
+        formed: whether the cluster has had enough hosts, so that projects are replicated.
         gone: names of hosts that were removed.
-        drained: names of hosts that get no projects.
-        version: grows by one with each change since the cluster has formed.
+        drained: names of hosts that may own no projects.
+        version: increases by one with each change after the cluster has formed.
     """
 
     cluster: str
@@ -78,25 +79,25 @@ class Membership(msgspec.Struct, frozen=True):
         return next(host for host in self.hosts if host.name == name)
 
     def why_not(self, host: Host) -> str:
-        """Return why a host may not join; empty when it may."""
+        """Return why a host may not join; an empty text if it may."""
         if not is_host_name(host.name):
             return (
-                f"{host.name!r} is no name of a host: use up to 63 letters, digits, dots and "
+                f"{host.name!r} is not a valid host name: use up to 63 letters, digits, dots and "
                 "hyphens, with --host-name"
             )
         known = {each.name: each for each in self.hosts}
         if host.name in self.gone:
             return (
-                f"the name {host.name!r} belonged to a host that was removed; names are never "
-                "used again: choose another one with --host-name"
+                f"the name {host.name!r} belonged to a removed host, and names cannot be used "
+                "again: choose another one with --host-name"
             )
         if host.name in known and known[host.name] != host:
-            return f"the cluster has a host {host.name!r} at {known[host.name].address} already"
+            return f"the cluster already has a host {host.name!r} at {known[host.name].address}"
         for other in self.hosts:
             if other.name == host.name or other.address != host.address:
                 continue
             for port in {host.port, host.engine_port} & {other.port, other.engine_port}:
-                return f"host {other.name!r} has the address {host.address}:{port} already"
+                return f"host {other.name!r} already uses the address {host.address}:{port}"
         return ""
 
     def joined(self, host: Host) -> Membership:
@@ -108,11 +109,11 @@ class Membership(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, hosts=hosts, formed=formed)
 
     def is_newer(self, than: Membership) -> bool:
-        """Whether this is a later list of hosts than another one of the same cluster."""
+        """Return whether this list is newer than another one of the same cluster."""
         return (self.version, len(self.hosts)) > (than.version, len(than.hosts))
 
     def without_projects(self, name: str) -> Membership:
-        """Return the cluster with a host that gets no projects.
+        """Return the cluster with a drained host, which may own no projects.
 
         Raises:
             SettingsError: it has no such host, or no other host is left for the projects.
@@ -122,11 +123,13 @@ class Membership(msgspec.Struct, frozen=True):
             return self
         drained = (*self.drained, name)
         if len(drained) == len(self.hosts):
-            raise SettingsError(reason="all other hosts are drained: one has to run the projects")
+            raise SettingsError(
+                reason="all other hosts are drained, and one host must run the projects"
+            )
         return msgspec.structs.replace(self, drained=drained)
 
     def with_projects(self, name: str) -> Membership:
-        """Return the cluster with a host that gets projects again.
+        """Return the cluster with a host that is not drained any more.
 
         Raises:
             SettingsError: it has no such host.
@@ -136,24 +139,24 @@ class Membership(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, drained=drained)
 
     def removed(self, name: str, silent: Collection[str]) -> Membership:
-        """Return the cluster without a host that is gone for good.
+        """Return the cluster without a host that will never return.
 
         Args:
-            name: the host.
-            silent: the hosts that are not heard.
+            name: the name of the host.
+            silent: the names of hosts without recent heartbeats.
 
         Raises:
-            SettingsError: it has no such host, the host is there, or another one is not.
+            SettingsError: it has no such host, the host is up, or another host is silent.
         """
         self._require(name)
         if name not in silent:
             raise SettingsError(
-                reason=f"host {name!r} is there: stop it for good before it is removed"
+                reason=f"host {name!r} is up: stop it permanently before you remove it"
             )
         others = sorted(set(silent) - {name})
         if others:
             raise SettingsError(
-                reason=f"host {others[0]!r} is silent, too: all other hosts have to be there"
+                reason=f"host {others[0]!r} is silent, too: all other hosts must be up"
             )
         return msgspec.structs.replace(
             self,

@@ -1,4 +1,4 @@
-"""Hosts that are there again, and whose engines have to catch up before projects move to them."""
+"""Newcomers: hosts that have come back and must catch up before they own projects."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 
 
 class Newcomers:
-    """The hosts that have come since others were ready, and are not ready themselves.
+    """Hosts that have come up after other hosts were ready, and are not ready yet themselves.
 
-    A project that moves to such a host waits there until its engine reaches the streams, although
-    the host that runs the project now could go on. Hosts that start together are no newcomers:
-    none of them is ready, and somebody has to begin.
+    A project that moved to such a host would wait there until the host's engine reaches the
+    streams, although the present owner could continue to run it. Hosts that start together are no
+    newcomers: none of them is ready, and some host must own the projects.
     """
 
     def __init__(self) -> None:
         self._there: frozenset[str] = frozenset()
         self._waiting: frozenset[str] = frozenset()
 
-    def look(self, ready: Mapping[str, bool]) -> frozenset[str]:
+    def update(self, ready: Mapping[str, bool]) -> frozenset[str]:
         """Return the hosts to which no project should move now.
 
         Args:
-            ready: whether each host that is there is ready, this one included; empty while this
-                host sees no majority, so that it is a newcomer itself afterwards.
+            ready: for each host that is up, including this one, whether it is ready. Empty while
+                this host sees no majority, so that it becomes a newcomer itself afterwards.
         """
         unready = {name for name, is_ready in ready.items() if not is_ready}
         came = ready.keys() - self._there if len(unready) < len(ready) else set()

@@ -1,4 +1,4 @@
-"""What the loss of one more host would mean."""
+"""The effect of losing one more host, as a number and as a text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from fieldbrook.core.cluster.membership import QUORUM_HOSTS
 
 
 def spare_hosts(hosts: int, up: int, *, stalled: bool, at_risk: bool) -> int:
-    """Return how many more hosts may be lost before something is not committed any more.
+    """Return how many more hosts may be lost before some events cannot be committed.
 
     Args:
         hosts: the number of all hosts.
-        up: how many of them are heard, this one included.
+        up: how many of them are up, including this one.
         stalled: whether a stream has no leader.
-        at_risk: whether a stream has no more than a majority of its copies.
+        at_risk: whether a stream has only a bare majority of its replicas.
 
     Returns:
-        A number of hosts; -1 when something is not committed now.
+        A number of hosts; -1 if some events cannot be committed now.
     """
     spare = max(-1, up - (hosts // 2 + 1))
     if stalled:
@@ -28,13 +28,13 @@ def spare_hosts(hosts: int, up: int, *, stalled: bool, at_risk: bool) -> int:
 def outlook(
     hosts: Sequence[str], silent: Collection[str], spare: int, behind: Collection[str]
 ) -> str:
-    """Say what one more loss would mean.
+    """Describe the effect of losing one more host.
 
     Args:
         hosts: the names of all hosts.
-        silent: those that are not heard.
-        spare: of `spare_hosts`.
-        behind: hosts whose copies of streams are not complete.
+        silent: the names of hosts without recent heartbeats.
+        spare: the result of `spare_hosts`.
+        behind: the names of hosts with a replica that is behind.
     """
     count, majority = len(hosts), len(hosts) // 2 + 1
     if count < QUORUM_HOSTS:
@@ -47,22 +47,20 @@ def outlook(
     here = count - len(silent)
     if here < majority:
         return (
-            f"Nothing is committed: {here} of {count} hosts {'is' if here == 1 else 'are'} here, "
-            f"and {majority} are needed. What is acknowledged stays."
+            f"Nothing is committed: {here} of {count} hosts {'is' if here == 1 else 'are'} up, "
+            f"and {majority} are needed. Acknowledged events are kept."
         )
     if spare < 0:
-        return (
-            "Streams have no leader, so some projects commit nothing. An election takes 4 to 9 s."
-        )
+        return "Streams have no leader, so some projects cannot commit. An election takes 4 to 9 s."
     if spare == 0:
         why = f"{reason[0].upper()}{reason[1:]}. " if reason else ""
         return (
             f"{why}When one more host is lost, nothing is committed until a host is back. "
-            "What is acknowledged stays."
+            "Acknowledged events are kept."
         )
     return (
-        f"{'One host' if spare == 1 else f'{spare} hosts'} may be lost: others take the projects "
-        "over in seconds, and what is acknowledged stays."
+        f"{'One host' if spare == 1 else f'{spare} hosts'} may be lost: others take over the "
+        "projects in seconds, and acknowledged events are kept."
     )
 
 

@@ -1,7 +1,7 @@
 """Placement: the owner of each name, equal on all hosts that see the same hosts.
 
-Each name has an order of all hosts, and belongs to the first of them that is there. So when a
-host goes or comes, only names that belong to it move (rendezvous hashing).
+Rendezvous hashing: each name has an order of all hosts, and the first of these hosts that is up
+owns it. So when a host fails or returns, only the names that it owns move.
 
 Source: D. Thaler and C. Ravishankar, A Name-Based Mapping Scheme for Rendezvous, 1996.
 """
@@ -15,7 +15,7 @@ REGISTRY = "registry"
 
 
 def project_name(project_id: int) -> str:
-    """The name of a project as something that is owned."""
+    """Return the name under which a project is placed."""
     return f"project {project_id}"
 
 
@@ -23,8 +23,8 @@ def home(name: str, hosts: Collection[str]) -> str:
     """Return the host that owns `name`.
 
     Args:
-        name: of what is owned.
-        hosts: the names of the hosts that are there; at least one.
+        name: the name of a project (`project_name`) or `REGISTRY`.
+        hosts: the names of the hosts that are up; at least one.
     """
     return max(hosts, key=lambda host: (_weight(name, host), host))
 

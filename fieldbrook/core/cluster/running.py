@@ -1,7 +1,7 @@
-"""Which host runs which project: what each host tells the others, and what it has heard of them.
+"""The host on which each project runs, from the messages of all hosts.
 
-It says where to ask, and what to start again after a host has died. Who may commit is decided by
-the stream of a project alone.
+It shows where to send an event, and which projects to start again after a host has died. It does
+not decide who may commit: the stream of a project does.
 """
 
 from __future__ import annotations
@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 PART_PROJECTS = 4_000
-"""Projects in one message, which then stays far below the limit of a line."""
+"""The most projects in one message, so that it stays far below the size limit of a line."""
 
 
 class Change(NamedTuple):
-    """What a message of another host has changed."""
+    """The change in a message of another host.
+
+    Attributes:
+        started: ids of projects that run there now.
+        ended: ids of projects that do not run there any more.
+        replaces: whether `started` replaces all earlier projects of the host.
+    """
 
     started: tuple[int, ...]
     ended: tuple[int, ...]
@@ -22,7 +28,7 @@ class Change(NamedTuple):
 
 
 class RunningProjects:
-    """The projects that this host and the others run, each with whether its outbox has entries."""
+    """The running projects of all hosts, each with a flag for entries in its outbox."""
 
     def __init__(self) -> None:
         self._mine: dict[int, bool] = {}
@@ -31,7 +37,7 @@ class RunningProjects:
     # ---------------------------------------------------------------- this host
 
     def note(self, project_id: int, *, runs: bool, sends: bool) -> dict[str, Any]:
-        """Note what this host runs; returns the message for the others."""
+        """Record whether a project runs on this host; return the message for the other hosts."""
         if not runs:
             self._mine.pop(project_id, None)
             return {"ended": [project_id]}
@@ -39,7 +45,7 @@ class RunningProjects:
         return {"running": [[project_id, sends]]}
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """The messages for a host that has heard nothing yet."""
+        """Yield the messages for a host that has just connected."""
         items = [[project_id, sends] for project_id, sends in self._mine.items()]
         yield {"running": items[:PART_PROJECTS], "first": True}
         for at in range(PART_PROJECTS, len(items), PART_PROJECTS):
@@ -48,7 +54,7 @@ class RunningProjects:
     # ---------------------------------------------------------------- other hosts
 
     def take(self, host: str, message: dict[str, Any]) -> Change | None:
-        """Take a message of another host; returns None when it is not one of these."""
+        """Process a message of another host. Return None if it is not about running projects."""
         match message:
             case {"ended": [*ended]}:
                 known = self._others.setdefault(host, {})
@@ -65,12 +71,12 @@ class RunningProjects:
         return None
 
     def forget(self, host: str) -> tuple[int, ...]:
-        """Forget what a host ran that is gone; returns the projects whose outbox had entries."""
+        """Remove the projects of a host that is gone; return those whose outbox had entries."""
         known = self._others.pop(host, {})
         return tuple(project_id for project_id, sends in known.items() if sends)
 
     def hosts(self) -> Iterator[tuple[int, str | None]]:
-        """All projects that run, and the host that runs each: None for this one."""
+        """Yield all running projects with their hosts; the host is None for this one."""
         for host, projects in self._others.items():
             for project_id in projects:
                 yield project_id, host

@@ -30,7 +30,7 @@ class Actor(EngineActor):
 
     def look(self) -> int | None:
         """Look at the routes, as a timer does; returns the process of the engine."""
-        self._look_at_routes(self.engine)
+        self._check_routes(self.engine)
         return self.engine.pid
 
 

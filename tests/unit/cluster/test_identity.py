@@ -28,7 +28,7 @@ NOW_S = 1_800_000_000
 def cluster(data: Path, name: str = "h1") -> Identity:
     identity = Identity(data)
     identity.create_authority()
-    identity.keep(identity.issue(name, "127.0.0.1"))
+    identity.store_own(identity.issue(name, "127.0.0.1"))
     return identity
 
 
@@ -36,8 +36,8 @@ def member(data: Path, of: Identity, name: str) -> Identity:
     """Another host of a cluster."""
     identity = Identity(data)
     for file, content in of.shared().items():
-        identity.take(file, content)
-    identity.keep(of.issue(name, "127.0.0.1"))
+        identity.store_received(file, content)
+    identity.store_own(of.issue(name, "127.0.0.1"))
     return identity
 
 
@@ -54,10 +54,10 @@ def test_a_token_is_valid_for_an_hour_on_each_host_of_its_cluster(tmp_path: Path
 
 def test_a_token_of_another_cluster_or_with_another_time_is_refused(tmp_path: Path) -> None:
     one, other = cluster(tmp_path / "1"), cluster(tmp_path / "2")
-    assert one.why_not(other.token(NOW_S), NOW_S) == "the token is not of this cluster"
+    assert one.why_not(other.token(NOW_S), NOW_S) == "the join token belongs to another cluster"
     token = read_token(one.token(NOW_S))
     longer = token._replace(expires_s=token.expires_s + 1).text()
-    assert one.why_not(longer, NOW_S) == "the token is not of this cluster"
+    assert one.why_not(longer, NOW_S) == "the join token belongs to another cluster"
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_token_of_another_cluster_or_with_another_time_is_refused(tmp_path: Pa
     ],
 )
 def test_what_is_no_token_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SettingsError, match="join_token is no token"):
+    with pytest.raises(SettingsError, match="join_token is not a join token"):
         read_token(text)
-    assert "join_token is no token" in cluster(tmp_path).why_not(text)
+    assert "join_token is not a join token" in cluster(tmp_path).why_not(text)
 
 
 def test_keys_are_readable_by_the_node_alone(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Cluster:
             node_secrets.load_or_create_key(data / "secrets", name)
         self.identity = Identity(data)
         self.identity.create_authority()
-        self.identity.keep(self.identity.issue("h1", LOCAL))
+        self.identity.store_own(self.identity.issue("h1", LOCAL))
         self.known = Membership("c1", "h1", (Host("h1", LOCAL, 8001, 8002),))
         self.questions: list[dict[str, Any]] = []
         self.changes: dict[str, object] = {}  # to what a new host sends
@@ -116,7 +116,7 @@ def test_a_wrong_cluster_is_recognised_before_the_token_is_sent(
     cluster: Cluster, data: Path, tmp_path: Path
 ) -> None:
     other = Cluster(tmp_path / "other")
-    with pytest.raises(SettingsError, match="not of the cluster that made the join token"):
+    with pytest.raises(SettingsError, match="does not belong to the cluster of the join token"):
         cluster.join(data, other.identity.token())
     assert cluster.questions == [{"op": "authority"}]
     assert list(data.iterdir()) == []
@@ -125,14 +125,14 @@ def test_a_wrong_cluster_is_recognised_before_the_token_is_sent(
 @pytest.mark.parametrize(
     ("changes", "host", "token_of_s", "reason"),
     [
-        ({}, Host("h1", LOCAL, 9001, 9002), None, "a host 'h1' at 127.0.0.1 already"),
-        ({}, Host("old", LOCAL, 9001, 9002), None, "names are never used again"),
-        ({}, Host("h2", LOCAL, 8001, 9002), None, "the address 127.0.0.1:8001 already"),
-        ({}, Host("a b", LOCAL, 9001, 9002), None, "is no name of a host"),
-        ({}, NEW, 1_000, "the token has expired"),
-        ({"version": "0.0.1"}, NEW, None, "it runs fieldbrook 0.0.1, and this cluster"),
-        ({"host": None}, NEW, None, "the question cannot be read"),
-        ({"token": "x"}, NEW, None, "is no token"),
+        ({}, Host("h1", LOCAL, 9001, 9002), None, "already has a host 'h1' at 127.0.0.1"),
+        ({}, Host("old", LOCAL, 9001, 9002), None, "names cannot be used again"),
+        ({}, Host("h2", LOCAL, 8001, 9002), None, "already uses the address 127.0.0.1:8001"),
+        ({}, Host("a b", LOCAL, 9001, 9002), None, "is not a valid host name"),
+        ({}, NEW, 1_000, "the join token has expired"),
+        ({"version": "0.0.1"}, NEW, None, "it runs fieldbrook 0.0.1, but the cluster"),
+        ({"host": None}, NEW, None, "its request is malformed"),
+        ({"token": "x"}, NEW, None, "is not a join token"),
     ],
 )
 def test_a_host_is_refused_in_words_and_nothing_changes(

@@ -66,7 +66,7 @@ class Process(ClusterActor):
             self._server.close()
             self._tunnels.close()
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            ended = [other.task for other in self._others.values() if other.task in tasks]
+            ended = [other.task for other in self._peers.values() if other.task in tasks]
             for dialling in ended:
                 dialling.cancel()
             await asyncio.gather(*ended, return_exceptions=True)
@@ -91,8 +91,8 @@ class Hosts:
         for name in names:
             identity = Identity(self.data(name))
             for file, content in founder.shared().items():
-                identity.take(file, content)
-            identity.keep(founder.issue(name, LOCAL))
+                identity.store_received(file, content)
+            identity.store_own(founder.issue(name, LOCAL))
             hosts_file.save(self.data(name), msgspec.structs.replace(self.known, me=name))
 
     def data(self, name: str) -> Path:
@@ -300,7 +300,7 @@ def test_what_another_host_was_asked_is_asked_again_when_the_connection_ends(
                 one._activate_on("h2", m.ActivateOn("h2", 8, 1))
                 await until(lambda: {7, 8} <= two._asked.keys())
                 two._answer(8, {"route": [8, "w0.1", False]})
-                await until(lambda: one._others["h2"].asked == {7})
+                await until(lambda: one._peers["h2"].asked == {7})
                 assert lost not in one.sent
             await until(lambda: lost in one.sent)
             assert m.RemoteRoute(8, "h2", None, alone=False) not in one.sent

@@ -59,7 +59,7 @@ class Two:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             socket = (await reader.readline()).decode().strip()
-            await far.end(socket, (reader, writer))
+            await far.accept(socket, (reader, writer))
             self.ended.set()
 
         self._server = await asyncio.start_unix_server(serve, self._between)

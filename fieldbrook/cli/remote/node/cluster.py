@@ -24,20 +24,21 @@ _COLUMNS = {
     "silent": "SILENT FOR",
 }
 _PROJECT_COLUMNS = {"project": "PROJECT", "account": "ACCOUNT", "host": "HOST"}
-_CLOCK_S = 0.1  # smaller differences are not worth a look
+_CLOCK_S = 0.1  # smaller differences are shown as `ok`
 
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Show the hosts of a cluster, and change which there are, for administrators."""
+    """Show, drain, add and remove the hosts of a cluster, for administrators."""
 
 
 @cluster.command(cls=SharedCommand)
 def status() -> None:
-    """List the hosts: what each owns, leads and lacks, and what one more loss would mean.
+    """List the hosts with their state, and the effect of losing one more host.
 
-    LAG is the number of records that the copies of a host lack, CLOCK how far its clock is ahead of
-    the one of the host that you ask. What a silent host has told is from before.
+    LAG is the number of records that the replicas of a host lack. CLOCK is how far its clock is
+    ahead of the clock of the host that you ask. The figures of a silent host are those of its last
+    heartbeat.
     """
     answer = current().client().call("GET", ["cluster"])
     if current().json:
@@ -47,13 +48,13 @@ def status() -> None:
     note(answer["outlook"])
     for host in items(answer):
         if host["changesRegistry"] and not answer["missing"]:
-            note(f"{host['name']} makes the changes of accounts and projects")
+            note(f"{host['name']} owns the registry: it changes accounts and projects")
     if not answer["missing"]:
-        note("acknowledged means: synced on 2 of 3 hosts")
+        note("an acknowledged event is synced on 2 of 3 hosts")
 
 
 def _row(host: dict[str, Any]) -> dict[str, Any]:
-    """A host as a row of texts."""
+    """Return a host as a row of the table."""
     ahead_s, led = host.get("clockAheadS"), host.get("streamsLed")
     silent_s, lag = host.get("silentS"), host.get("lagRecords")
     return {
@@ -72,9 +73,9 @@ def _row(host: dict[str, Any]) -> dict[str, Any]:
 
 
 @cluster.command(cls=SharedCommand)
-@click.option("--host", default="", help="Only those of this host.")
+@click.option("--host", default="", help="Only the projects of this host.")
 def projects(host: str) -> None:
-    """List which host owns which project."""
+    """List the projects with the hosts that own them."""
     answer = (
         current().client().call("GET", ["cluster", "projects"], query={"host": host, "size": -1})
     )
@@ -87,10 +88,10 @@ def projects(host: str) -> None:
 @cluster.command(cls=SharedCommand)
 @click.argument("host")
 def drain(host: str) -> None:
-    """Move the projects of a host to others, before it is restarted or removed.
+    """Move the projects of a host to other hosts, before it is restarted or removed.
 
-    It goes on to answer requests. Its projects move two at a time; `cluster status` shows how many
-    are left.
+    The host still answers requests. Its projects move two at a time; `cluster status` shows how
+    many are left.
     """
     current().client().call("POST", ["cluster", "hosts", host, "drain"])
     show_done(f"{host} gives up its projects", host=host, change="drained")
@@ -99,7 +100,7 @@ def drain(host: str) -> None:
 @cluster.command(cls=SharedCommand)
 @click.argument("host")
 def undrain(host: str) -> None:
-    """Give projects to a drained host again."""
+    """Let a drained host own projects again."""
     current().client().call("DELETE", ["cluster", "hosts", host, "drain"])
     show_done(f"{host} gets its share of the projects", host=host, change="undrained")
 
@@ -108,13 +109,13 @@ def undrain(host: str) -> None:
 @click.argument("host")
 @yes_option
 def forget(host: str, yes: bool) -> None:
-    """Remove a host that is gone for good, so that another one can take its place.
+    """Remove a host that will never return, so that a new host can replace it.
 
-    All other hosts have to be there. The host cannot come back, and its name is never used again.
+    All other hosts must be up. The removed host cannot return, and its name cannot be used again.
     """
-    confirm(f"remove the host {host} for good? Its name is never used again", yes)
+    confirm(f"remove the host {host} for ever? Its name cannot be used again", yes)
     current().client().call("DELETE", ["cluster", "hosts", host])
-    show_done(f"removed {host}; have a new host join in its place", host=host, change="removed")
+    show_done(f"removed {host}; let a new host join to replace it", host=host, change="removed")
 
 
 @cluster.command(cls=SharedCommand)

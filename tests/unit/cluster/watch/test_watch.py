@@ -73,7 +73,7 @@ def test_the_difference_of_clocks_is_measured_however_long_beats_take(
 ) -> None:
     pair = Pair(tmp_path, wrong_s=5.0)
     pair.talk(way_s)
-    pair.watches["h1"].look(membership(2))
+    pair.watches["h1"].check(membership(2))
     other = written(tmp_path).hosts[1]
     assert other.clock_difference_s == pytest.approx(5.0)
     assert other.clock_error_s == pytest.approx(way_s)
@@ -83,7 +83,7 @@ def test_the_file_for_gateways_has_what_each_host_has_told(tmp_path: Path) -> No
     pair = Pair(tmp_path)
     pair.talk()
     pair.wait(0.5)
-    pair.watches["h1"].look(membership())
+    pair.watches["h1"].check(membership())
     facts = written(tmp_path)
     assert [host.name for host in facts.hosts] == ["h1", "h2", "h3"]
     mine, other, never = facts.hosts
@@ -95,13 +95,13 @@ def test_the_file_for_gateways_has_what_each_host_has_told(tmp_path: Path) -> No
 
 def test_it_looks_once_a_second(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
-    pair.watches["h1"].look(membership())
+    pair.watches["h1"].check(membership())
     before = (tmp_path / "h1" / FACTS).stat().st_ino
     pair.wait(0.5)
-    pair.watches["h1"].look(membership())
+    pair.watches["h1"].check(membership())
     assert (tmp_path / "h1" / FACTS).stat().st_ino == before
     pair.wait(0.5)
-    pair.watches["h1"].look(membership())
+    pair.watches["h1"].check(membership())
     assert (tmp_path / "h1" / FACTS).stat().st_ino != before
 
 
@@ -109,7 +109,7 @@ def test_it_looks_once_a_second(tmp_path: Path) -> None:
 def test_a_beat_of_another_form_means_that_the_host_is_there(tmp_path: Path, beat: object) -> None:
     pair = Pair(tmp_path)
     pair.watches["h1"].heard("h2", beat)
-    pair.watches["h1"].look(membership())
+    pair.watches["h1"].check(membership())
     assert written(tmp_path).hosts[1].heard == pair.clocks["h1"].at
 
 
@@ -133,7 +133,7 @@ def test_a_host_tells_what_its_processes_count(table: Table, tmp_path: Path) -> 
     assert own[:4] == (7, 41, 2.5, 2)
     pair = Pair(tmp_path)
     pair.talk()
-    pair.watches["h1"].look(membership())
+    pair.watches["h1"].check(membership())
     assert [host.told.running for host in written(tmp_path).hosts] == [7, 7, 0]
 
 
@@ -150,7 +150,7 @@ def test_a_registry_that_lacks_changes_is_reported_after_some_seconds(
         table.row(1)[metrics.REGISTRY_POSITION] = 40 if second < 7 else 42
         for name in ("h2", "h3"):
             watch.heard(name, {"registry": 42})
-        found = watch.look(formed)
+        found = watch.check(formed)
         if found is not None:
             reported.append((second, [one.state for one in found]))
         pair.wait(1.0)
@@ -167,7 +167,7 @@ def test_refused_records_are_reported_from_then_on(table: Table, tmp_path: Path)
     for second in range(3):
         for name in ("h2", "h3"):
             watch.heard(name, {})
-        found = watch.look(formed)
+        found = watch.check(formed)
         seen.append(None if found is None else [one.state for one in found])
         table.row(2)[metrics.APPENDS["fenced"]] += second == 0
         pair.wait(1.0)
@@ -184,7 +184,7 @@ def test_hosts_that_start_together_have_some_seconds_before_they_are_missed(
     reported = {}
     for second in range(13):
         watch.heard("h2", {})
-        found = watch.look(formed)
+        found = watch.check(formed)
         if found is not None:
             reported[second] = {one.part for one in found}
         pair.wait(1.0)

@@ -38,13 +38,13 @@ def test_the_first_host_is_the_founder_on_each_host() -> None:
 @pytest.mark.parametrize(
     ("host", "reason"),
     [
-        (Host("h2", "10.0.0.9", 8886, 8887), "'h2' at 10.0.0.2 already"),
-        (Host("h2", "10.0.0.2", 8886, 9), "'h2' at 10.0.0.2 already"),
-        (Host("h3", "10.0.0.2", 8886, 9), "'h2' has the address 10.0.0.2:8886"),
-        (Host("h3", "10.0.0.2", 9, 8887), "'h2' has the address 10.0.0.2:8887"),
-        (Host("h3", "10.0.0.2", 8887, 9), "'h2' has the address 10.0.0.2:8887"),
-        (Host("old", "10.0.0.8", 8886, 8887), "was removed; names are never used again"),
-        (Host("h 3", "10.0.0.3", 8886, 8887), "no name of a host"),
+        (Host("h2", "10.0.0.9", 8886, 8887), "already has a host 'h2' at 10.0.0.2"),
+        (Host("h2", "10.0.0.2", 8886, 9), "already has a host 'h2' at 10.0.0.2"),
+        (Host("h3", "10.0.0.2", 8886, 9), "'h2' already uses the address 10.0.0.2:8886"),
+        (Host("h3", "10.0.0.2", 9, 8887), "'h2' already uses the address 10.0.0.2:8887"),
+        (Host("h3", "10.0.0.2", 8887, 9), "'h2' already uses the address 10.0.0.2:8887"),
+        (Host("old", "10.0.0.8", 8886, 8887), "removed host, and names cannot be used again"),
+        (Host("h 3", "10.0.0.3", 8886, 8887), "not a valid host name"),
     ],
 )
 def test_a_host_is_refused_in_words(host: Host, reason: str) -> None:
@@ -76,12 +76,12 @@ def test_a_drained_host_gets_no_projects_until_it_does_again() -> None:
     assert drained.with_projects("h2") == FULL
     with pytest.raises(SettingsError, match="has no host 'h9'; it has h1, h2, h3"):
         FULL.without_projects("h9")
-    with pytest.raises(SettingsError, match="one has to run the projects"):
+    with pytest.raises(SettingsError, match="one host must run the projects"):
         drained.without_projects("h1").without_projects("h3")
 
 
 def test_only_a_host_that_alone_is_silent_can_be_removed_and_its_name_is_used_up() -> None:
-    with pytest.raises(SettingsError, match="'h2' is there: stop it"):
+    with pytest.raises(SettingsError, match="'h2' is up: stop it"):
         FULL.removed("h2", [])
     with pytest.raises(SettingsError, match="'h3' is silent, too"):
         FULL.removed("h2", ["h2", "h3"])
@@ -92,7 +92,7 @@ def test_only_a_host_that_alone_is_silent_can_be_removed_and_its_name_is_used_up
         (),
     )
     assert left.formed
-    assert "never used again" in left.why_not(TWO)
+    assert "cannot be used again" in left.why_not(TWO)
     with pytest.raises(SettingsError, match="'h2' was removed already"):
         left.removed("h2", ["h2"])
 

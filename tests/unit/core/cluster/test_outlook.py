@@ -27,11 +27,11 @@ NAMES = ("h1", "h2", "h3")
 @pytest.mark.parametrize(
     ("silent", "spare", "behind", "words"),
     [
-        ((), 1, (), "One host may be lost: others take the projects over in seconds"),
+        ((), 1, (), "One host may be lost: others take over the projects in seconds"),
         (("h2",), 0, (), "Host h2 is silent. When one more host is lost, nothing is committed"),
         ((), 0, ("h3",), "Host h3 is behind. When one more host is lost"),
         (("h2",), 0, ("h3",), "Host h2 is silent and host h3 is behind. When"),
-        (("h3", "h2"), -1, (), "Nothing is committed: 1 of 3 hosts is here, and 2 are needed."),
+        (("h3", "h2"), -1, (), "Nothing is committed: 1 of 3 hosts is up, and 2 are needed."),
         ((), -1, (), "Streams have no leader"),
     ],
 )

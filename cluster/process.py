@@ -328,7 +328,7 @@ class ClusterActor(NodeActor):
         return self._newcomers.update({} if alone else ready)
 
     def _is_alone(self, there: list[_Peer]) -> bool:
-        """Return whether this host and those that are up are no majority of the hosts."""
+        """Return whether this host and the hosts that are up are less than a majority."""
         return 2 * (len(there) + 1) <= len(self._known.hosts)
 
     def _silent(self) -> list[_Peer]:

@@ -26,7 +26,9 @@ with preserve_recursion_limit():
     from web3.exceptions import Web3Exception
 
 DOES_NOT_FIT = "the log does not fit the declaration of its event"
-_NAME = "Event"  # for all events: web3 fails with names of its own attributes, such as `abi`
+# The name of every event in web3, which fails if an event is named like an attribute of web3, such
+# as `abi`.
+_NAME = "Event"
 
 
 def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:

@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 _TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
 _LEAST_PAUSE_S, _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.25, 0.5, 1.0  # between requests for new blocks
-# A poll that also asks for an unknown block comes within this time. Later, blocks are told 3 blocks
-# late; earlier, a new block takes more than 3 requests.
+# The request for an unknown block is sent together with a poll, which comes within this time. With
+# a longer time, events would be 3 blocks late. With a shorter one, a block takes more than 3
+# requests.
 _POLL_WITHIN_S = 1.5
 _JOIN_WAIT_S = 0.5  # how long a group waits for other monitors to reach its block
 _REPORTED_S = 5.0  # a block that stays unknown for longer is reported as a failure

@@ -21,7 +21,9 @@ BEHIND_S = 5.0
 _LIMIT_S = 2.0
 _PAGE = "jsz?accounts=true&streams=true&config=true"
 _GROUPS_PAGE = "raftz?acc=NODE"
-_LATE_RECORDS = 100  # that are stored and not yet in the copy; under load there are always some
+# A replica counts as caught up if it lacks at most so many committed records: under load it always
+# lacks some.
+_LATE_RECORDS = 100
 
 
 class Streams(NamedTuple):
@@ -72,7 +74,7 @@ class _Account(msgspec.Struct, frozen=True):
 
 
 class _Copy(msgspec.Struct, frozen=True):
-    """The copy of a stream in its group."""
+    """A replica in the Raft group of its stream, as nats-server reports it."""
 
     leader: str = ""
     catching_up: bool = False
@@ -102,11 +104,12 @@ def read_streams(folder: Path, me: str) -> Streams:
 
 
 def has_caught_up(folder: Path) -> bool:
-    """Whether the engine that runs in a folder knows the leaders of all its streams, and its copies
-    have what the others have; blocks as `read_streams` does.
+    """Return whether the engine in a folder knows all leaders and its replicas have caught up.
+
+    This blocks like `read_streams`.
 
     Raises:
-        EngineUnreachableError: it does not answer.
+        EngineUnreachableError: the engine does not answer.
     """
     return _read(folder, _GROUPS_PAGE, are_caught_up)
 
@@ -124,10 +127,12 @@ def _read(folder: Path, page: str, decode: Callable[[bytes], T]) -> T:
 
 
 def are_caught_up(page: bytes) -> bool:
-    """Read the page `raftz` of an engine, which has no group before it has a route.
+    """Parse the page `raftz` of an engine; return whether all its replicas have caught up.
+
+    An engine without a route has no groups, so the result is False.
 
     Raises:
-        msgspec.MsgspecError: it has another form.
+        msgspec.MsgspecError: the page has an unknown form.
     """
     accounts = msgspec.json.decode(page, type=dict[str, dict[str, _Copy]])
     copies = [copy for groups in accounts.values() for copy in groups.values()]

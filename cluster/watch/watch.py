@@ -141,8 +141,8 @@ class Watch:
     def is_ready(self, known: Membership, *, alone: bool) -> bool:
         """Return whether this host may own projects.
 
-        A host is ready when its engine has caught up with the others since the host was last without
-        a majority. From then on it stays ready, because an election delays all hosts.
+        A host is ready when its engine has caught up with the other engines since the host was last
+        without a majority. From then on it stays ready, because an election delays all hosts.
 
         Args:
             known: the list of hosts.
@@ -157,7 +157,7 @@ class Watch:
         return self._is_ready
 
     def _ask_caught_up(self, now: float, known: Membership) -> bool:
-        """Ask the engine again, in another thread, and return its last answer."""
+        """Return the engine's last answer, and start the next request in another thread if due."""
         if self._asking is not None and self._asking.done():
             self._caught_up, self._asking = self._asking.result(), None
         if known.formed and self._asking is None and now >= self._next_asking:

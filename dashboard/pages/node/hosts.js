@@ -17,7 +17,7 @@ const known = (value, shown) => (value === undefined ? NONE : shown(value));
 
 /** @param {Api.HostRow} one */
 const row = (one) => html`<tr key=${one.name}><td><span class="line"><strong>${one.name}</strong><span class="dim">${one.me ? words.me : one.address}</span>${one.changesRegistry && html`<${Badge}>${words.registry}<//>`}</span></td>
-  <td><${Badge} kind=${words.kinds[one.state]}>${one.state}<//></td><td>${one.version ?? NONE}</td><td class="num">${known(one.silentS, (s) => (one.me ? NONE : duration(s * 1000)))}</td>
+  <td><${Badge} kind=${words.kinds[one.state] ?? 'warn'}>${one.state}<//></td><td>${one.version ?? NONE}</td><td class="num">${known(one.silentS, (s) => (one.me ? NONE : duration(s * 1000)))}</td>
   <td class="num">${count(one.projects)} <span class="dim">${known(one.running, words.running)}</span></td><td class="num">${known(one.streamsHeld, (n) => words.some(count(one.streamsLed), n))}</td><td class="num">${known(one.load, (n) => n.toFixed(2))}</td>
   <td class="num">${count(one.lagRecords)} ${words.changes(one.registryLag ?? 0)}</td><td class="num">${known(one.clockAheadS, words.ahead)}</td></tr>`;
 

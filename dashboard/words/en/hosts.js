@@ -9,7 +9,7 @@ export const spare = (n) => `${n} to spare`;
 export const columns = { host: 'Host', state: 'State', version: 'Version', silent: 'Silent for', projects: 'Projects', streams: 'Streams led', load: 'Load', lag: 'Lag', clock: 'Clock' };
 export const hint = 'Load is for each processor. Lag: records of streams, and changes of the registry, that a host lacks.';
 /** @type {Record<string, string>} */
-export const kinds = { up: 'good', catching_up: 'warn', drained: 'warn', silent: 'bad', waiting: 'warn' };
+export const kinds = { up: 'good', silent: 'bad' };
 export const me = 'this host';
 export const registry = 'registry';
 /** @param {number} n */

@@ -2,12 +2,12 @@
 /** Words of the page of hosts. */
 
 export const title = 'Hosts';
-export const text = 'What runs this node together, and which host owns what';
+export const text = 'What runs this node, and which host owns what';
 export const loss = 'One more loss';
 /** @param {number} n */
 export const spare = (n) => `${n} to spare`;
 export const columns = { host: 'Host', state: 'State', version: 'Version', silent: 'Silent for', projects: 'Projects', streams: 'Streams led', load: 'Load', lag: 'Lag', clock: 'Clock' };
-export const hint = 'Load is for each processor. Lag: records of streams, and changes of the registry, that a host lacks.';
+export const hint = 'Load is for each processor. Lag: records of streams and changes of the registry that it lacks.';
 /** @type {Record<string, string>} */
 export const kinds = { up: 'good', silent: 'bad' };
 export const me = 'this host';

@@ -29,14 +29,13 @@ from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 class HostRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A host, as the one that answers sees it.
 
-    `state` is `up`, `catching_up` after a start or a cut, `drained`, `silent`, or `waiting` for
-    more hosts. It owns `projects` now, and `running` of them run. `load` is the load average of its
-    machine over a minute, for each processor. It leads `streamsLed` of the `streamsHeld` streams of
-    which it has a copy, and its copies lack `lagRecords`. `registryLag` is the number of changes of
-    the registry that it lacks; `changesRegistry` marks the host that makes them. `silentS` are the
-    seconds since it was heard, absent if it never was. Its clock is `clockAheadS` ahead of the one
-    of the host that answers, give or take `clockErrorS`. What a silent host has told is from
-    before.
+    `state` is `up`, `catching_up`, `drained`, `silent`, or `waiting` for more hosts. It owns
+    `projects` now, and `running` of them run. `load` is the load average of its machine over a
+    minute, for each processor. It leads `streamsLed` of the `streamsHeld` streams of which it has a
+    copy, and its copies lack `lagRecords`. `registryLag` is the number of changes of the registry
+    that it lacks; `changesRegistry` marks the host that makes them. `silentS` are the seconds since
+    it was heard, absent if it never was. Its clock is `clockAheadS` ahead of the one of the host
+    that answers, give or take `clockErrorS`. What a silent host has told is from before.
     """
 
     name: str

@@ -55,7 +55,7 @@ def conditions(
         elif _is_apart(host):
             found.append(ClusterCondition(part, health.CLOCK_APART, _apart(host)))
     here = "cluster"
-    stalled = _stalled(facts, since)
+    stalled = _stalled(facts, silent, since)
     if stalled:
         found.append(ClusterCondition(here, health.JOURNAL_STALLED, stalled))
     elif facts.spare == 0:
@@ -92,8 +92,10 @@ def _apart(host: Known) -> str:
     return f"its clock is {abs(seconds):.0f} s {way} this host's"
 
 
-def _stalled(facts: Facts, since: Since) -> str:
-    if facts.spare < 0 and len(facts.hosts) > 1 and since.stalled_s is None:
+def _stalled(facts: Facts, silent: Sequence[str], since: Since) -> str:
+    # An engine without a majority knows no leaders either; the hosts are the cause.
+    too_few = 2 * (len(facts.hosts) - len(silent)) <= len(facts.hosts)
+    if facts.spare < 0 and len(facts.hosts) > 1 and (too_few or since.stalled_s is None):
         return facts.outlook
     if since.stalled_s is not None and since.stalled_s >= STALLED_S:
         return f"streams have had no leader for more than {STALLED_S:.0f} s"

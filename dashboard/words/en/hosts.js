@@ -7,7 +7,7 @@ export const loss = 'One more loss';
 /** @param {number} n */
 export const spare = (n) => `${n} to spare`;
 export const columns = { host: 'Host', state: 'State', version: 'Version', silent: 'Silent for', projects: 'Projects', streams: 'Streams led', load: 'Load', lag: 'Lag', clock: 'Clock' };
-export const hint = 'Load is for each processor. Lag: records of streams and changes of the registry that it lacks.';
+export const hint = 'Load is for each processor. Lag: records of streams and changes of the registry it lacks.';
 /** @type {Record<string, string>} */
 export const kinds = { up: 'good', silent: 'bad' };
 export const me = 'this host';

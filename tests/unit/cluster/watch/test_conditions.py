@@ -43,6 +43,15 @@ def test_a_silent_host_and_what_one_more_loss_means() -> None:
     }
 
 
+def test_too_few_hosts_are_told_rather_than_the_leaders_that_they_lack() -> None:
+    both = facts(known("h2"), known("h3"), spare=-1)
+    stalled = ("cluster", health.JOURNAL_STALLED)
+    assert found(both, "h2", "h3", stalled_s=STALLED_S)[stalled] == "in words"
+    assert found(both, "h2", "h3", stalled_s=0.5)[stalled] == "in words"
+    assert stalled not in found(both, "h2", stalled_s=0.5)
+    assert "no leader" in found(both, "h2", stalled_s=STALLED_S)[stalled]
+
+
 def test_a_host_that_was_stopped_or_never_heard_is_told_as_such() -> None:
     stopped = Known(name="h2", told=Told(draining=True), heard=1.0)
     never = Known(name="h3", told=Told())

@@ -6,8 +6,9 @@ import asyncio
 import importlib
 import logging
 import ssl
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -65,10 +66,9 @@ from fieldbrook.gateway.metrics.publisher_activity import (
 from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
 from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.inspection import RemoteInspection
-from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET
 from fieldbrook.gateway.mqtt.sessions.limits import Limits as MqttLimits
 from fieldbrook.gateway.mqtt.websocket import PATH as MQTT_PATH
-from fieldbrook.gateway.mqtt.websocket import MqttWebSocket, Relays
+from fieldbrook.gateway.mqtt.websocket import WEBSOCKET_SOCKET, MqttWebSocket, Relays
 from fieldbrook.gateway.peers import Answer, serve_peers
 from fieldbrook.gateway.pending_rows import PendingRows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
@@ -97,6 +97,7 @@ log = logging.getLogger(__name__)
 
 EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
 _SWEEP_S = 1.0
+_TURN_S = 0.0005
 _MANAGEMENT = "fieldbrook.gateway.management.application"
 
 
@@ -157,20 +158,17 @@ class HttpGateway(GatewayActor):
             events_alone = self._application(events, memory_budget, alone)
             at = bind(settings.bind, settings.event_port, shared=shared, slot=slot)
             self._ports.append(ports.open(at, events_alone, self._tls))
+        later = [self._manage(registry, token_key, memory_budget, managing, alone)]
         if self.part == "http:0":
             # A developer's folder that cannot be read is told before the node has started.
             dashboard = None if settings.ui is None else Dashboard.of(settings.ui)
-            self._dashboard = essential(
-                self.loop.create_task(self._open_dashboard(ports, application, dashboard))
-            )
+            later.append(self._open_dashboard(ports, application, dashboard))
             self._warn_of_hosts()
             self._connections.announce()
             if self._cluster.is_member:
                 self._serve_hosts(application)
         self._sweeper = essential(self.loop.create_task(self._sweep()))
-        self._managing = essential(
-            self.loop.create_task(self._manage(registry, token_key, memory_budget, managing, alone))
-        )
+        self._completing = essential(self.loop.create_task(_complete(later)))
 
     async def _manage(
         self,
@@ -462,6 +460,20 @@ class HttpGateway(GatewayActor):
         else:
             self._names = names
             log.info("the renewed certificate %s is now in use", self._identity.certificate)
+
+
+async def _complete(parts: Iterable[Awaitable[None]]) -> None:
+    """Await what follows the opening of the ports of events.
+
+    Most of it computes in other threads. By default, each gives the interpreter to the event loop
+    after 5 ms, and the first event needs some ten turns of the loop.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        await asyncio.gather(*parts)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def with_pages(

@@ -16,12 +16,14 @@ from tornado import web, websocket
 
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
 from fieldbrook.gateway.listening.listener import peer_of
-from fieldbrook.gateway.mqtt.listener.relay import preface
 from fieldbrook.gateway.mqtt.sessions.limits import Shared
 from fieldbrook.observability import metrics
 from fieldbrook.system.process import descriptor_limit
 
 PATH = "/mqtt"
+WEBSOCKET_SOCKET = "mqtt"
+"""The socket of the MQTT gateway for relayed connections, in the run folder."""
+_ADDRESS_LIMIT = 64
 _SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 _READ_BYTES = 64 << 10
 _UNSENT_BYTES = 1 << 20
@@ -29,6 +31,12 @@ _UNSUPPORTED, _NOT_HERE = 1003, 1013
 _LEAST = 8
 # Half of the descriptors are for connections, and half of those are left to requests.
 _SHARE = 4
+
+
+def preface(address: str) -> bytes:
+    """The first bytes of a relayed connection: the length of the client's address, and this."""
+    encoded = address.encode()[:_ADDRESS_LIMIT]
+    return bytes([len(encoded)]) + encoded
 
 
 class Relays:

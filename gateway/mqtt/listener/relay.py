@@ -1,7 +1,7 @@
 """Connections of browsers, which the HTTP gateways relay from WebSockets over a Unix socket.
 
-A relayed connection begins with a preface: one byte with the length of the client's address, and
-the address. The bytes of the MQTT connection follow.
+A relayed connection begins with a preface (`gateway.mqtt.websocket.preface`). The bytes of the MQTT
+connection follow.
 """
 
 from __future__ import annotations
@@ -12,16 +12,6 @@ from fieldbrook.gateway.mqtt.connection.connection import Connection
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.mqtt.listener.server import MqttServer
-
-WEBSOCKET_SOCKET = "mqtt"
-"""The socket of relayed connections, in the run folder."""
-_ADDRESS_LIMIT = 64
-
-
-def preface(address: str) -> bytes:
-    """The first bytes of a relayed connection."""
-    encoded = address.encode()[:_ADDRESS_LIMIT]
-    return bytes([len(encoded)]) + encoded
 
 
 class RelayedConnection(Connection):

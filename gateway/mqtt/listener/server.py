@@ -29,13 +29,14 @@ from fieldbrook.gateway.mqtt.connection.time_slices import TimeSlices
 from fieldbrook.gateway.mqtt.listener.inspection import Inspection
 from fieldbrook.gateway.mqtt.listener.logins import Logins
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
-from fieldbrook.gateway.mqtt.listener.relay import WEBSOCKET_SOCKET, RelayedConnection
+from fieldbrook.gateway.mqtt.listener.relay import RelayedConnection
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import Access, Principal, RefusedConnectError
 from fieldbrook.gateway.mqtt.sessions.limits import REPLIES_WAITING, Limits
 from fieldbrook.gateway.mqtt.sessions.routing import Done, Router
 from fieldbrook.gateway.mqtt.sessions.session import Session, session_key
 from fieldbrook.gateway.mqtt.sessions.sessions import Sessions
+from fieldbrook.gateway.mqtt.websocket import WEBSOCKET_SOCKET
 from fieldbrook.gateway.peers import Answers
 from fieldbrook.observability import metrics
 from fieldbrook.security import tls

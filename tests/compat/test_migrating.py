@@ -96,11 +96,13 @@ def test_an_answer_has_the_id_of_its_event_and_none_of_a_trace(
     assert "B3" not in {name.upper() for name in headers}
 
 
-@pytest.mark.parametrize(("field", "limit"), [("event_id", 128), ("event_type", 256)])
+@pytest.mark.parametrize(
+    ("field", "limit"), [("event_id", 128), ("event_type", 256), ("token", 1_024)]
+)
 def test_a_field_of_an_event_beyond_its_limit_is_a_bad_request(
     node: RunningNode, publisher: Any, field: str, limit: int
 ) -> None:
-    for length, status in ((limit, {201, 404}), (limit + 1, {400})):
+    for length, status in ((limit, {201, 401, 404}), (limit + 1, {400})):
         event = message(publisher)
         event["header"][field] = "x" * length
         answer = node.send("p", event)

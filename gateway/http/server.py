@@ -199,12 +199,12 @@ class HttpGateway(GatewayActor):
             context = await asyncio.to_thread(self._dashboard_tls)
             if dashboard is None:
                 dashboard = await asyncio.to_thread(Dashboard.of, None)
+            if self._draining:
+                return
+            at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
         except SettingsError as error:
             self.post(m.Failed(self.part, str(error)))
             return
-        if self._draining:
-            return
-        at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
         pages = with_pages(application, dashboard, self._is_dashboard_host)
         self._ports.append(ports.open(at, pages, context, settings.plain_dashboard))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.rpc.endpoint_url import secret_parts
-from fieldbrook.chain.rpc.refusals import refusal
+from fieldbrook.chain.rpc.refusals import result_of
 from fieldbrook.chain.rpc.transport import (
     BatchRefusedError,
     BusyError,
@@ -104,7 +104,7 @@ class Probe:
         except TimeoutError:
             raise NoAnswerError(f"no answer to {method} within {self._limit_s:g} s") from None
         self.latencies_s.append(time.monotonic() - began)
-        return self._result(method, answer)
+        return result_of(method, answer, self.redacted)
 
     async def batch(self, size: int) -> bool:
         """Return whether the endpoint answers a batch of so many requests.
@@ -153,11 +153,3 @@ class Probe:
     async def close(self) -> None:
         """Close the connection."""
         await self._transport.close()
-
-    def _result(self, method: str, answer: dict[str, Any]) -> Any:
-        error = answer.get("error")
-        if error is not None:
-            raise refusal(method, error, self.redacted)
-        if "result" not in answer:
-            raise TransportError("its answer has neither result nor error")
-        return answer["result"]

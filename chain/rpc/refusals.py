@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from fieldbrook.chain.errors import RpcError, UnknownBlockError
-from fieldbrook.chain.rpc.transport import BusyError
+from fieldbrook.chain.rpc.transport import BusyError, TransportError
 
 _LIMIT, _TOO_MANY_REQUESTS, _REVERTED = -32005, 429, 3
 _TEXT_CHARACTERS = 4_096
@@ -58,6 +58,26 @@ _PERMANENT = re.compile(
     r"|invalid signature|signature is invalid|gas uint64 overflow|replay-protected",
     re.IGNORECASE,
 )
+
+
+def result_of(method: str, answer: dict[str, Any], redacted: Callable[[str], str]) -> Any:
+    """Return the result of an answer.
+
+    Args:
+        method: the method of the request.
+        answer: a JSON-RPC answer.
+        redacted: removes secrets from a text.
+
+    Raises:
+        BusyError, UnknownBlockError, RpcError: the answer has an error; see `refusal`.
+        TransportError: the answer has neither a result nor an error.
+    """
+    error = answer.get("error")
+    if error is not None:
+        raise refusal(method, error, redacted)
+    if "result" not in answer:
+        raise TransportError("its answer has neither result nor error")
+    return answer["result"]
 
 
 def refusal(method: str, error: Any, redacted: Callable[[str], str]) -> BusyError | RpcError:

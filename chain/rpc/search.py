@@ -11,7 +11,7 @@ from typing import Any
 from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError, RpcError
 from fieldbrook.chain.rpc.answers import quantity
 from fieldbrook.chain.rpc.endpoint import Endpoint, Endpoints, OtherChainError, Prefers
-from fieldbrook.chain.rpc.refusals import is_verdict, refusal
+from fieldbrook.chain.rpc.refusals import is_verdict, result_of
 from fieldbrook.chain.rpc.request import Request
 from fieldbrook.chain.rpc.transport import (
     BusyError,
@@ -228,9 +228,4 @@ class Exchange:
         self, endpoint: Endpoint, method: str, params: list[Any], limit_s: float, urgent: bool
     ) -> Any:
         answer = await endpoint.queue.send(method, params, limit_s, urgent=urgent)
-        error = answer.get("error")
-        if error is not None:
-            raise refusal(method, error, self._redacted)
-        if "result" not in answer:
-            raise TransportError("its answer has neither result nor error")
-        return answer["result"]
+        return result_of(method, answer, self._redacted)

@@ -357,7 +357,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the program `fieldbrook`."""
-    # What an import makes stays: to look at it again and again took a tenth of a start.
+    # Imported objects are kept anyway. Collecting among them took a tenth of a start.
     gc.set_threshold(50_000)
     from fieldbrook.system.process import report_fatal_signals
 

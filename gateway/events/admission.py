@@ -43,7 +43,8 @@ from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.storage.registry.service import RegistryReader
 
 _CACHE_LIMIT = 200_000
-_PADDING_LIMIT = len("Bearer ")  # of a token in the cache, which has no room for hundreds of blanks
+# A token with more blanks around it is not cached: anybody could fill the cache with its variants.
+_PADDING_LIMIT = len("Bearer ")
 OPERATION = "HandleEvent"
 
 

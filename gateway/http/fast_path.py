@@ -219,7 +219,7 @@ class EventConnection(asyncio.Protocol):
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
-        self._is_accepted = False  # whether the last events were
+        self._is_accepted = False  # whether all events of the last read were accepted
         self._is_queued = False
         self._is_tls = False
         self._active_at = 0.0

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TOPICS_CACHED = 10_000
-_CACHED_TOPIC_BYTES = 512  # with a token and an event id
+_CACHED_TOPIC_BYTES = 512  # enough for a topic with a token and an event id
 _LOG_INTERVAL_S = 0.1
 _REASON_LIMIT = 256
 _DIGEST_BYTES = 8

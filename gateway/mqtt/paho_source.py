@@ -87,6 +87,7 @@ class PahoSource:
         self._reading = False
         self._write_scheduled = False
         self._connected = False
+        self._is_ending = False
 
     @property
     def connected(self) -> bool:
@@ -117,6 +118,7 @@ class PahoSource:
             return
         self._stop_reading()
         self._unacknowledged.clear()
+        self._is_ending = True
         if self._client.buffer is not None:
             self._flush()
             await self._end_session()
@@ -175,7 +177,7 @@ class PahoSource:
                 return self._lost.result()
             if self._reading:
                 self._client.loop_misc()
-            else:
+            elif not self._is_ending:  # then nothing may be written any more
                 # Reading is paused, so a missing answer to a ping proves nothing: only send pings.
                 self._client._send_pingreq()
 

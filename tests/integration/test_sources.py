@@ -185,6 +185,19 @@ async def test_answers_have_their_turn_while_the_messages_of_a_broker_are_read(
     assert turns >= count // busiest
 
 
+async def test_a_source_that_ends_while_it_is_time_to_ping_ends_without_a_warning(
+    running: Mosquitto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(paho_source, "_TICK_S", 0.0)
+    async with serving(running) as (source, _):
+        with running.paused():
+            stopping = asyncio.create_task(source.stop())
+            for _ in range(100):  # turns of the loop, with a time to ping in each
+                await asyncio.sleep(0)
+        await stopping
+    assert levels(caplog) == []
+
+
 async def test_a_source_connects_again_after_its_broker_was_killed(
     running: Mosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -74,6 +75,16 @@ class Mosquitto:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """It reads and answers nothing meanwhile."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def command(self) -> list[str]:
         """The arguments of the process."""

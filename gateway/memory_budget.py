@@ -10,6 +10,8 @@ from __future__ import annotations
 from fieldbrook.core.errors import TooManyRequestsError
 
 BUDGET_EXCEEDED = TooManyRequestsError(what="too many requests are being received at once")
+MULTIPART_SLACK = 64 << 10
+"""Bytes of a multipart body beside the uploaded file: boundaries, part headers and `info`."""
 _LEAST_BYTES = 64 << 20
 _LARGEST_REQUESTS = 4
 

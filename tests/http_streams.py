@@ -26,8 +26,8 @@ from tornado import httpserver, web
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.event_handler import meta_of
 from fieldbrook.gateway.http.fast_path import FastPath
-from fieldbrook.gateway.http.ports import hand_over
-from fieldbrook.gateway.http.request_stream import HEAD_LIMIT
+from fieldbrook.gateway.http.tornado_server import hand_over
+from fieldbrook.gateway.http.request_head import HEAD_LIMIT
 from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request_target import TargetApplication
 

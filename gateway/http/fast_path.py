@@ -19,8 +19,14 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.read_turns import ReadTurns
-from fieldbrook.gateway.http.request_head import Fields, Head, read_fields, read_head
-from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
+from fieldbrook.gateway.http.request_head import (
+    HEAD_LIMIT,
+    Fields,
+    Head,
+    has_bare_line_feed,
+    read_fields,
+    read_head,
+)
 from fieldbrook.gateway.http.tls.bridge import bridge
 from fieldbrook.gateway.listening.connections import IdleConnection
 from fieldbrook.gateway.listening.reads import limit_reads

@@ -1,67 +1,87 @@
-"""An application that is made after the ports are open: its first requests wait for it."""
+"""A server that is made after its port is open: its first connections wait for it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-from typing import Any
+import socket
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from tornado import httputil, routing
-
-
-class LaterApplication(routing.Router):
-    """Passes requests on to an application as soon as it is there."""
-
-    def __init__(self) -> None:
-        self._application: asyncio.Future[routing.Router] = asyncio.Future()
-
-    def set(self, application: routing.Router) -> None:
-        """Let the requests that wait, and all later ones, go to this application."""
-        self._application.set_result(application)
-
-    def find_handler(
-        self, request: httputil.HTTPServerRequest, **kwargs: Any
-    ) -> httputil.HTTPMessageDelegate | None:
-        """See `routing.Router`."""
-        if self._application.done():
-            return self._application.result().find_handler(request, **kwargs)
-        return _Waiting(request, self._application)
+from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
 
 
-class _Waiting(httputil.HTTPMessageDelegate):
-    """A request whose body is not read before its application is there."""
+class Server(Protocol):
+    """What serves the connections that the fast path hands over, once it is made."""
 
-    def __init__(
-        self, request: httputil.HTTPServerRequest, application: asyncio.Future[routing.Router]
-    ) -> None:
-        self._request = request
-        self._application = application
-        self._inner: httputil.HTTPMessageDelegate | None = None
+    @property
+    def connections(self) -> int:
+        """The number of connections."""
 
-    async def headers_received(
-        self,
-        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
-        headers: httputil.HTTPHeaders,
-    ) -> None:
-        """Wait for the application, and choose its handler."""
-        application = await asyncio.shield(self._application)
-        self._inner = application.find_handler(self._request)
-        assert self._inner is not None, "an application answers every request"
-        awaitable = self._inner.headers_received(start_line, headers)
-        if awaitable is not None:
-            await awaitable
+    @property
+    def descriptors(self) -> int:
+        """The number of file descriptors of these connections."""
 
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Pass on a part of the request's body."""
-        assert self._inner is not None, "the head comes first"
-        return self._inner.data_received(chunk)
+    def idle(self) -> Iterator[IdleConnection]:
+        """The connections that may be closed."""
 
-    def finish(self) -> None:
-        """Pass on the end of the request."""
-        assert self._inner is not None, "the head comes first"
-        self._inner.finish()
+    def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
+        """Serve a connection, of which `read` has been read already."""
 
-    def on_connection_close(self) -> None:
-        """Pass on that the client closed the connection."""
-        if self._inner is not None:
-            self._inner.on_connection_close()
+
+class _Waiting(NamedTuple):
+    """A connection that waits, and since when, in monotonic seconds."""
+
+    connection: socket.socket
+    address: tuple[Any, ...]
+    read: bytes
+    since: float
+
+
+class LaterServer:
+    """Passes connections on to a server as soon as that is there.
+
+    Attributes:
+        scheme: "https" for connections with TLS, else None.
+    """
+
+    def __init__(self, scheme: str | None) -> None:
+        self.scheme = scheme
+        self._server: Server | None = None
+        self._waiting: list[_Waiting] = []
+
+    def begin(self, server: Server) -> None:
+        """Let the connections that wait, and all later ones, go to this server."""
+        self._server = server
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            server.take(each.connection, each.address, each.read)
+
+    def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
+        """Serve a connection, of which `read` has been read already, now or later."""
+        if self._server is None:
+            self._waiting.append(_Waiting(connection, address, read, time.monotonic()))
+        else:
+            self._server.take(connection, address, read)
+
+    @property
+    def connections(self) -> int:
+        """The number of connections."""
+        return len(self._waiting) if self._server is None else self._server.connections
+
+    @property
+    def descriptors(self) -> int:
+        """The number of file descriptors of these connections."""
+        if self._server is None:
+            return len(self._waiting) * (TLS_DESCRIPTORS if self.scheme == "https" else 1)
+        return self._server.descriptors
+
+    def idle(self) -> Iterator[IdleConnection]:
+        """The connections that may be closed: also those that wait for the server."""
+        if self._server is None:
+            return (IdleConnection(each.since, partial(self._drop, each)) for each in self._waiting)
+        return self._server.idle()
+
+    def _drop(self, waiting: _Waiting) -> None:
+        self._waiting.remove(waiting)
+        waiting.connection.close()

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from fieldbrook.gateway.events.request import Meta, read_meta
 from fieldbrook.observability import spans
 
+HEAD_LIMIT = 16_384
+"""The largest request head in bytes, its empty line included."""
+
 _LINE = re.compile(
     rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
     rb" HTTP/1\.1"
@@ -29,6 +32,11 @@ _HOST = re.compile(rb"[A-Za-z0-9.:_\[\]\-]++")
 _LENGTH = re.compile(rb"[0-9]{1,9}+")
 _PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more parameters
 _CHANGING = (b"timestamp", b"eventID")  # parameters that differ in every request
+
+
+def has_bare_line_feed(head: bytes) -> bool:
+    """Whether a line of a request head, complete or not, ends without a carriage return."""
+    return head.count(b"\n") != head.count(b"\r\n")
 
 
 class Fields(NamedTuple):

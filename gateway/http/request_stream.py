@@ -23,25 +23,16 @@ from typing import Protocol
 from tornado import iostream
 
 from fieldbrook.gateway.http.frame_reads import FrameReads
+from fieldbrook.gateway.http.lingering import linger
 from fieldbrook.gateway.http.read_turns import ReadTurns
+from fieldbrook.gateway.http.request_head import HEAD_LIMIT, has_bare_line_feed
 
-HEAD_LIMIT = 16_384
-"""The largest request head in bytes, its empty line included."""
-
-_LINGER_S = 1.0
-_LINGERING_LIMIT = 64
-_READ_BYTES = 64 << 10
 _UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
 _HANDSHAKE = b"\x16"  # the first byte of TLS (RFC 8446, 5.1)
 # TLS, a complete head, or as many bytes as the limit allows. Bytes beyond it are not examined.
 _HEAD = re.compile(
     rb"\A\x16|\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
 )
-
-
-def has_bare_line_feed(head: bytes) -> bool:
-    """Whether a line of a request head, complete or not, ends without a carriage return."""
-    return head.count(b"\n") != head.count(b"\r\n")
 
 
 def _refusal(status: str, reason: str) -> bytes:
@@ -205,63 +196,3 @@ def set_unsent_limit(connection: _HasOptions, limit_bytes: int) -> None:
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limit_bytes)
-
-
-# ---------------------------------------------------------------- the end of a connection
-
-
-def linger(connection: socket.socket) -> bool:
-    """Close a connection when its client has closed it, or after 1 second at the latest.
-
-    Until then, data from the client is read and dropped. The system would answer data that arrives
-    after a close with a reset, and a reset discards answers that the client has not read yet
-    (RFC 9112, 9.6).
-
-    Returns:
-        False when the connection cannot linger or need not: the caller closes it.
-    """
-    if len(_lingering) >= _LINGERING_LIMIT:
-        return False
-    try:
-        connection.shutdown(socket.SHUT_WR)
-        ended = _drain(connection)
-    except OSError:
-        return False
-    if ended:
-        return False
-    loop = asyncio.get_running_loop()
-    _lingering[connection] = loop.call_later(_LINGER_S, _end, loop, connection)
-    loop.add_reader(connection.fileno(), _read_on, loop, connection)
-    return True
-
-
-_lingering: dict[socket.socket, asyncio.TimerHandle] = {}
-
-
-def lingering() -> int:
-    """The number of connections that wait for the client's end."""
-    return len(_lingering)
-
-
-def _drain(connection: socket.socket) -> bool:
-    """Read and drop up to 64 KiB; True when the client has ended the connection."""
-    with suppress(BlockingIOError):
-        return not connection.recv(_READ_BYTES)
-    return False
-
-
-def _read_on(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-    try:
-        ended = _drain(connection)
-    except OSError:
-        ended = True
-    if ended:
-        _end(loop, connection)
-
-
-def _end(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-    timer = _lingering.pop(connection, None)
-    if timer is not None:
-        timer.cancel()
-        loop.remove_reader(connection.fileno())
-        connection.close()

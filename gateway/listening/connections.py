@@ -65,16 +65,14 @@ def connections_limit(*, tls: bool, most: int = CONNECTIONS_LIMIT) -> int:
 class Connections:
     """Counts the connections of a process and evicts idle ones at the limit."""
 
-    def __init__(self, limit: int, evicted: int, lingering: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, limit: int, evicted: int) -> None:
         """Create the count of a process without ports.
 
         Args:
             limit: the largest number of connections.
             evicted: the metric of connections that are closed at the limit.
-            lingering: the number of closed connections that wait for their clients' end.
         """
         self._evicted = evicted
-        self._lingering = lingering
         self.limit = limit
         self.ports: list[Port] = []
         soft = descriptor_limit()
@@ -85,7 +83,7 @@ class Connections:
     @property
     def open(self) -> int:
         """The number of connections, including closed ones that wait for the client's end."""
-        return sum(port.connections for port in self.ports) + self._lingering()
+        return sum(port.connections for port in self.ports)
 
     @property
     def is_full(self) -> bool:
@@ -95,7 +93,7 @@ class Connections:
         """
         if self.open >= self.limit:
             return True
-        used = sum(port.descriptors for port in self.ports) + self._lingering()
+        used = sum(port.descriptors for port in self.ports)
         return self._descriptors is not None and used >= self._descriptors
 
     def is_spare(self, descriptor: int) -> bool:

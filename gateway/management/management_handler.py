@@ -53,11 +53,10 @@ from fieldbrook.gateway.management.prefixes import PREFIXES
 from fieldbrook.gateway.management.relay import relay
 from fieldbrook.gateway.management.responses import respond
 from fieldbrook.gateway.management.route_table import ROUTES
-from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED
+from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MULTIPART_SLACK
 from fieldbrook.storage.data_lock import RUN
 
 _TRUSTED_MS = 1_000  # after that, a caller is authenticated again: keys and tokens expire
-_MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upload
 _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives
 _EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served by the event handlers
 _OF_HOST = frozenset({"cluster", "health", "node_log"})  # answered by a host that is cut off, too
@@ -124,7 +123,7 @@ class ManagementHandler(BaseHandler):
         operation, clock = match.route.operation, self.context.clock
         self._audit_trail = AuditTrail(operation, method, path, query, peer, clock)
         if match.route.upload:
-            self._limit = self.context.upload_limit_bytes + _MULTIPART_SLACK
+            self._limit = self.context.upload_limit_bytes + MULTIPART_SLACK
         self._registry_version = self.context.reader.version()
         self._authenticated_ms = clock()
         try:

@@ -12,44 +12,16 @@ import socket
 from collections.abc import Iterator
 from typing import cast
 
-from fieldbrook.gateway.http.request_stream import RequestStream, set_unsent_limit
 from fieldbrook.gateway.listening.connections import IdleConnection
 
 _LINGER_S = 1.0
 _QUIET_S = 0.1
 
 
-class _LocalEnd(socket.socket):
+class LocalEnd(socket.socket):
     """The end of a bridge's socket pair that Tornado owns."""
 
-    outside: _Outside | None = None
-
-
-class BridgedStream(RequestStream):
-    """The stream that Tornado uses on the local end of a bridge."""
-
-    def limit_unsent(self, limit_bytes: int) -> None:
-        """See `RequestStream`."""
-        end = self.socket
-        if isinstance(end, _LocalEnd) and end.outside and end.outside.transport:
-            set_unsent_limit(end.outside.transport.get_extra_info("socket"), limit_bytes)
-
-    def evict(self) -> None:
-        """See `RequestStream`."""
-        end = self.socket
-        if isinstance(end, _LocalEnd) and end.outside is not None:
-            end.outside.abort()
-        super().evict()
-
-    def close_fd(self) -> None:
-        """See `RequestStream`."""
-        end = self.socket
-        if isinstance(end, _LocalEnd):
-            end.outside = None
-        super().close_fd()
-
-    def set_nodelay(self, value: bool) -> None:
-        """Do nothing: a local socket has no Nagle delay."""
+    outside: Outside | None = None
 
 
 def bridge(outer: asyncio.Transport) -> socket.socket:
@@ -61,7 +33,7 @@ def bridge(outer: asyncio.Transport) -> socket.socket:
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
-    outside, inside = _Outside(), _Inside()
+    outside, inside = Outside(), _Inside()
     outside.other = inside
     inside.other = outside
     outside.transport = outer
@@ -73,7 +45,7 @@ def bridge(outer: asyncio.Transport) -> socket.socket:
     task.add_done_callback(_attaching.discard)
     # Tornado accepts the client's address only on a socket of an Internet family.
     family = socket.AF_INET6 if _is_ipv6(outer) else socket.AF_INET
-    end = _LocalEnd(family, socket.SOCK_STREAM, 0, fileno=far.detach())
+    end = LocalEnd(family, socket.SOCK_STREAM, 0, fileno=far.detach())
     end.outside = outside
     return end
 
@@ -141,7 +113,7 @@ class _Inside(_Half):
             outer.resume_reading()
 
 
-class _Outside(_Half):
+class Outside(_Half):
     """The end of a bridge at the client's TLS connection."""
 
     _heard_at = 0.0
@@ -187,7 +159,7 @@ class _Outside(_Half):
             loop.call_later(_QUIET_S, self._close_when_quiet)
 
 
-_ending: set[_Outside] = set()
+_ending: set[Outside] = set()
 
 
 class EndingConnections:

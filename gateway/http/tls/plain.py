@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fieldbrook.core.host_port import read_host_port
-from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
+from fieldbrook.gateway.http.request_head import HEAD_LIMIT, has_bare_line_feed
 
 _LINGER_S = 1.0
 _READ_BYTES = 64 << 10

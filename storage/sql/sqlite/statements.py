@@ -18,6 +18,8 @@ from fieldbrook.storage.sql.statements import (
 
 _CACHED, _CACHED_LENGTH = 256, 4_096  # translated statements, and the characters of one
 
+# The first character of a name is a letter, "_", or none of ASCII. Python needs 9 ms to compile a
+# class of all these, and 0.2 ms for one of what they are not.
 _TOKEN = re.compile(
     r"""
       (?P<literal>'(?:[^']|'')*+')
@@ -25,7 +27,7 @@ _TOKEN = re.compile(
     | (?P<space>[ \t\n\f\r\ufeff]+|--[^\n]*+|/\*.*?(?:\*/|\Z))
     | (?P<number>\$\d+)
     | (?P<mark>\?\d*)
-    | (?P<name>[A-Za-z_\x80-\U0010ffff][\w$]*+)
+    | (?P<name>[^\x00-@\[-^`{-\x7f][\w$]*+)
     | (?P<named>[:@$#][A-Za-z_]\w*+)
     | (?P<other>.)
     """,

@@ -1,86 +1,140 @@
-"""Requests that arrive before their application is made."""
+"""Connections that arrive before the server is made that serves them."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from tornado import httputil, routing
+from tornado import web
 
-from fieldbrook.gateway.http.later import LaterApplication
+from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.http.fast_path import FastPath
+from fieldbrook.gateway.http.later import LaterServer
+from fieldbrook.gateway.http.read_turns import ReadTurns
+from fieldbrook.gateway.http.tornado_server import TornadoServer
+from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS
+from fieldbrook.gateway.replies import Answer, EventReply
+from tests.support.tools import LIMIT_S
 
-LINE = httputil.RequestStartLine("POST", "/project", "HTTP/1.1")
+REQUEST = b"PUT /answer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody"
 
 
-class Recorder(httputil.HTTPMessageDelegate):
-    """Keeps what it is told of a request."""
+class Echo(web.RequestHandler):
+    """Answers with the body of the request."""
+
+    def put(self) -> None:
+        self.finish(self.request.body)
+
+
+class Events:
+    """Accepts every event."""
+
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+        answer(EventReply(201, b"accepted", "id"))
+
+
+class Port:
+    """A port whose server is made later."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.later = LaterServer(None)
+        self._fast_path = FastPath(Events(), 1 << 20, self.later.take)
 
-    async def headers_received(self, start_line: Any, headers: httputil.HTTPHeaders) -> None:
-        self.told.append(start_line.path)
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._fast_path.connection, "127.0.0.1", 0)
 
-    def data_received(self, chunk: bytes) -> None:
-        self.told.append(chunk)
+    async def request(self, data: bytes = REQUEST) -> bytes:
+        """What comes back until the connection ends."""
+        port = self._server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        try:
+            return await asyncio.wait_for(reader.read(), LIMIT_S)
+        finally:
+            writer.close()
 
-    def finish(self) -> None:
-        self.told.append("finished")
+    async def holds(self, count: int) -> None:
+        """Wait until so many connections wait."""
+        async with asyncio.timeout(LIMIT_S):
+            while self.later.connections != count:
+                await asyncio.sleep(0.001)
 
-    def on_connection_close(self) -> None:
-        self.told.append("closed")
+    def begin(self) -> None:
+        application = web.Application([("/answer", Echo)])
+        self.later.begin(TornadoServer(application, Settings(), None, ReadTurns()))
 
-
-class Application(routing.Router):
-    """Gives every request to one recorder."""
-
-    def __init__(self) -> None:
-        self.recorder = Recorder()
-
-    def find_handler(
-        self, request: httputil.HTTPServerRequest, **kwargs: Any
-    ) -> httputil.HTTPMessageDelegate:
-        return self.recorder
-
-
-def delegate_of(later: LaterApplication) -> httputil.HTTPMessageDelegate:
-    headers = httputil.HTTPHeaders({"Host": "node.example"})
-    request = httputil.HTTPServerRequest(start_line=LINE, headers=headers)
-    delegate = later.find_handler(request)
-    assert delegate is not None
-    return delegate
+    def close(self) -> None:
+        self._server.close()
 
 
-async def test_a_request_waits_for_its_application_and_then_goes_to_it() -> None:
-    later, application = LaterApplication(), Application()
-    delegate = delegate_of(later)
-    head = delegate.headers_received(LINE, httputil.HTTPHeaders())
-    assert head is not None
-    waiting = asyncio.ensure_future(head)
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    later.set(application)
-    await waiting
-    delegate.data_received(b"body")
-    delegate.finish()
-    assert application.recorder.told == ["/project", b"body", "finished"]
+@asynccontextmanager
+async def opened() -> AsyncIterator[Port]:
+    port = Port()
+    await port.open()
+    try:
+        yield port
+    finally:
+        port.close()
+
+
+async def test_a_request_waits_for_its_server_and_is_answered_by_it() -> None:
+    async with opened() as port:
+        answer = asyncio.create_task(port.request())
+        await port.holds(1)
+        assert port.later.descriptors == 1
+        port.begin()
+        assert (await answer).endswith(b"\r\n\r\nbody")
 
 
 async def test_a_later_request_does_not_wait() -> None:
-    later, application = LaterApplication(), Application()
-    later.set(application)
-    assert delegate_of(later) is application.recorder
+    async with opened() as port:
+        port.begin()
+        assert (await port.request()).endswith(b"\r\n\r\nbody")
+
+
+async def test_an_event_needs_no_server() -> None:
+    async with opened() as port:
+        event = (
+            b"POST /srv-applet-mgr/v0/event/room HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        answer = asyncio.create_task(port.request(event + REQUEST))
+        await port.holds(1)  # the second request waits, after the first was answered
+        port.begin()
+        assert (await answer).count(b"accepted") == 1
+
+
+async def test_connections_that_wait_can_make_room_for_others() -> None:
+    async with opened() as port:
+        gone = asyncio.create_task(port.request())
+        await port.holds(1)
+        waiting = asyncio.create_task(port.request())
+        await port.holds(2)
+        min(port.later.idle(), key=lambda each: each.since).evict()
+        assert await gone == b""
+        assert port.later.connections == 1
+        port.begin()
+        assert (await waiting).endswith(b"\r\n\r\nbody")
 
 
 async def test_a_client_that_goes_away_while_its_request_waits_harms_no_other() -> None:
-    later, application = LaterApplication(), Application()
-    first, second = delegate_of(later), delegate_of(later)
-    heads = [one.headers_received(LINE, httputil.HTTPHeaders()) for one in (first, second)]
-    gone, waiting = (asyncio.ensure_future(head) for head in heads if head is not None)
-    await asyncio.sleep(0)
-    first.on_connection_close()
-    gone.cancel()
-    later.set(application)
-    await waiting
-    second.finish()
-    assert application.recorder.told == ["/project", "finished"]
+    async with opened() as port:
+        gone, waiting = (asyncio.create_task(port.request()) for _ in range(2))
+        await port.holds(2)
+        gone.cancel()
+        port.begin()
+        assert (await waiting).endswith(b"\r\n\r\nbody")
+
+
+def test_a_connection_with_tls_that_waits_has_three_descriptors() -> None:
+    later = LaterServer("https")
+    one, other = socket.socketpair()
+    later.take(one, ("127.0.0.1", 1), b"")
+    assert later.descriptors == TLS_DESCRIPTORS
+    for each in later.idle():
+        each.evict()
+    with other:
+        assert other.recv(1) == b""

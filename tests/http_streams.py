@@ -24,10 +24,10 @@ from typing import NamedTuple
 from tornado import httpserver, web
 
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.http.event_handler import meta_of
 from fieldbrook.gateway.http.fast_path import FastPath
-from fieldbrook.gateway.http.tornado_server import hand_over
 from fieldbrook.gateway.http.request_head import HEAD_LIMIT
+from fieldbrook.gateway.http.tornado.event_handler import meta_of
+from fieldbrook.gateway.http.tornado.server import hand_over
 from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request_target import TargetApplication
 

@@ -309,7 +309,7 @@ def _preload(settings: Settings) -> None:
     import fieldbrook.gateway.http.server
 
     if settings.http_processes > 1:
-        import fieldbrook.gateway.http.applications
+        import fieldbrook.gateway.http.tornado.applications
     if len(settings.chains) > 1:
         import fieldbrook.chain.process  # noqa: F401
 

@@ -36,14 +36,17 @@ from fieldbrook.storage.registry.service import RegistryReader
 if TYPE_CHECKING:
     from tornado import web
 
-    from fieldbrook.gateway.http.applications import Applications
     from fieldbrook.gateway.http.site.dashboard import Dashboard
+    from fieldbrook.gateway.http.tornado.applications import Applications
 
 log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
 _TURN_S = 0.0005
-_FOLLOWING = "fieldbrook.gateway.http.applications", "fieldbrook.gateway.http.tornado_server"
+_FOLLOWING = (
+    "fieldbrook.gateway.http.tornado.applications",
+    "fieldbrook.gateway.http.tornado.server",
+)
 
 
 class HttpGateway(GatewayActor):
@@ -103,9 +106,9 @@ class HttpGateway(GatewayActor):
     async def _complete(self, dashboard: Dashboard | None) -> None:
         """Serve all that is no plain event of a device."""
         with _short_turns():
-            for name in _FOLLOWING:
-                await asyncio.to_thread(importlib.import_module, name)
-            from fieldbrook.gateway.http.applications import Applications
+            for name in ("server", "applications"):
+                await asyncio.to_thread(importlib.import_module, f"{_FOLLOWING}.{name}")
+            from fieldbrook.gateway.http.tornado.applications import Applications
 
             applications = Applications(
                 *(self.settings, self.part, self.run_dir),
@@ -131,7 +134,7 @@ class HttpGateway(GatewayActor):
 
     def _begin(self, port: Port, application: web.Application) -> None:
         """Serve a port's requests that are no plain events."""
-        from fieldbrook.gateway.http.tornado_server import TornadoServer
+        from fieldbrook.gateway.http.tornado.server import TornadoServer
 
         for way in port.ways:
             scheme = way.server.scheme

@@ -21,7 +21,7 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import NodeError, UnavailableError, from_wire, to_wire
 from fieldbrook.core.model import ADMIN, DEVELOPER, Account
 from fieldbrook.core.settings import Chain
-from fieldbrook.gateway.http.request_log import log_request
+from fieldbrook.gateway.http.tornado.request_log import log_request
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.management.application import make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext

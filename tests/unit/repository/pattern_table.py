@@ -77,7 +77,7 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.gateway.http.fast_path:_UNSAFE": Entry(
         "an event's id of anybody, 128 characters", ("sub",), (("", "\n", ""), ("", "a", "\n"))
     ),
-    "fieldbrook.gateway.http.request_stream:_HEAD": Entry(
+    "fieldbrook.gateway.http.tornado.request_stream:_HEAD": Entry(
         "what anybody sends before an empty line, up to 64 KiB at a time",
         ("search",),
         (("", "\r", ""), ("", "\r\n\r", ""), ("", "\na", "\n")),

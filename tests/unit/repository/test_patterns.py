@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from fieldbrook.gateway.http.applications import EVENT_PATH
+from fieldbrook.gateway.http.tornado.applications import EVENT_PATH
 from fieldbrook.gateway.management.application import make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from tests.unit.repository.pattern_table import TABLE

@@ -85,7 +85,7 @@ def test_a_log_with_fewer_topics_than_are_asked_for_does_not_match() -> None:
 
 def test_the_libraries_of_chains_are_imported_by_no_other_process() -> None:
     script = (
-        "import sys, fieldbrook.node.main as n, fieldbrook.gateway.http.applications,"
+        "import sys, fieldbrook.node.main as n, fieldbrook.gateway.http.tornado.applications,"
         "fieldbrook.gateway.mqtt.gateway, fieldbrook.gateway.schedule.ticker,"
         "fieldbrook.chain.process, fieldbrook.actors.project.actor;"
         "print([m for m in ('aiohttp', 'eth_abi', 'eth_account', 'web3') if m in sys.modules])"

@@ -14,7 +14,7 @@ from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.fast_path import FastPath
 from fieldbrook.gateway.http.later import LaterServer
 from fieldbrook.gateway.http.read_turns import ReadTurns
-from fieldbrook.gateway.http.tornado_server import TornadoServer
+from fieldbrook.gateway.http.tornado.server import TornadoServer
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS
 from fieldbrook.gateway.replies import Answer, EventReply
 from tests.support.tools import LIMIT_S

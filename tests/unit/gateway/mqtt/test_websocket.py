@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tornado import httpserver, web
 
-from fieldbrook.gateway.http.tornado_server import hand_over
+from fieldbrook.gateway.http.tornado.server import hand_over
 from fieldbrook.gateway.mqtt.sessions.limits import Shared
 from fieldbrook.gateway.mqtt.websocket import PATH, MqttWebSocket, Relays
 from tests.support.tools import LIMIT_S

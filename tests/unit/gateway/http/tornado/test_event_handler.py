@@ -8,7 +8,7 @@ from typing import cast
 from tornado import httpserver, web
 
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.http.event_handler import EventHandler
+from fieldbrook.gateway.http.tornado.event_handler import EventHandler
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
 BEGUN = b"POST /e/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome"

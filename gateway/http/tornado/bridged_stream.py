@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fieldbrook.gateway.http.request_stream import RequestStream, set_unsent_limit
 from fieldbrook.gateway.http.tls.bridge import LocalEnd
+from fieldbrook.gateway.http.tornado.request_stream import RequestStream, set_unsent_limit
 
 
 class BridgedStream(RequestStream):

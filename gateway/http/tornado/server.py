@@ -11,8 +11,8 @@ from tornado import httpserver, web
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_head import HEAD_LIMIT
-from fieldbrook.gateway.http.request_stream import RequestStream
-from fieldbrook.gateway.http.tls.bridged_stream import BridgedStream
+from fieldbrook.gateway.http.tornado.bridged_stream import BridgedStream
+from fieldbrook.gateway.http.tornado.request_stream import RequestStream
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
 from fieldbrook.gateway.memory_budget import MULTIPART_SLACK
 

@@ -26,8 +26,6 @@ from fieldbrook.core.clock import zone_of
 from fieldbrook.core.settings import Settings, listed
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.http.event_handler import EventHandler
-from fieldbrook.gateway.http.request_log import log_request
 from fieldbrook.gateway.http.site.dashboard import (
     DASHBOARD_PATHS,
     Dashboard,
@@ -37,6 +35,8 @@ from fieldbrook.gateway.http.site.dashboard import (
 )
 from fieldbrook.gateway.http.site.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.tls.certificate import Certificate
+from fieldbrook.gateway.http.tornado.event_handler import EventHandler
+from fieldbrook.gateway.http.tornado.request_log import log_request
 from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.links.project_clients import ProjectClients

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.gateway.http.frame_reads import FrameReads
+from fieldbrook.gateway.http.tornado.frame_reads import FrameReads
 
 CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 

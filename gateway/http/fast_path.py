@@ -29,8 +29,9 @@ from fieldbrook.gateway.http.request_head import (
 )
 from fieldbrook.gateway.http.tls.bridge import bridge
 from fieldbrook.gateway.listening.connections import IdleConnection
+from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.listening.reads import limit_reads
-from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
+from fieldbrook.gateway.memory_budget import Charge, Shared, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 
 PIPELINED_LIMIT = 16
@@ -128,7 +129,7 @@ class FastPath:
         body_limit_bytes: int,
         hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
         *,
-        memory_budget: MemoryBudget | None = None,
+        memory_budget: Shared | None = None,
         turns: Turns | None = None,
     ) -> None:
         """Create the fast path of one port, without connections.
@@ -200,6 +201,7 @@ class EventConnection(asyncio.Protocol):
         "_active_at",
         "_answers",
         "_buffer",
+        "_charge",
         "_eof_received",
         "_fast_path",
         "_handing_over",
@@ -207,7 +209,6 @@ class EventConnection(asyncio.Protocol):
         "_is_queued",
         "_is_tls",
         "_missing",
-        "_reserved",
         "_rest",
         "_transport",
         "_writing_paused",
@@ -220,7 +221,7 @@ class EventConnection(asyncio.Protocol):
         # While a body is incomplete: the bytes received after `_buffer`, and how many are missing.
         self._rest = bytearray()
         self._missing = 0
-        self._reserved = 0
+        self._charge = Charge(table.memory_budget, "")
         self._answers: list[list[bytes | None]] = []
         self._handing_over = False
         self._eof_received = False
@@ -236,6 +237,9 @@ class EventConnection(asyncio.Protocol):
         limit_reads(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._active_at = asyncio.get_running_loop().time()
+        peer = transport.get_extra_info("peername")  # None: the client is gone already
+        if peer:
+            self._charge = Charge(self._fast_path.memory_budget, peer_of(peer[0]))
         self._fast_path.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -303,15 +307,10 @@ class EventConnection(asyncio.Protocol):
     def _reserve(self, size: int) -> None:
         """Charge an incomplete request to the memory budget.
 
-        When the budget is used up, the client gets 429 and the connection is closed, unless
-        earlier requests still wait for their answers.
+        When the budget or the client's share of it is used up, the client gets 429 and the
+        connection is closed, unless earlier requests still wait for their answers.
         """
-        if size == self._reserved:
-            return
-        budget = self._fast_path.memory_budget
-        budget.release(self._reserved)
-        self._reserved = size
-        if not budget.reserve(size) and self._transport is not None and not self._answers:
+        if not self._charge.set(size) and self._transport is not None and not self._answers:
             self._buffer, self._rest, self._missing = b"", bytearray(), 0
             self._transport.write(_TOO_MANY_REQUESTS)
             self._transport.close()

@@ -15,7 +15,7 @@ from fieldbrook.gateway.http.tls.plain import Redirected, Refused, Served
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection
 from fieldbrook.gateway.listening.listener import Listener
 from fieldbrook.gateway.listening.tls import Plain, TlsListener
-from fieldbrook.gateway.memory_budget import MemoryBudget
+from fieldbrook.gateway.memory_budget import Shared
 
 
 class Way(NamedTuple):
@@ -70,7 +70,7 @@ class Ports:
         self,
         settings: Settings,
         events: EventService,
-        memory_budget: MemoryBudget,
+        memory_budget: Shared,
         connections: Connections,
     ) -> None:
         self._settings = settings

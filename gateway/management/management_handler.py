@@ -30,6 +30,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.gateway.auth import Caller, request_token, require_admin, require_setup_code
 from fieldbrook.gateway.events.request import parse_content_length
 from fieldbrook.gateway.links.pending_event import Outcome
+from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.management.base_handler import BaseHandler, Services
 from fieldbrook.gateway.management.framework.audit_trail import AuditedRegistry, AuditTrail
 from fieldbrook.gateway.management.framework.binding import (
@@ -53,7 +54,7 @@ from fieldbrook.gateway.management.prefixes import PREFIXES
 from fieldbrook.gateway.management.relay import relay
 from fieldbrook.gateway.management.responses import respond
 from fieldbrook.gateway.management.route_table import ROUTES
-from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MULTIPART_SLACK
+from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MULTIPART_SLACK, Charge
 from fieldbrook.storage.data_lock import RUN
 
 _TRUSTED_MS = 1_000  # after that, a caller is authenticated again: keys and tokens expire
@@ -74,6 +75,8 @@ class ManagementHandler(BaseHandler):
         """Tornado's constructor hook."""
         super().initialize(services)
         self._body = bytearray()
+        peer = peer_of(self.request.remote_ip or "")
+        self._charge = Charge(self.context.memory_budget, peer)
         self._received = 0
         self._limit = JSON_LIMIT_BYTES
         self._refusal: Callable[[], None] | None = None
@@ -162,15 +165,15 @@ class ManagementHandler(BaseHandler):
         self._received += len(chunk)
         if self._refusal is None and self._received <= self._limit and not self._finished:
             self._body += chunk
-            if not self.context.memory_budget.reserve(len(chunk)):
+            if not self._charge.set(self._received):
                 self.set_header("Connection", "close")
                 self.refuse(BUDGET_EXCEEDED)
         else:
             self._drop_body()
 
     def _drop_body(self) -> None:
-        self.context.memory_budget.release(len(self._body))
         self._body = bytearray()
+        self._charge.set(0)
 
     async def _serve(self, *_: str) -> None:
         try:

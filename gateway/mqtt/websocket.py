@@ -16,7 +16,7 @@ from tornado import web, websocket
 
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
 from fieldbrook.gateway.listening.listener import peer_of
-from fieldbrook.gateway.mqtt.sessions.limits import Shared
+from fieldbrook.gateway.memory_budget import Charge, Shared
 from fieldbrook.observability import metrics
 from fieldbrook.system.process import descriptor_limit
 
@@ -105,8 +105,10 @@ class MqttWebSocket(websocket.WebSocketHandler):
         """Tornado's constructor hook: `path` is the socket of the MQTT gateway, `incomplete`
         counts messages that have not arrived as a whole, or that it has not taken, and `relays`
         the WebSockets of the process."""
-        self._path, self._incomplete, self._relays = path, incomplete, relays
-        self._peer, self._held, self._closed = "", 0, False
+        self._path, self._relays = path, relays
+        self._peer = peer_of(self.request.remote_ip or "")
+        self._charge = Charge(incomplete, self._peer)
+        self._held, self._closed = 0, False
         self._message_limit_bytes = message_limit_bytes
         self._writer: asyncio.StreamWriter | None = None
         self._relaying: asyncio.Task[None] | None = None
@@ -139,7 +141,6 @@ class MqttWebSocket(websocket.WebSocketHandler):
         if hasattr(stream, "limit_unsent"):
             stream.limit_unsent(_UNSENT_BYTES)
             stream.upgraded = True
-            self._peer = peer_of(self.request.remote_ip or "")
             stream.may_hold = self._may_hold
             self._relays.add(self._peer, self, stream.evict)
         self.set_nodelay(True)
@@ -168,12 +169,11 @@ class MqttWebSocket(websocket.WebSocketHandler):
 
     def _may_hold(self, size: int) -> bool:
         self._held += size
-        self._incomplete.add(self._peer, size)
-        return not self._incomplete.is_exceeded(self._peer)
+        return self._charge.set(self._held)
 
     def _release(self) -> None:
-        self._incomplete.add(self._peer, -self._held)
         self._held = 0
+        self._charge.set(0)
 
     def on_close(self) -> None:
         """End the connection to the gateway."""

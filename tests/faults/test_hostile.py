@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from tests.support.tools import LIMIT_S
 
 _SLOW_CLIENTS = 400
 _LARGE = 900_000
-# The 64 MiB that incomplete requests share, and what buffers and the allocator add.
+_PAUSE_S = 0.1
+# The 64 MiB that incomplete requests share, of which an address has half, and what buffers and the
+# allocator add.
 _HELD_LIMIT_BYTES = 128 << 20
 _CUT_OFF = 5_000
 _CUT_OFF_LIMIT_BYTES = 40 << 20  # 16 KiB for each would be 80 MiB
@@ -83,6 +87,14 @@ def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiti
                     client.sendall(bytes(_LARGE))
         assert node.send("room", good).status == 201
         assert node.call("GET", "/project").status == 200
+        body = json.dumps(good).encode()
+        with socket.create_connection(("127.0.0.1", node.http_port), LIMIT_S) as client:
+            client.sendall(f"POST {event} HTTP/1.1\r\nHost: x\r\n".encode())
+            time.sleep(_PAUSE_S)
+            client.sendall(b"Content-Length: %d\r\n\r\n" % len(body))
+            time.sleep(_PAUSE_S)
+            client.sendall(body)
+            assert client.recv(12) == b"HTTP/1.1 201"
         for client in held:
             client.setblocking(False)
             with suppress(BlockingIOError, ConnectionError):

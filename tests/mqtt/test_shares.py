@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from tests.mqtt.conftest import PROJECT, Site
 from tests.support.disks import MIB, fill, small_disk
 from tests.support.mqtt_client import MqttClient, new_id
 from tests.support.nodes import StartNode, until
+
+_PAUSE_S = 0.1
 
 
 def _login(site: Site) -> dict[str, Any]:
@@ -148,6 +151,14 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
             other.send_bytes(packet[:-1])
             other.send_bytes(packet[-1:])
             assert other.expect(PubAck).packet_id == 1
+        with site.client() as neighbour:  # a small event arrives beside the hogs, too
+            neighbour.connect()
+            small = encode(VERSION_5, Publish(PROJECT, site.event(), 1, packet_id=1))
+            neighbour.send_bytes(small[:-1])
+            time.sleep(_PAUSE_S)
+            neighbour.send_bytes(small[-1:])
+            acknowledged = neighbour.expect(PubAck)
+            assert (acknowledged.packet_id, acknowledged.code) == (1, ReasonCode.SUCCESS)
         codes = []
         for hog in hogs:  # those that are still open can complete their packets
             with contextlib.suppress(ConnectionError):

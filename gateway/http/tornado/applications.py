@@ -46,7 +46,7 @@ from fieldbrook.gateway.management.framework.open_stores import OpenStores, open
 from fieldbrook.gateway.management.framework.temporary_files import remove_leftovers
 from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
-from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
+from fieldbrook.gateway.memory_budget import Shared
 from fieldbrook.gateway.metrics.collectors import Collector
 from fieldbrook.gateway.metrics.publisher_activity import (
     PUBLISHERS,
@@ -94,7 +94,7 @@ class Applications:
         reader: RegistryReader,
         registry: SocketRegistryClient,
         token_key: bytes,
-        memory_budget: MemoryBudget,
+        memory_budget: Shared,
         certificate: Certificate,
         health: Callable[[], NodeHealth],
     ) -> None:
@@ -296,7 +296,7 @@ class Applications:
         arguments = {
             "path": self._run_dir / WEBSOCKET_SOCKET,
             "message_limit_bytes": limits.packet_bytes,
-            "incomplete": limits.shared(request_budget(limits.packet_bytes).limit),
+            "incomplete": limits.incomplete(),
             "relays": self.relays,
         }
         return [(MQTT_PATH, MqttWebSocket, arguments)]

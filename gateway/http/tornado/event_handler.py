@@ -15,7 +15,8 @@ from fieldbrook.gateway import replies
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.request import KEY_HEADER, Meta, parse_content_length, read_meta
 from fieldbrook.gateway.http.fast_path import header_value
-from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MemoryBudget
+from fieldbrook.gateway.listening.listener import peer_of
+from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, Charge, Shared
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import spans
 
@@ -27,11 +28,11 @@ class EventHandler(web.RequestHandler):
     """Reads one event request within the limits, submits it and sends its answer."""
 
     def initialize(
-        self, events: EventService, body_limit_bytes: int, memory_budget: MemoryBudget
+        self, events: EventService, body_limit_bytes: int, memory_budget: Shared
     ) -> None:
         """Tornado's constructor hook."""
         self._events = events
-        self._memory_budget = memory_budget
+        self._charge = Charge(memory_budget, peer_of(self.request.remote_ip or ""))
         self._limit = body_limit_bytes
         self._body = bytearray()
         self._size = 0
@@ -47,7 +48,7 @@ class EventHandler(web.RequestHandler):
         if self._size > self._limit or self._finished:
             return
         self._body += chunk
-        if not self._memory_budget.reserve(len(chunk)):
+        if not self._charge.set(self._size):
             self.set_header("Connection", "close")
             self._reply(self._events.refuse_unread(BUDGET_EXCEEDED, self.path_args[0]))
 
@@ -61,8 +62,8 @@ class EventHandler(web.RequestHandler):
         self._let_go()
 
     def _let_go(self) -> None:
-        self._memory_budget.release(len(self._body))
         self._body = bytearray()
+        self._charge.set(0)
 
     def _make_room(self, size: int) -> None:
         # A client that is still sending does not read. A body that is not too far over the limit

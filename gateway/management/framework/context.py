@@ -21,7 +21,7 @@ from fieldbrook.gateway.management.sign_in.contract_wallet import (
     no_contract,
 )
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
-from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
+from fieldbrook.gateway.memory_budget import Shared, request_budget
 from fieldbrook.gateway.metrics.prometheus import Collected
 from fieldbrook.gateway.metrics.publisher_activity import ReadActivity, nobody_seen
 from fieldbrook.gateway.metrics.series_client import NoSeries, SeriesAnswer, SeriesQuery
@@ -260,7 +260,7 @@ class ManagementContext:
     mqtt: RemoteInspection | None = None
     metrics: str = "off"
     collect_metrics: Callable[[], Sequence[Collected]] = tuple
-    memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))
+    memory_budget: Shared = field(default_factory=lambda: request_budget(0))
     settings: Settings = field(default_factory=Settings)
     series: SeriesReader = field(default_factory=NoSeries)
     publisher_activity: ReadActivity = nobody_seen

@@ -15,6 +15,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.listening.reads import limit_reads
+from fieldbrook.gateway.memory_budget import Charge
 from fieldbrook.gateway.mqtt.connection.encoder import Encoder, refused_connect
 from fieldbrook.gateway.mqtt.connection.inbox import Inbox
 from fieldbrook.gateway.mqtt.connection.packet_buffer import PacketBuffer
@@ -60,11 +61,11 @@ class Connection(asyncio.Protocol):
     """A client's connection, from its first byte to its last."""
 
     __slots__ = (
+        "_charge",
         "_heard_at",
         "_is_closing",
         "_is_congested",
         "_received",
-        "_reserved",
         "_saving",
         "_server",
         "_transport",
@@ -103,7 +104,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = PacketBuffer()
         self.encoder = _BEFORE_CONNECT
-        self._reserved = self._unwritten = self._saving = 0
+        self._charge = Charge(server.incomplete, "")
+        self._unwritten = self._saving = 0
         self._is_congested = self._is_closing = self._waits = False
         self.opened_at = self._heard_at = self._unread_since = 0.0
 
@@ -116,10 +118,14 @@ class Connection(asyncio.Protocol):
         limit_reads(transport)
         peer = transport.get_extra_info("peername")
         if peer and not self.address:
-            self.address = str(peer[0])
-            self.peer = peer_of(self.address)
+            self.name(str(peer[0]))
         self.opened_at = self._heard_at = self._server.now()
         self._server.opened(self)
+
+    def name(self, address: str) -> None:
+        """Count what follows for the address of the client."""
+        self.address, self.peer = address, peer_of(address)
+        self._charge = Charge(self._server.incomplete, self.peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection. Events that it has sent are still handled."""
@@ -283,12 +289,7 @@ class Connection(asyncio.Protocol):
     def _reserve(self, size: int) -> None:
         """Count an incomplete packet. At the limit of all or of its address, end the connection;
         one whose messages are being handled is not read from until they are acknowledged."""
-        if size == self._reserved:
-            return
-        incomplete = self._server.incomplete
-        incomplete.add(self.peer, size - self._reserved)
-        self._reserved = size
-        if not size or not incomplete.is_exceeded(self.peer):
+        if self._charge.set(size):
             return
         if self.inbox:
             self.pause()

@@ -29,7 +29,7 @@ from fieldbrook.gateway.events.handling import EventService, Login
 from fieldbrook.gateway.events.message import decode_message
 from fieldbrook.gateway.events.refusals import TEMPORARY
 from fieldbrook.gateway.events.request import NO_NAME, DeliveryName
-from fieldbrook.gateway.memory_budget import MemoryBudget
+from fieldbrook.gateway.memory_budget import MemoryBudget, Shared
 from fieldbrook.gateway.mqtt.connection.time_slices import TimeSlices
 from fieldbrook.gateway.mqtt.event_topics import (
     WRONG_TOPIC,
@@ -43,7 +43,7 @@ from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, PubAck, Publish,
 from fieldbrook.gateway.mqtt.protocol.reason_codes import FAILURE, ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import Access
 from fieldbrook.gateway.mqtt.sessions.forwarded import forwarded
-from fieldbrook.gateway.mqtt.sessions.limits import USER_PROPERTIES, Shared
+from fieldbrook.gateway.mqtt.sessions.limits import USER_PROPERTIES
 from fieldbrook.gateway.mqtt.sessions.routing import Router
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session
 from fieldbrook.gateway.replies import EventReply

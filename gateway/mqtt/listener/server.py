@@ -15,10 +15,10 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.base import essential
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection, connections_limit
-from fieldbrook.gateway.listening.listener import Listener, peer_of
+from fieldbrook.gateway.listening.listener import Listener
 from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.listening.tls import TlsListener
-from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
+from fieldbrook.gateway.memory_budget import MemoryBudget
 from fieldbrook.gateway.mqtt import inspection
 from fieldbrook.gateway.mqtt.connection.connecting import Connecting
 from fieldbrook.gateway.mqtt.connection.connection import Connection
@@ -106,7 +106,7 @@ class MqttServer:
         self._settings = settings
         self._run_dir = run_dir
         self.budget = MemoryBudget(_HANDLED_BUDGET)
-        self.incomplete = limits.shared(request_budget(limits.packet_bytes).limit)
+        self.incomplete = limits.incomplete()
         self.unwritten = limits.shared(limits.store_bytes)
         self._store = MqttStore(settings.data / "mqtt", limits.store_bytes)
         self._failure: StoreError | None = None
@@ -201,7 +201,7 @@ class MqttServer:
     def renamed(self, connection: Connection, address: str) -> None:
         """Count a relayed connection for the address of its client."""
         self._by_address.add(connection.peer, -1)
-        connection.address, connection.peer = address, peer_of(address)
+        connection.name(address)
         self._by_address.add(connection.peer)
         if self._has_too_many(connection.peer):
             metrics.add(metrics.MQTT_CONNECTS_REFUSED)

@@ -7,6 +7,7 @@ import collections
 import msgspec
 
 from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.memory_budget import Shared, request_budget
 from fieldbrook.gateway.mqtt.protocol.packets import VERSION_5, Connect
 from fieldbrook.gateway.mqtt.protocol.topics import check_topic_name
 
@@ -96,6 +97,10 @@ class Limits(msgspec.Struct, frozen=True):
         """Count against a limit of all clients, of which one holder may take its share."""
         return Shared(limit, self.share_percent)
 
+    def incomplete(self) -> Shared:
+        """The budget for packets that have not arrived as a whole."""
+        return request_budget(self.packet_bytes, self.share_percent)
+
     @classmethod
     def of(cls, settings: Settings) -> Limits:
         """Take the limits from the settings."""
@@ -125,47 +130,6 @@ def check_topic(topic: str) -> None:
         ProtocolError: it is not a topic name, or has too many bytes or levels.
     """
     check_topic_name(topic, max_levels=TOPIC_LEVELS, max_bytes=TOPIC_BYTES)
-
-
-class Shared:
-    """Counts the usage of one limit, by all clients and by each holder.
-
-    A holder is the login of a client, or the address of a client without a login (`peer_of`). Usage
-    of the holder "" counts for the limit only.
-    """
-
-    def __init__(self, limit: int, share_percent: int) -> None:
-        self._limit = limit
-        self.share = max(1, limit * share_percent // 100)
-        self.used = 0
-        self._by_holder: dict[str, int] = {}
-
-    def has(self, holder: str, size: int = 1) -> bool:
-        """Whether there is still room for `size`, in the limit and in the holder's share."""
-        return self.used + size <= self._limit and self.has_share(holder, size)
-
-    def has_share(self, holder: str, size: int) -> bool:
-        """Whether there is still room for `size` in the holder's share."""
-        return self.of(holder) + size <= self.share
-
-    def is_exceeded(self, holder: str) -> bool:
-        """Whether all use more than the limit, or the holder more than its share."""
-        return self.used > self._limit or self.of(holder) > self.share
-
-    def add(self, holder: str, size: int = 1) -> None:
-        """Count `size`; a negative one is given back."""
-        self.used += size
-        if not holder:
-            return
-        held = self._by_holder.get(holder, 0) + size
-        if held:
-            self._by_holder[holder] = held
-        else:
-            self._by_holder.pop(holder, None)
-
-    def of(self, holder: str) -> int:
-        """The amount that a holder uses."""
-        return self._by_holder.get(holder, 0)
 
 
 class ConnectRate:

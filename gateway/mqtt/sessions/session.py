@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct, field
 
+from fieldbrook.gateway.memory_budget import Shared
 from fieldbrook.gateway.mqtt.protocol.properties import NO_PROPERTIES, Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
@@ -26,7 +27,6 @@ from fieldbrook.gateway.mqtt.sessions.limits import (
     RELEASES_KEPT,
     SENDERS_KEPT,
     Limits,
-    Shared,
 )
 from fieldbrook.storage.mqtt import StoredMessage, StoredSession
 

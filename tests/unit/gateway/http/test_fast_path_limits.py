@@ -22,7 +22,7 @@ from fieldbrook.gateway.listening.connections import (
 from fieldbrook.gateway.listening.listener import Listener
 from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.management.framework.open_stores import OPEN_LIMIT, open_limit
-from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
+from fieldbrook.gateway.memory_budget import UNCHARGED_BYTES, Shared, request_budget
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from tests.support.tools import LIMIT_S
@@ -63,14 +63,17 @@ class OnePort(NamedTuple):
 
 
 def play(
-    scenario: Scenario, *, budget_bytes: int = 1 << 20, connections: int = 100
+    scenario: Scenario,
+    *,
+    budget_bytes: int = 1 << 20,
+    share_percent: int = 100,
+    connections: int = 100,
 ) -> EventReceiver:
     receiver = EventReceiver()
 
     async def main() -> None:
-        table = FastPath(
-            receiver, 1 << 20, lambda *_: None, memory_budget=MemoryBudget(budget_bytes)
-        )
+        budget = Shared(budget_bytes, share_percent)
+        table = FastPath(receiver, 1 << 20, lambda *_: None, memory_budget=budget)
         allowed = Connections(connections, metrics.HTTP_CONNECTIONS_EVICTED)
         at = bind("127.0.0.1", 0, shared=False)
         listener = Listener(at, table.connection, allowed)
@@ -123,10 +126,10 @@ def test_a_body_that_comes_in_small_pieces_is_taken_whole() -> None:
 def test_without_room_the_client_that_sends_more_is_sent_away_and_others_go_on() -> None:
     async def scenario(table: FastPath, port: int) -> None:
         _, quiet = await asyncio.open_connection("127.0.0.1", port)
-        quiet.write(head(100_000) + bytes(5_000))
+        quiet.write(head(100_000) + bytes(UNCHARGED_BYTES + 5_000))
         await settled(lambda: table.memory_budget.used > 5_000)
         reader, greedy = await asyncio.open_connection("127.0.0.1", port)
-        greedy.write(head(100_000) + bytes(9_000))
+        greedy.write(head(100_000) + bytes(UNCHARGED_BYTES + 9_000))
         answer = await reader.read()
         assert answer.startswith(b"HTTP/1.1 429 ")
         assert b"Retry-After: 1" in answer
@@ -137,6 +140,50 @@ def test_without_room_the_client_that_sends_more_is_sent_away_and_others_go_on()
             writer.close()
 
     assert play(scenario, budget_bytes=10_000).bodies == [b"ok"]
+
+
+def test_a_small_event_whose_head_comes_first_is_taken_however_many_large_ones_are_unfinished() -> (
+    None
+):
+    body = bytes(2_000)
+
+    async def scenario(table: FastPath, port: int) -> None:
+        budget = table.memory_budget
+        _, quiet = await asyncio.open_connection("127.0.0.1", port)
+        quiet.write(head(90_000) + bytes(UNCHARGED_BYTES + budget.limit - len(head(90_000))))
+        await settled(lambda: budget.used == budget.limit)
+        reader, good = await asyncio.open_connection("127.0.0.1", port)
+        for part in (head(2_000), body[:1_000], body[1_000:], head(2_000) + body[:9], body[9:]):
+            good.write(part)
+            await asyncio.sleep(0.01)
+        for _ in range(2):
+            assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        for writer in (quiet, good):
+            writer.close()
+
+    assert play(scenario, budget_bytes=50_000).bodies == [body, body]
+
+
+def test_an_address_takes_only_its_share_of_the_room_for_unfinished_requests() -> None:
+    async def scenario(table: FastPath, port: int) -> None:
+        def connect(address: str) -> Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+            return asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+
+        reader, greedy = await connect("127.0.0.2")
+        greedy.write(head(100_000) + bytes(UNCHARGED_BYTES + 60_000))
+        assert (await reader.read()).startswith(b"HTTP/1.1 429 ")
+        _, slow = await connect("127.0.0.2")
+        slow.write(head(100_000) + bytes(UNCHARGED_BYTES + 40_000))
+        await settled(lambda: table.memory_budget.used > 40_000)
+        reader, good = await connect("127.0.0.3")
+        good.write(head(30_000) + bytes(29_000))
+        await settled(lambda: table.memory_budget.used > 60_000)
+        good.write(bytes(1_000))
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        for writer in (greedy, slow, good):
+            writer.close()
+
+    assert play(scenario, budget_bytes=100_000, share_percent=50).bodies == [bytes(30_000)]
 
 
 def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one(

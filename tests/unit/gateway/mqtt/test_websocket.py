@@ -13,7 +13,7 @@ from pathlib import Path
 from tornado import httpserver, web
 
 from fieldbrook.gateway.http.tornado.server import hand_over
-from fieldbrook.gateway.mqtt.sessions.limits import Shared
+from fieldbrook.gateway.memory_budget import UNCHARGED_BYTES, Shared
 from fieldbrook.gateway.mqtt.websocket import PATH, MqttWebSocket, Relays
 from tests.support.tools import LIMIT_S
 
@@ -134,7 +134,7 @@ async def test_a_message_in_small_pieces_takes_no_more_room_than_one_in_large_pi
         good_reader, good = await site.connect()
         reader, hog = await site.connect()
         hog.write(_frame(_BINARY, bytes(100)))
-        for _ in range(ROOM_BYTES // 100):
+        for _ in range((UNCHARGED_BYTES + ROOM_BYTES) // 100):
             hog.write(_frame(_CONTINUED, bytes(100)))
         assert await reader.read() == b"", "it is closed"
         good.write(_frame(_BINARY, bytes(100)))

@@ -9,9 +9,10 @@ from tornado import httpserver, web
 
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.http.tornado.event_handler import EventHandler
-from fieldbrook.gateway.memory_budget import MemoryBudget
+from fieldbrook.gateway.memory_budget import UNCHARGED_BYTES, Shared
 
-BEGUN = b"POST /e/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome"
+_SENT = UNCHARGED_BYTES + 4
+BEGUN = b"POST /e/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n" + bytes(_SENT)
 
 
 def waiting() -> int:
@@ -27,7 +28,7 @@ async def state(wanted: int) -> None:
 
 
 async def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back() -> None:
-    budget = MemoryBudget(1 << 20)
+    budget = Shared(1 << 20, 100)
     nobody = cast("EventService", None)  # no event is ever whole
     given = {"events": nobody, "body_limit_bytes": 1 << 20, "memory_budget": budget}
     server = httpserver.HTTPServer(web.Application([(r"/e/([^/]+)", EventHandler, given)]))
@@ -39,7 +40,7 @@ async def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room
         writer.write(BEGUN)
         writers.append(writer)
     await state(3)
-    while budget.used < 3 * len(b"some"):
+    while budget.used < 3 * (_SENT - UNCHARGED_BYTES):
         await asyncio.sleep(0.001)
     for writer in writers:
         writer.transport.abort()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.core import clock
+from fieldbrook.gateway.memory_budget import Shared
 from fieldbrook.gateway.mqtt.protocol.properties import Properties
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 from fieldbrook.gateway.mqtt.sessions.access import ANYBODY, Principal
@@ -18,7 +19,6 @@ from fieldbrook.gateway.mqtt.sessions.limits import (
     LEAST_PACKET_IDS,
     UNRELEASED,
     Limits,
-    Shared,
 )
 from fieldbrook.gateway.mqtt.sessions.routing import Router
 from fieldbrook.gateway.mqtt.sessions.session import Message, Session, Subscribed, Wire

@@ -43,8 +43,6 @@ from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.storage.registry.service import RegistryReader
 
 _CACHE_LIMIT = 200_000
-# A token with more blanks around it is not cached: anybody could fill the cache with its variants.
-_PADDING_LIMIT = len("Bearer ")
 OPERATION = "HandleEvent"
 
 
@@ -92,18 +90,21 @@ class Admission:
         """
         if not self._is_current:
             self.refresh()
-        key = (project_name, pub_id, token)
+        ids = self._admitted.get((project_name, pub_id, token))
+        if ids is not None:
+            return ids
+        # One form is cached: a device could fill the cache with other prefixes of the channel and
+        # other blanks around its token.
+        token = strip_scheme(token)
+        key = (name_of_channel(project_name), pub_id, token)
         ids = self._admitted.get(key)
         if ids is None:
-            given, token = token, strip_scheme(token)
             project = self.project(project_name)
             self._require_active_account(project)
             if project.public and not pub_id and not token:
                 ids = self._anonymous_ids(project)
             else:
                 ids = self._authenticate(project, pub_id, token)
-            if len(given) - len(token) > _PADDING_LIMIT:
-                return ids
             if len(self._admitted) >= _CACHE_LIMIT:
                 self._admitted.clear()
             self._admitted[key] = ids
@@ -143,7 +144,7 @@ class Admission:
         """
         if not self._is_current:
             self.refresh()
-        key = (channel, token)
+        key = (name_of_channel(channel), token)
         admitted = self._admitted_by_token.get(key)
         if admitted is None:
             admitted, expires = (

@@ -51,16 +51,23 @@ def test_the_events_of_a_disabled_accounts_projects_are_refused_in_every_form(
     writer.close()
 
 
-async def test_blanks_around_a_token_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_other_forms_of_a_channel_and_a_token_leave_nothing_behind(tmp_path: Path) -> None:
     writer = RegistryWriter(tmp_path / "registry", 4 << 20, now_ms, KEY)
     account = writer.create_account("ada", "h", DEVELOPER)
     project = writer.create_project(account.account_id, "room")
     publisher = writer.create_publisher(project.project_id, "sensor", "s")
     admission, token = Admission(writer.reader(), KEY), publisher.token
     found = admission.admit("room", "s", f"Bearer {token}")
+    raw = admission.admit_by_token("room", token)
     tracemalloc.start()
     for count in range(500):
         assert admission.admit("room", "s", token + " " * (10_000 + count)) == found
+    for number in range(10_000):
+        blanks = "".join("\t "[number >> bit & 1] for bit in range(7))
+        assert admission.admit("room", "s", token + blanks) == found
+        channel = f"aid_{number}_room"
+        assert admission.admit(channel, "s", token.encode().decode()) == found
+        assert admission.admit_by_token(channel, token.encode().decode()) == raw
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 1 << 20

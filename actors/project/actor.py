@@ -293,7 +293,9 @@ class ProjectActor:
             apply_records(store, missing)
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
-        pool = InstancePool(settings.data / "modules", limits, context.engine)
+        project = context.reader.project(self.project_id)
+        account_id = 0 if project is None else project.account_id
+        pool = InstancePool(settings.data / "modules", limits, context.engine, account_id)
         topics = HandlerTopics(context.reader, self.project_id, settings.mqtt_device_topic_list)
         post, part, generation = context.post, self.part, self.generation
         executor = ProjectExecutor(

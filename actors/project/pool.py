@@ -26,12 +26,16 @@ class InstancePool:
         modules_dir: the folder with the files of all modules.
         limits: the limits of a run.
         engine: made with the same limits; all projects of a process share it.
+        account_id: the owner of the project. Owners take turns when modules have to be compiled.
     """
 
-    def __init__(self, modules_dir: Path, limits: Limits, engine: Engine) -> None:
+    def __init__(
+        self, modules_dir: Path, limits: Limits, engine: Engine, account_id: int = 0
+    ) -> None:
         self._modules_dir = modules_dir
         self._limits = limits
         self._engine = engine
+        self._account_id = account_id
         self._hosts: dict[int, tuple[object, Host]] = {}
         # Until when a module is refused that could not be loaded, for which file, and why.
         self._failed: dict[str, tuple[float, int, str]] = {}
@@ -60,7 +64,15 @@ class InstancePool:
             raise ModuleRefusedError(reason=failed[2])
         try:
             reuse_events = applet.reuse_events if applet.isolation == PER_INSTANCE else 0
-            host = load_host(self._engine, compiled, source, self._limits, reuse_events, waiting)
+            host = load_host(
+                self._engine,
+                compiled,
+                source,
+                self._limits,
+                reuse_events,
+                waiting,
+                account_id=self._account_id,
+            )
         except ModuleRefusedError as error:
             until = time.monotonic() + _REFUSED_S
             self._failed[sha256] = until, _changed_at(compiled), error.desc

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import wasmtime
 
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.system.confined import Bounds, ConfinedError, run_confined
+from fieldbrook.system.fair_lock import FairLock
 from fieldbrook.wasm.engine import raw
 from fieldbrook.wasm.engine.engine import Engine, raw_available
 from fieldbrook.wasm.engine.files import write_atomically
@@ -31,8 +31,7 @@ log = logging.getLogger(__name__)
 _NO_RUN = Run(b"")
 # As for an upload (`compile`), but shorter than a step of a batch may take.
 _AGAIN = Bounds(cpu_s=60, timeout_s=45.0, address_bytes=2 << 30, file_bytes=1 << 20)
-_WAITS_S = 1.0
-_compiling = threading.Lock()
+_compiling = FairLock()
 
 
 class AppletHost:
@@ -150,6 +149,8 @@ def load_host(
     limits: Limits,
     reuse_events: int = 0,
     waiting: Callable[[], None] = lambda: None,
+    *,
+    account_id: int = 0,
 ) -> Host:
     """Load the host of a module that `compile` wrote.
 
@@ -158,8 +159,9 @@ def load_host(
     replaced. If wasmtime's library lacks the raw functions, the result is the reference host, which
     is ten times slower and makes an instance per event.
 
-    A process compiles one module at a time, in a child with limits. `waiting` is called every
-    second while other modules are compiled, and before this one is.
+    A process compiles one module at a time, in a child with limits. Accounts (`account_id`) take
+    turns. `waiting` is called every second while other modules are compiled, and before this one
+    is.
 
     Raises:
         ModuleRefusedError: the module cannot run here; finding out may have taken a minute.
@@ -168,28 +170,32 @@ def load_host(
     if not raw_available():
         lacks = ", ".join(raw.missing)
         log.warning("applets run ten times slower: wasmtime's library lacks %s", lacks)
-        return ReferenceHost(engine, _load(engine, cwasm, wasm, limits, waiting), limits)
+        return ReferenceHost(
+            engine, _load(engine, cwasm, wasm, limits, waiting, account_id), limits
+        )
     linked = engine.linked.get(cwasm.name)
     if linked is None or linked.limits != limits:
-        linked = LinkedModule(engine, _load(engine, cwasm, wasm, limits, waiting), limits)
+        module = _load(engine, cwasm, wasm, limits, waiting, account_id)
+        linked = LinkedModule(engine, module, limits)
         engine.linked[cwasm.name] = linked
     return AppletHost(engine, linked, limits, reuse_events)
 
 
 def _load(
-    engine: Engine, cwasm: Path, wasm: Path, limits: Limits, waiting: Callable[[], None]
+    engine: Engine,
+    cwasm: Path,
+    wasm: Path,
+    limits: Limits,
+    waiting: Callable[[], None],
+    account_id: int,
 ) -> wasmtime.Module:
     try:
         return load_compiled(engine, cwasm)
     except (ModuleRefusedError, FileNotFoundError) as error:
         log.info("module %s has to be compiled again: %s", wasm.name, error)
-    while not _compiling.acquire(timeout=_WAITS_S):
-        waiting()
-    try:
+    with _compiling.hold(account_id, waiting):
         waiting()
         return _compile_again(engine, cwasm, wasm, limits)
-    finally:
-        _compiling.release()
 
 
 def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:

@@ -170,6 +170,27 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
         assert ReasonCode.QUOTA_EXCEEDED not in codes[:30]
 
 
+def test_a_device_does_not_wait_for_events_that_are_refused_from_its_address(site: Site) -> None:
+    with contextlib.ExitStack() as opened:
+        device = opened.enter_context(site.client())
+        device.connect()
+        answer = device.publish(PROJECT, site.event())
+        assert answer is not None
+        assert answer.code == ReasonCode.SUCCESS
+        floods = [opened.enter_context(site.client()) for _ in range(20)]
+        refused = encode(VERSION_5, Publish(PROJECT, b"", 0))  # it has no token
+        for flood in floods:
+            flood.connect()
+            flood.send_bytes(refused * 2_000 + encode(VERSION_5, PingReq()))
+        for _ in range(3):
+            answer = device.publish(PROJECT, site.event())
+            assert answer is not None
+            assert answer.code == ReasonCode.SUCCESS
+        assert not select.select([flood.socket for flood in floods], [], [], 0)[0]
+        for flood in floods:
+            flood.expect(PingResp)
+
+
 @pytest.mark.thorough
 def test_others_are_served_while_a_login_floods_its_own_subscribers(
     new_site: Callable[..., Site],

@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 
 _BEFORE_CONNECT = Encoder(Connect(VERSION_311, ""))
 _EVENTS_AT_ONCE = 8  # between two looks at the clock
+_REFUSALS_AT_ONCE = 4  # of a connection in its turn
 _IS_PUBLISH = bytes(first in PUBLISHES for first in range(256))
 
 
@@ -78,6 +79,7 @@ class Connection(asyncio.Protocol):
         "connected_at_ms",
         "encoder",
         "inbox",
+        "is_accepted",
         "is_connecting",
         "keep_alive_s",
         "kind",
@@ -97,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.inbox = Inbox(server, self)
         self.version = 0
         self.send_maximum = 0
+        self.is_accepted = False  # whether the last message was; a login counts as one, too
         self.is_connecting = False
         self.connected_at_ms = 0
         self.keep_alive_s = 0
@@ -223,19 +226,24 @@ class Connection(asyncio.Protocol):
 
     def _read(self) -> None:
         """Handle the packets in the buffer, in the turn of the client."""
-        session, slices = self.session, self._server.slices
-        if session is None or not self._may_read:
+        slices, holder = self._server.slices, self._holder
+        if not self._may_read:
             self._read_packets()
-        elif slices.may_run(session.holder):
-            slices.run(session.holder, self._read_packets)
+        elif slices.may_run(holder, last=not self.is_accepted):
+            slices.run(holder, self._read_packets)
         else:
-            self._wait_for_turn(session)
+            self._wait_for_turn()
             self._reserve(self._received.size)
+
+    @property
+    def _holder(self) -> str:
+        """Whose time it takes to read from this connection."""
+        return self.peer if self.session is None else self.session.holder
 
     def _read_packets(self) -> None:
         """Handle the packets in the buffer, until the slice is over."""
         buffer, at, packet_bytes = self._received.take(), 0, self._server.limits.packet_bytes
-        end, slices, events = len(buffer), self._server.slices, 0
+        end, slices, packets = len(buffer), self._server.slices, 0
         try:
             while at < end and not self._is_closing:
                 if self._transport is None:
@@ -252,16 +260,16 @@ class Connection(asyncio.Protocol):
                 if self.session is None:
                     self._connect(decode_client_packet(self.version, first, buffer[body:at]))
                     continue
-                if _IS_PUBLISH[first] and self.inbox.take_event(
+                packets += 1
+                if not _IS_PUBLISH[first] or not self.inbox.take_event(
                     self.session, buffer, first, body, at
                 ):
-                    events += 1
-                    if events % _EVENTS_AT_ONCE:
-                        continue
-                else:
                     self._server.requests.handle(self, self.session, first, buffer[body:at])
-                if at < end and slices.is_used_up:
-                    self._wait_for_turn(self.session)
+                elif self.is_accepted and packets % _EVENTS_AT_ONCE:
+                    continue
+                refused = not self.is_accepted and packets >= _REFUSALS_AT_ONCE
+                if at < end and (refused or slices.is_used_up):
+                    self._wait_for_turn()
                     break
         except ProtocolError as error:
             self.refuse(error)
@@ -274,11 +282,12 @@ class Connection(asyncio.Protocol):
         self._received.keep(buffer, packet_bytes, self._server.now())
         self._reserve(len(buffer))
 
-    def _wait_for_turn(self, session: Session) -> None:
+    def _wait_for_turn(self) -> None:
         """Read on after other clients were served."""
         self._waits = True
         self.pause()
-        self._server.slices.enqueue(session.holder, self._go_on)
+        last = not self.is_accepted
+        self._server.slices.enqueue(self._holder, self._go_on, last=last)
 
     def _go_on(self) -> None:
         self._waits = False
@@ -332,6 +341,7 @@ class Connection(asyncio.Protocol):
     def accept(self, session: Session, answer: ConnAck, keep_alive_s: int) -> None:
         """Send CONNACK; the client is connected now."""
         self.session = session
+        self.is_accepted = bool(session.principal.name)
         session.wire, session.opening = self, None
         self._server.accepted(session)
         self.is_connecting = False
@@ -451,7 +461,8 @@ class Connection(asyncio.Protocol):
             if now - self._unread_since > UNREAD_LIMIT_S:
                 transport.abort()
         elif self.session is None:
-            if not self.is_connecting and now - self.opened_at > CONNECT_LIMIT_S:
+            is_late = now - self.opened_at > CONNECT_LIMIT_S
+            if is_late and not (self.is_connecting or self._waits):
                 self.close()
         elif not transport.is_reading():
             return

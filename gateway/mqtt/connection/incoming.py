@@ -153,6 +153,7 @@ class Incoming:
         self._end()
         if connection is None:
             return
+        connection.is_accepted = is_accepted
         if not qos:
             connection.inbox.qos0_settled()
             return

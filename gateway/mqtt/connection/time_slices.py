@@ -5,6 +5,9 @@ messages. In each iteration of the loop, the work of one holder (`Session.holder
 slice, and the work of all holders two. The rest waits for a later iteration, so that the loop can
 serve events in between. Waiting holders continue in the order of their recent use, the lowest
 first, so that thousands of logins of one account do not delay other accounts.
+
+New connections, and those whose last messages were refused, do their work as the last of their
+holder (`last`), in a shorter slice: a device whose events are accepted does not wait for them.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from collections.abc import Callable
 
 SLICE_S = 0.01
+LAST_S = 0.004
 ALL_S = 2 * SLICE_S
 _HALF_LIFE_S = 1.0
 _FORGOTTEN_S = 1e-6
@@ -38,16 +42,20 @@ class TimeSlices:
         self._recent_use: dict[str, float] = {}
         self._halved_at = clock()
         self._waiting: dict[str, collections.deque[Callable[[], object]]] = {}
+        self._waiting_last: dict[str, collections.deque[Callable[[], object]]] = {}
         self._serving: str | None = None
         self._running: str | None = None
         self._began = 0.0
         self._is_scheduled = False
 
-    def may_run(self, holder: str) -> bool:
+    def may_run(self, holder: str, *, last: bool = False) -> bool:
         """Whether a holder has time left in this iteration, and none of its earlier work waits."""
-        if self._used.get(holder, 0.0) >= SLICE_S or self._used_by_all >= ALL_S:
+        slice_s = LAST_S if last else SLICE_S
+        if self._used.get(holder, 0.0) >= slice_s or self._used_by_all >= ALL_S:
             return False
-        return holder not in self._waiting or self._serving == holder
+        if self._serving == holder:
+            return True
+        return holder not in self._waiting and not (last and holder in self._waiting_last)
 
     @property
     def is_used_up(self) -> bool:
@@ -74,9 +82,10 @@ class TimeSlices:
             self._used_by_all += took
             self._schedule()
 
-    def enqueue(self, holder: str, go_on: Callable[[], object]) -> None:
+    def enqueue(self, holder: str, go_on: Callable[[], object], *, last: bool = False) -> None:
         """Call `go_on` in a later iteration, after the earlier work of the same holder."""
-        self._waiting.setdefault(holder, collections.deque()).append(go_on)
+        waiting = self._waiting_last if last else self._waiting
+        waiting.setdefault(holder, collections.deque()).append(go_on)
         self._schedule()
 
     def continue_later(self, work: Callable[[], object]) -> None:
@@ -110,12 +119,13 @@ class TimeSlices:
         self._used_by_all = 0.0
         self._forget()
         try:
-            for holder in sorted(self._waiting, key=self._recent_use_of):
+            waiting = self._waiting.keys() | self._waiting_last.keys()
+            for holder in sorted(waiting, key=self._recent_use_of):
                 if self._used_by_all >= ALL_S:
                     break
                 self._serve(holder)
         finally:
-            if self._waiting:
+            if self._waiting or self._waiting_last:
                 self._schedule()
 
     def _recent_use_of(self, holder: str) -> float:
@@ -135,15 +145,31 @@ class TimeSlices:
             }
 
     def _serve(self, holder: str) -> None:
-        """Run waiting work of a holder until its slice is used up, or a piece waits again."""
-        queue = self._waiting[holder]
+        """Run waiting work of a holder, and one piece of its last work in any case."""
         self._serving = holder
         try:
-            before, used = -1.0, 0.0
-            while queue and before < used < SLICE_S and self._used_by_all < ALL_S:
-                queue.popleft()()
-                before, used = used, self._used.get(holder, 0.0)
+            self._run_waiting(self._waiting, holder, SLICE_S)
+            self._run_waiting(self._waiting_last, holder, LAST_S)
         finally:
             self._serving = None
+
+    def _run_waiting(
+        self,
+        waiting: dict[str, collections.deque[Callable[[], object]]],
+        holder: str,
+        slice_s: float,
+    ) -> None:
+        """Run at least one piece, until the slice is used up or a piece waits again."""
+        queue = waiting.get(holder)
+        if queue is None:
+            return
+        try:
+            more = True
+            while queue and more:
+                before = self._used.get(holder, 0.0)
+                queue.popleft()()
+                used = self._used.get(holder, 0.0)
+                more = before < used < slice_s and self._used_by_all < ALL_S
+        finally:
             if not queue:
-                del self._waiting[holder]
+                del waiting[holder]

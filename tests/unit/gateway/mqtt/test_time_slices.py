@@ -46,6 +46,36 @@ def test_much_work_of_one_holder_is_done_in_order_and_others_are_served_meanwhil
     assert "hog,hog,hog" not in text
 
 
+def test_the_last_work_of_a_holder_waits_for_its_other_work_and_always_goes_on() -> None:
+    clock, order = Clock(), list[str]()
+
+    def work(slices: TimeSlices, name: str, *, last: bool) -> None:
+        clock.work(0.5)
+        order.append(name)
+        if order.count(name) < 20:
+            again = partial(slices.run, "a", partial(work, slices, name, last=last))
+            slices.enqueue("a", again, last=last)
+
+    async def serve() -> None:
+        slices = TimeSlices(asyncio.get_running_loop(), clock)
+        for name in ("refused 1", "refused 2"):
+            slices.run("a", partial(work, slices, name, last=True))
+        assert not slices.may_run("a", last=True)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert slices.may_run("a"), "the holder has time for messages of accepted clients"
+        assert not slices.may_run("a", last=True), "earlier work waits"
+        slices.run("a", partial(work, slices, "accepted", last=False))
+        while len(order) < 60:
+            await asyncio.sleep(0)
+
+    asyncio.run(serve())
+    accepted_until = max(at for at, name in enumerate(order) if name == "accepted")
+    refused = [name for name in order[:accepted_until] if name != "accepted"]
+    assert refused[:4] == ["refused 1", "refused 2"] * 2
+    assert 10 <= len(refused) <= 25, "one piece for each slice of the others"
+
+
 def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
     clock, done = Clock(), list[int]()
 

@@ -36,6 +36,7 @@ _VARINT_BYTES = 10  # 64 bits, seven in each byte
 _TAG_BYTES = 5
 _TAG_LIMIT = 1 << 32
 _GROUPS_LIMIT = 100  # groups within groups, as in protobuf's own parsers
+_FIELDS_LIMIT = 1_000  # of a message with its headers; half a million of them took a second
 
 
 def decode_event(body: bytes) -> tuple[Meta, bytes]:
@@ -44,16 +45,18 @@ def decode_event(body: bytes) -> tuple[Meta, bytes]:
     `pub_id` is ignored: the token identifies the sender (interface document, 3.5).
 
     Raises:
-        MalformedMessageError: the bytes are not such a message.
+        MalformedMessageError: the bytes are not such a message, or it has more than
+            `_FIELDS_LIMIT` fields.
     """
+    places = iter(range(_FIELDS_LIMIT))
     texts = dict.fromkeys(_STRINGS, "")
     pub_time, payload = 0, b""
     try:
-        for number, value in _fields(body):
+        for number, value in _fields(body, places):
             if number == _PAYLOAD and isinstance(value, bytes):
                 payload = value
             elif number == _HEADER and isinstance(value, bytes):
-                for key, item in _fields(value):
+                for key, item in _fields(value, places):
                     if key in _STRINGS and isinstance(item, bytes):
                         texts[key] = item.decode()
                     elif key == _PUB_TIME and isinstance(item, int):
@@ -66,14 +69,14 @@ def decode_event(body: bytes) -> tuple[Meta, bytes]:
     return meta, payload
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes | None]]:
+def _fields(data: bytes, places: Iterator[int]) -> Iterator[tuple[int, int | bytes | None]]:
     """Iterate over the fields of a message: numbers, and their varints or bytes.
 
     The value of a field of fixed size is None, and what is inside groups is left out: no field that
-    the node knows has these forms.
+    the node knows has these forms. Each field takes one of the places.
 
     Raises:
-        ValueError: the data is no message.
+        ValueError: the data is no message, or has more fields than there are places.
     """
     at = 0
     groups: list[int] = []
@@ -81,6 +84,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes | None]]:
         tag, at = _varint(data, at, _TAG_BYTES)
         number, kind = tag >> 3, tag & 7
         value: int | bytes | None = None
+        if next(places, None) is None:
+            raise ValueError(f"it has more than {_FIELDS_LIMIT} fields")
         if tag >= _TAG_LIMIT or not (number or groups):
             raise ValueError("a field has an impossible number")
         if kind == _GROUP:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
@@ -92,3 +94,19 @@ def test_times_of_64_bits_keep_their_sign(time: int) -> None:
 def test_a_hundred_groups_within_each_other_are_read_and_more_are_refused() -> None:
     for depth in (99, 100, 101, 5_000):
         check(varint(9 << 3 | 3) * depth + varint(9 << 3 | 4) * depth)
+
+
+def test_a_message_of_thousands_of_fields_is_refused_at_once() -> None:
+    header = field(1, 2, field(1, 2, b"DEFAULT"))
+    assert decode_event(field(9, 0, b"\0") * 900 + header)[0].event_type == "DEFAULT"
+    many = (1 << 20) // 4
+    for body in (
+        field(9, 0, b"\0") * many,
+        field(1, 2, field(9, 0, b"\0")) * many,
+        field(1, 2, field(9, 0, b"\0") * many),
+        (varint(9 << 3 | 3) + varint(9 << 3 | 4)) * many,
+    ):
+        began = time.process_time()
+        with pytest.raises(MalformedMessageError, match="more than 1000 fields"):
+            decode_event(body)
+        assert time.process_time() - began < 0.2

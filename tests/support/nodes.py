@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from fieldbrook.system.process_tree import descendants
+from tests.support import first_administrator
 from tests.support.tools import LIMIT_S, free_port
 
 PREFIX = "/srv-applet-mgr/v0"
@@ -184,15 +185,20 @@ class RunningNode:
     def setup_code(self) -> str:
         return (self.data / "secrets" / "setup-code").read_text().strip()
 
-    def log_in(self, username: str = "admin", password: str = "correct horse") -> None:
-        """Register the first administrator if need be, and log in."""
-        self.call(
-            "POST",
-            "/register/admin",
-            {"username": username, "password": password},
-            headers={"X-Setup-Code": self.setup_code()},
-        )
-        answer = self.call("PUT", "/login", {"username": username, "password": password})
+    def log_in(
+        self,
+        username: str = first_administrator.USERNAME,
+        password: str = first_administrator.PASSWORD,
+    ) -> None:
+        """Register the first administrator if there is none, else log in."""
+        person = {"username": username, "password": password}
+        code = {"X-Setup-Code": self.setup_code()}
+        registered = self.call("POST", "/register/admin", person, token="", headers=code)
+        if registered.status == 201:
+            account_id = int(registered.json["accountID"])
+            self.token = first_administrator.issue_token(self.data, account_id)
+            return
+        answer = self.call("PUT", "/login", person)
         assert answer.status == 200, answer
         self.token = answer.json["token"]
 
@@ -259,9 +265,9 @@ class RunningNode:
 
 class StartNode(Protocol):
     """What the fixtures `start_node` and `start_module_node` give: a function that starts a node
-    with these options and, unless `logged_in` is False, logs its first administrator in. The node
-    is stopped when the test, or the last test of the module, is over. Without a `name` the data
-    folders are `n`, `n1`, `n2` and so on."""
+    with these options and, unless `logged_in` is False, logs its first administrator in. Each node
+    of a test has secrets of its own. The node is stopped when the test, or the last test of the
+    module, is over. Without a `name` the data folders are `n`, `n1`, `n2` and so on."""
 
     def __call__(
         self,
@@ -276,7 +282,7 @@ class StartNode(Protocol):
 @contextmanager
 def node_starter(folder: Path) -> Iterator[StartNode]:
     """Starts nodes with data folders below `folder`, and stops all of them at the end."""
-    numbers = itertools.count()
+    numbers, starts = itertools.count(), itertools.count()
     with ExitStack() as nodes:
 
         def start(
@@ -287,10 +293,15 @@ def node_starter(folder: Path) -> Iterator[StartNode]:
             logged_in: bool = True,
         ) -> RunningNode:
             data = folder / (name or f"n{next(numbers) or ''}")
+            is_first, logged_in = next(starts) == 0, logged_in and ready
+            token = first_administrator.put_into(data) if logged_in and is_first else ""
             node = RunningNode(data, *flags, command=command, ready=ready)
             nodes.callback(node.stop)
-            if ready and logged_in:
+            node.token = token
+            if logged_in and not token:
                 node.log_in()
+                if not flags:
+                    first_administrator.keep(data, node.token)
             return node
 
         yield start

@@ -1,4 +1,4 @@
-"""The command line, in a process of its own as its users run it."""
+"""The command line, as its users run it: each command in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.command_server import command_server
 from tests.support.nodes import RunningNode
-from tests.support.tools import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,14 +38,7 @@ class Shell:
         self, *arguments: str, stdin: bytes = b"", code: int = 0
     ) -> subprocess.CompletedProcess[bytes]:
         """Run a command to its end; it must end with `code`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "fieldbrook", *arguments],
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = command_server().run(arguments, self.environment, stdin)
         assert done.returncode == code, (arguments, done)
         return done
 

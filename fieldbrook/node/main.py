@@ -81,7 +81,8 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
         return CANNOT_START
     code = CANNOT_START
     upgrade_ends = _begin_upgrade(settings.data)
-    reason = _hold_ports(settings)
+    is_host = settings.join is not None or hosts_file.is_formed(settings.data)
+    reason = _hold_ports(settings, listens=not is_host)
     if not reason:
         _preload(settings)
     if upgrade_ends() != 0:
@@ -125,6 +126,8 @@ def _keep_running(
             cluster = hosts_file.load(settings.data)
             _prepare_data(settings.data)
             continue
+        if cluster is not None and cluster.formed:
+            sockets.release()  # devices connect to another host meanwhile
         restarts = restarts.after_exit(time.monotonic() - started)
         if restarts.failures > _FAILURES_IN_A_ROW:
             log.critical("its parts died %d times in a row: the node ends", restarts.failures)
@@ -138,6 +141,11 @@ def _keep_running(
         except SettingsError as error:
             log.critical("%s", error)
             return PART_LOST
+        if cluster is not None and cluster.formed:
+            reason = _hold_ports(settings, listens=False)
+            if reason:
+                log.critical("the node cannot start again: %s", reason)
+                return PART_LOST
 
 
 def _run_core(
@@ -279,19 +287,25 @@ def _join_cluster(settings: Settings, stop: _StopFlag) -> Membership | None:
     return startup.prepare(settings, stop.is_set)
 
 
-def _hold_ports(settings: Settings) -> str:
+def _hold_ports(settings: Settings, *, listens: bool) -> str:
     """Bind the ports of all gateways.
+
+    Args:
+        settings: the node's settings.
+        listens: whether clients wait until the gateways serve. On a host of a cluster they are
+            refused, because another host can serve them at once.
 
     Returns:
         Why that is not possible, such as a port that is taken; "" when it is done.
     """
+    processes = settings.http_processes
     try:
-        sockets.hold(settings.bind, settings.http_port, settings.http_processes)
+        sockets.hold(settings.bind, settings.http_port, processes, listens=listens)
         if settings.event_port is not None:
-            sockets.hold(settings.bind, settings.event_port, settings.http_processes)
-        sockets.hold(settings.dashboard_bind, settings.dashboard_port)
+            sockets.hold(settings.bind, settings.event_port, processes, listens=listens)
+        sockets.hold(settings.dashboard_bind, settings.dashboard_port, listens=listens)
         if settings.mqtt_broker is None:
-            sockets.hold(settings.bind, settings.mqtt_port)
+            sockets.hold(settings.bind, settings.mqtt_port, listens=listens)
     except SettingsError as error:
         return str(error)
     return ""

@@ -183,11 +183,14 @@ class HttpGateway(GatewayActor):
         return self._reader
 
     async def refuse_more(self) -> None:
-        """Stop listening; requests that were already accepted are still answered."""
+        """Stop listening; requests that were already accepted are still answered.
+
+        Clients of a host of a cluster connect to another host, so they need not wait here.
+        """
         self._draining = True
         self._sweeper.cancel()
         for port in self._ports:
-            port.listener.close()
+            port.listener.close(refuses=bool(self.host))
 
     async def close(self) -> None:
         """Write the last refused events to their store."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection
+from fieldbrook.gateway.listening.sockets import refuse
 
 log = logging.getLogger(__name__)
 
@@ -114,11 +115,18 @@ class Listener:
         """The accepted connections that have no protocol yet: they wait for their clients."""
         return self._opening.idle()
 
-    def close(self) -> None:
-        """Accept no more."""
+    def close(self, *, refuses: bool = False) -> None:
+        """Accept no more.
+
+        Args:
+            refuses: whether the system refuses new connections, too, although other processes
+                still have the socket open. Otherwise they wait in the system's queue.
+        """
         if not self._closed:
             self._closed = True
             self.loop.remove_reader(self._listening.fileno())
+            if refuses:
+                refuse(self._listening)
             self._listening.close()
 
     def _accept(self) -> None:

@@ -126,7 +126,9 @@ class MqttGateway(GatewayActor):
         if settings.mqtt_broker is None:
             from fieldbrook.gateway.mqtt.listener.server import MqttServer
 
-            self._input = MqttServer(settings, self.run_dir, self._reader, events)
+            self._input = MqttServer(
+                settings, self.run_dir, self._reader, events, is_host=bool(self.host)
+            )
         else:
             from fieldbrook.gateway.mqtt.external import ExternalBroker
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.hosts import Host, Senders, refusal
 from tests.support.nodes import message, named, until
 
 STREAMS = len(all_streams())
+SOON_S = 3.0  # far less than a host takes to start
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,17 @@ def runs_on(host: Host) -> dict[str, int]:
 def copies(host: Host) -> list[int]:
     """Of how many streams each host has a copy, as one of them tells it."""
     return [row.get("streamsHeld", 0) for row in host.call("GET", "/cluster").json["data"]]
+
+
+def accepts(host: Host) -> bool:
+    """Whether a host accepts connections of devices."""
+    connection = host.connection(host.http_port)
+    try:
+        connection.connect()
+    except ConnectionRefusedError:
+        return False
+    connection.close()
+    return True
 
 
 def test_a_drained_host_gives_its_projects_up_without_a_refused_event(site: Site) -> None:
@@ -91,6 +104,18 @@ def test_hosts_that_are_restarted_one_after_the_other_refuse_no_event(site: Site
             site.cluster.await_up()
     assert senders.refused == []
     assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
+
+
+@pytest.mark.thorough
+def test_a_host_that_starts_refuses_connections_until_it_serves(site: Site) -> None:
+    host = site.cluster.others(site.owner)[0]
+    host.stop(signal.SIGTERM)
+    host.start(ready=False)
+    until(lambda: accepts(host), "it accepts connections")
+    accepted_at = time.monotonic()
+    assert host.send(PROJECT, message(site.publisher)).status == 201
+    assert time.monotonic() - accepted_at < SOON_S
+    site.cluster.await_up()
 
 
 @pytest.mark.thorough

@@ -94,8 +94,18 @@ class MqttServer:
         run_dir: Path,
         reader: RegistryReader,
         events: EventService,
+        *,
+        is_host: bool = False,
     ) -> None:
         """Open the store and load the sessions; no port is open yet.
+
+        Args:
+            settings: the node's settings.
+            run_dir: the folder of sockets.
+            reader: the registry.
+            events: takes the events of messages.
+            is_host: whether this is one of several hosts, so that clients which connect while it
+                stops are refused and go to another host.
 
         Raises:
             StoreError: the store cannot be opened.
@@ -105,6 +115,7 @@ class MqttServer:
         self.limits = limits = Limits.of(settings)
         self._settings = settings
         self._run_dir = run_dir
+        self._is_host = is_host
         self.budget = MemoryBudget(_HANDLED_BUDGET)
         self.incomplete = limits.incomplete()
         self.unwritten = limits.shared(limits.store_bytes)
@@ -349,7 +360,7 @@ class MqttServer:
         """Stop accepting; end each connection when its messages are acknowledged, or soon."""
         self.is_draining = True
         if self._listener is not None:
-            self._listener.close()
+            self._listener.close(refuses=self._is_host)
         if self._relay is not None:
             self._relay.close()
         limit = self.now() + _DRAIN_LIMIT_S

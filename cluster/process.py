@@ -76,6 +76,7 @@ class ClusterActor(NodeActor):
         super().__init__()
         self._peers: dict[str, _Peer] = {}
         self._asked: dict[int, set[str]] = {}  # by project: hosts that wait for its route
+        self._refusals: dict[int, asyncio.TimerHandle] = {}  # by project: the answer "not here"
         self._up: tuple[str, ...] = ()
         self._newcomers = Newcomers()
         self._behind: frozenset[str] = frozenset()  # the newcomers
@@ -106,11 +107,7 @@ class ClusterActor(NodeActor):
                     lambda: self._answer(project_id, {"route": [project_id, socket, alone]})
                 )
             case m.NotHome(project_id=project_id):
-                self._in_loop(
-                    lambda: self._loop.call_later(
-                        _NOT_HOME_S, self._answer, project_id, {"route": [project_id, None, False]}
-                    )
-                )
+                self._in_loop(lambda: self._refuse_later(project_id))
             case m.Unreachable(project_id=project_id):
                 self._in_loop(lambda: self._answer(project_id, {"unreachable": project_id}))
             case m.QuotaReached(project_id=project_id, limit=limit):
@@ -453,7 +450,20 @@ class ClusterActor(NodeActor):
                     # The host also needs the message that the project has ended.
                     self._asked.setdefault(project_id, set()).add(name)
 
+    def _refuse_later(self, project_id: int) -> None:
+        """Answer soon that a project is not here, unless it moves here meanwhile."""
+        if project_id not in self._refusals:
+            self._refusals[project_id] = self._loop.call_later(
+                _NOT_HOME_S, self._refuse, project_id
+            )
+
+    def _refuse(self, project_id: int) -> None:
+        del self._refusals[project_id]
+        self._answer(project_id, {"route": [project_id, None, False]})
+
     def _announce_running(self, told: m.ProjectRuns) -> None:
+        if told.runs and (refusal := self._refusals.pop(told.project_id, None)) is not None:
+            refusal.cancel()
         message = self._running.note(told.project_id, runs=told.runs, sends=told.sends)
         self._is_written = False
         for other in self._peers.values():

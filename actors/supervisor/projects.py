@@ -6,6 +6,8 @@ import logging
 import shutil
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.remote_path import remote_path
 from fieldbrook.actors.runtime import Address
@@ -37,6 +39,7 @@ class Projects:
         self.parked = False
         self._remote: dict[int, str] = {}  # the hosts on which projects run that gateways use
         self._run_on: dict[int, str] = {}  # the hosts that run projects, as they have told
+        self._asked: dict[int, m.ActivateOn] = {}  # requests that other hosts have not answered
         self._told: dict[int, bool] = {}  # what other hosts know of this one, see `ProjectRuns`
         self._gives_up = False
 
@@ -137,22 +140,48 @@ class Projects:
         child.enter(DOWN)
         self.close_route(child)  # for those who have asked while it was to start here
         self.tell_running(child)
-        order = m.ActivateOn(place, child.project_id, child.account_id)
-        supervisor.send_to(supervisor.children[CLUSTER], order)
+        self._ask(m.ActivateOn(place, child.project_id, child.account_id))
         return True
 
     def _activate_elsewhere(self, home: str, asked: m.Activate, sender: Address) -> None:
         supervisor = self._supervisor
-        cluster = supervisor.children[CLUSTER]
-        if sender == cluster.address:
+        if sender == supervisor.children[CLUSTER].address:
             supervisor.send(sender, m.NotHome(asked.project_id))
         else:
-            order = m.ActivateOn(home, asked.project_id, asked.account_id, asked.processes)
-            supervisor.send_to(cluster, order)
+            self._ask(m.ActivateOn(home, asked.project_id, asked.account_id, asked.processes))
+
+    def _ask(self, order: m.ActivateOn) -> None:
+        """Have another host start a project; `on_remote_route` gets its answer."""
+        self._asked[order.project_id] = order
+        self._supervisor.send_to(self._supervisor.children[CLUSTER], order)
+
+    def _ask_mover(self, project_id: int) -> None:
+        """Ask the host to which a project moves, instead of the one that has given it up.
+
+        The answer of that one comes later, so that hosts which disagree do not ask in circles.
+        """
+        order = self._asked.get(project_id)
+        if order is None:
+            return
+        place = self._place(project_id)
+        if place is None:
+            del self._asked[project_id]
+            self._tell_own_gateways(m.RouteTo(project_id, None))  # they ask this host then
+        elif place != order.host:
+            self._ask(msgspec.structs.replace(order, host=place))
+
+    def _is_outdated(self, route: m.RemoteRoute) -> bool:
+        """Whether a host says that it does not run a project about which another one is asked."""
+        order, used = self._asked.get(route.project_id), self._remote.get(route.project_id)
+        expected = used if order is None else order.host
+        return route.socket is None and expected not in (None, route.host)
 
     def on_remote_route(self, route: m.RemoteRoute) -> None:
         """Tell the gateways where a project runs on another host, or that it does not any more."""
         supervisor, project_id = self._supervisor, route.project_id
+        if self._is_outdated(route):
+            return
+        self._asked.pop(project_id, None)
         if route.socket is not None and self.child(project_id).state == DOWN:
             self._run_on[project_id] = route.host
         if self._place(project_id) is None:  # it belongs to this host now
@@ -177,6 +206,7 @@ class Projects:
 
     def on_remote_refusal(self, answer: m.Unreachable | m.QuotaReached | m.DropProject) -> None:
         """Pass on to the gateways why another host does not run a project."""
+        self._asked.pop(answer.project_id, None)
         self._tell_own_gateways(answer)
 
     def on_hosts(self) -> None:
@@ -221,6 +251,8 @@ class Projects:
                 del self._run_on[project_id]
             if self._remote.get(project_id) == told.host:
                 self._forget_route(project_id)
+        for project_id in (*told.started, *told.ended):
+            self._ask_mover(project_id)
 
     def tell_running(self, child: Child) -> None:
         """Tell the other hosts, if there are any, whether this one runs a project."""

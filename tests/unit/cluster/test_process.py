@@ -306,3 +306,27 @@ def test_what_another_host_was_asked_is_asked_again_when_the_connection_ends(
             assert m.RemoteRoute(8, "h2", None, alone=False) not in one.sent
 
     run(test)
+
+
+def test_a_host_that_asks_before_a_project_has_moved_gets_its_route_and_no_refusal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 3)
+
+    async def test() -> None:
+        async with hosts.start("h1") as one:
+            async with hosts.start("h2") as two:
+                await until(lambda: one.hosts_up()[-1:] == [("h1", "h2")])
+                for project_id in (7, 8):
+                    one._activate_on("h2", m.ActivateOn("h2", project_id, 1))
+                await until(lambda: {7, 8} <= two._asked.keys())
+                for project_id in (7, 8):
+                    two._refuse_later(project_id)
+                two._announce_running(m.ProjectRuns(7, runs=True, sends=False))
+                await until(lambda: m.RemoteRoute(8, "h2", None, alone=False) in one.sent)
+                two._answer(7, {"route": [7, "w0.1", False]})
+                await until(lambda: m.RemoteRoute(7, "h2", "w0.1", alone=False) in one.sent)
+                assert m.RemoteRoute(7, "h2", None, alone=False) not in one.sent
+            await until(lambda: one.hosts_up()[-1:] == [("h1",)])
+
+    run(test)

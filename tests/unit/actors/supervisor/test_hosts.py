@@ -142,10 +142,37 @@ def test_gateways_ask_again_when_another_host_does_not_run_what_belongs_here_by_
     (own,) = projects_of("h1")
     host.receive(m.RunsOn("h2", (own,)))
     host.activate(own)
-    host.receive(m.RunsOn("h2", (), (own,)))
     assert host.taken("http:0", m.RouteTo) == []
+    host.receive(m.RunsOn("h2", (), (own,)))
+    assert host.taken("http:0", m.RouteTo) == [m.RouteTo(own, None)]
     host.receive(m.RemoteRoute(own, "h2", None, alone=False))
     assert host.taken("http:0", m.RouteTo) == [m.RouteTo(own, None)]
+
+
+def test_the_next_host_is_asked_at_once_for_a_project_that_moves(host: OneHost) -> None:
+    (other,) = projects_of("h3")
+    host.receive(m.RunsOn("h2", (other,)))
+    host.activate(other)
+    host.receive(m.RunsOn("h2", (), (other,)))
+    host.receive(m.RunsOn("h3", (other,)))
+    assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2", "h3"]
+
+
+def test_the_late_answer_of_the_host_before_does_not_end_a_route(host: OneHost) -> None:
+    (other,) = projects_of("h3")
+    late = m.RemoteRoute(other, "h2", None, alone=False)
+    host.receive(m.RunsOn("h2", (other,)))
+    host.activate(other)
+    host.receive(m.RunsOn("h2", (), (other,)))
+    host.receive(late)
+    assert host.taken("http:0", m.RouteTo) == [], "h3 is asked by now"
+    host.receive(m.RemoteRoute(other, "h3", "w0.1", alone=False))
+    (route,) = host.taken("http:0", m.RouteTo)
+    assert route.path is not None
+    host.receive(late)
+    assert host.taken("http:0", m.RouteTo) == []
+    host.receive(m.RemoteRoute(other, "h3", None, alone=False))
+    assert host.taken("http:0", m.RouteTo) == [m.RouteTo(other, None)]
 
 
 def test_those_who_wait_for_a_project_that_starts_elsewhere_are_told(host: OneHost) -> None:

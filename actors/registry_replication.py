@@ -42,6 +42,8 @@ from fieldbrook.storage.replication.endpoint import endpoint_in
 from fieldbrook.storage.replication.leases import positions
 from fieldbrook.storage.replication.snapshots import download_module, upload_module
 from fieldbrook.storage.replication.streams import project_subject
+from fieldbrook.wasm.ahead import AheadCompiler
+from fieldbrook.wasm.limits import Limits
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,8 @@ class RegistryReplication:
         self._engine = engine.Connection(endpoint_in(run_dir), "registry")
         self._replica = writer.replicate(self._engine, host)
         self._modules = settings.data / "modules"
+        limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+        self._compiler = AheadCompiler(self._modules, limits)
         self._hosts: tuple[str, ...] = ()
         self._there: tuple[str, ...] = ()  # those that are drained, too
         self._peers: dict[str, _Peer] = {}
@@ -243,6 +247,7 @@ class RegistryReplication:
             path = self._modules / f"{sha256}.wasm"
             if not path.exists():
                 download_module(self._engine, sha256, path)
+            self._compiler.add(sha256)
             repeated.modules.discard(sha256)
 
     def _synced(self) -> tuple[Any, ...]:

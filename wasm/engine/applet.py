@@ -198,15 +198,36 @@ def _load(
         return _compile_again(engine, cwasm, wasm, limits)
 
 
-def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:
+def compile_ahead(cwasm: Path, wasm: Path, limits: Limits) -> None:
+    """Compile a module in a child with limits, for a later `load_host` of any process.
+
+    Raises:
+        ModuleRefusedError: the module cannot be compiled.
+        OSError: `wasm` cannot be read, or `cwasm` cannot be written.
+    """
+    write_atomically(cwasm, _compiled(wasm, limits))
+
+
+def _compiled(wasm: Path, limits: Limits) -> bytes:
     with wasm.open("rb"):  # raises OSError with the reason
         pass
     arguments = ("--stored", f"--memory-bytes={limits.memory_bytes}", str(wasm))
     try:
-        code = run_confined("fieldbrook.wasm.engine.compile", arguments, _AGAIN, wasm.parent)
+        return run_confined("fieldbrook.wasm.engine.compile", arguments, _AGAIN, wasm.parent)
+    except ConfinedError as error:
+        raise _not_compiled(wasm, error) from error
+
+
+def _not_compiled(wasm: Path, error: Exception) -> ModuleRefusedError:
+    return ModuleRefusedError(reason=f"{wasm.name} cannot be compiled again: {error}")
+
+
+def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:
+    code = _compiled(wasm, limits)
+    try:
         module = wasmtime.Module.deserialize(engine, code)
-    except (ConfinedError, wasmtime.WasmtimeError) as error:
-        raise ModuleRefusedError(reason=f"{wasm.name} cannot be compiled again: {error}") from error
+    except wasmtime.WasmtimeError as error:
+        raise _not_compiled(wasm, error) from error
     try:
         write_atomically(cwasm, code)
     except OSError as error:

@@ -40,6 +40,7 @@ _DIAL_S = 2.0
 _REDIAL_S = 0.25
 _FIRST_LINE_S = 10.0
 _NOT_HOME_S = 0.2
+_LAST_ANSWERS_S = 1.0
 _UNAUTHENTICATED = 64  # limit of concurrent connections without a host's certificate
 
 
@@ -86,6 +87,7 @@ class ClusterActor(NodeActor):
         self._draining = False
         self._unauthenticated = 0  # open connections without a host's certificate
         self._replies: dict[str, asyncio.StreamWriter] = {}  # by host: connection for answers
+        self._has_tunnels = False
 
     # ---------------------------------------------------------------- control, main thread
 
@@ -124,6 +126,13 @@ class ClusterActor(NodeActor):
     def posted(self, message: object) -> None:
         """Forward a message from the loop's thread to the supervisor."""
         self.send(self._supervisor, message)
+
+    def stopping(self) -> None:
+        """Exit after the workers of this host, whose last answers are in the tunnels."""
+        if self._has_tunnels:
+            ended = asyncio.run_coroutine_threadsafe(self._tunnels.ended(), self._loop)
+            with contextlib.suppress(TimeoutError):
+                ended.result(_LAST_ANSWERS_S)
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process(f"fb-{PART}")
@@ -180,6 +189,7 @@ class ClusterActor(NodeActor):
         self._watch = Watch(data, self._run_dir, self._settings.silence_ms / 1_000)
         self._tunnels = Tunnels(self._run_dir, self._open_tunnel)
         await self._tunnels.open()
+        self._has_tunnels = True
         myself = known.myself
         server = await asyncio.start_server(
             self._serve,

@@ -49,6 +49,9 @@ class Tunnels:
         self._run_dir, self._open_remote = run_dir, open_remote
         self._by_host: dict[str, set[asyncio.StreamWriter]] = {}
         self._server: asyncio.Server | None = None
+        self._open = 0
+        self._none_open = asyncio.Event()
+        self._none_open.set()
 
     async def open(self) -> None:
         """Listen for connections of processes on this host."""
@@ -82,7 +85,7 @@ class Tunnels:
         tunnels = self._by_host.setdefault(host, set())
         tunnels.add(writer)
         try:
-            await copy((reader, writer), there)
+            await self._copy((reader, writer), there)
         finally:
             tunnels.discard(writer)
 
@@ -99,7 +102,21 @@ class Tunnels:
             log.info("a tunnel of another host to the socket %s failed: %s", socket, error)
             writer.close()
             return
-        await copy(here, there)
+        await self._copy(here, there)
+
+    async def _copy(self, here: Streams, there: Streams) -> None:
+        self._open += 1
+        self._none_open.clear()
+        try:
+            await copy(here, there)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._none_open.set()
+
+    async def ended(self) -> None:
+        """Wait until no tunnel is open: its last bytes are on their way then."""
+        await self._none_open.wait()
 
 
 async def copy(here: Streams, there: Streams) -> None:

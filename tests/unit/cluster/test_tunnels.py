@@ -186,6 +186,30 @@ def test_the_tunnels_to_a_silent_host_end(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_a_host_that_stops_waits_until_the_last_bytes_of_its_workers_are_sent(
+    tmp_path: Path,
+) -> None:
+    last = b"x" * 300_000
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(last)
+        writer.close()
+
+    async def test(two: Two) -> None:
+        server = await asyncio.start_unix_server(answer, two.there / "w0.3")
+        await two.near.ended()
+        reader, writer = await two.connect(b"h2 w0.3\n")
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        assert await reader.read() == last[1:]
+        await two.near.ended()
+        writer.close()
+        server.close()
+
+    run(tmp_path, test)
+
+
 def test_open_tunnels_and_their_bytes_are_counted(tmp_path: Path) -> None:
     sent, received = metrics.TUNNEL_BYTES["sent"], metrics.TUNNEL_BYTES["received"]
 

@@ -116,6 +116,8 @@ class ClusterActor(NodeActor):
                 self._in_loop(lambda: self._answer(project_id, {"quota": [project_id, limit]}))
             case m.DropProject(project_id=project_id):
                 self._in_loop(lambda: self._answer(project_id, {"dropped": project_id}))
+            case m.Booted():
+                self._in_loop(self._serve_projects)
             case m.Drain():
                 self._in_loop(self._drain)
             case m.DeliverOutbox() | m.HealthChanged():
@@ -277,6 +279,10 @@ class ClusterActor(NodeActor):
             streams = await self._dial(other.host)
         send(streams[1], {"op": "tunnel", "socket": socket})
         return streams
+
+    def _serve_projects(self) -> None:
+        """Let this host own projects, because its start takes no processor time any more."""
+        self._watch.serves = True
 
     def _drain(self) -> None:
         """Announce the stop, so that the other hosts take over at once, without a timeout."""

@@ -138,8 +138,8 @@ class Projects:
             return False
         supervisor.board.remove(child.part)
         child.enter(DOWN)
+        self.tell_running(child)  # first: the next host waits for this
         self.close_route(child)  # for those who have asked while it was to start here
-        self.tell_running(child)
         self._ask(m.ActivateOn(place, child.project_id, child.account_id))
         return True
 
@@ -341,8 +341,8 @@ class Projects:
     def retire(self, child: Child) -> None:
         """Have a project's worker close it. Events that are on their way come back to gateways."""
         child.enter(RETIRING)
-        self.close_route(child)
         self._supervisor.send_to_worker(child, m.Retire(child.project_id))
+        self.close_route(child)
         self._supervisor.set_timer(RETIRE_LIMIT_S, "retired?", child)
 
     def restart(self, child: Child) -> None:

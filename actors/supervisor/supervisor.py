@@ -182,11 +182,17 @@ class Supervisor(NodeActor):
     def _check_boot(self) -> None:
         children = self.children.values()
         if self._boot_requester is not None and all(child.is_settled for child in children):
+            self._tell_booted()
             parts = [child for child in children if not child.is_project]
             pids = {child.part: child.pid for child in parts if child.pid is not None}
             self.send(self._boot_requester, m.Booted({"supervisor": os.getpid(), **pids}))
             self._boot_requester = None
             self.projects.start_waiting()
+
+    def _tell_booted(self) -> None:
+        """Let this host get projects, now that its start takes no processor time any more."""
+        if CLUSTER in self.children:
+            self.send_to(self.children[CLUSTER], m.Booted({}))
 
     def _drain(self, sender: Address) -> None:
         self.exiting = True
@@ -275,6 +281,8 @@ class Supervisor(NodeActor):
             elif self.hosts is not None and child.part == CLUSTER:
                 self.projects.tell_all_running()
                 self.send_to(following, self.hosts)
+                if self._boot_requester is None:
+                    self._tell_booted()
         elif child.part == REGISTRY:
             if self.hosts is not None:
                 self.send_to(child, self.hosts)
@@ -361,7 +369,8 @@ class Supervisor(NodeActor):
         needed = needed or child.state == STARTING
         self.child_metrics.release(child, died=failed and not (self.exiting or child.removed))
         child.pid = None
-        self.projects.close_route(child)
+        if child.state != RETIRING:  # then the gateways know
+            self.projects.close_route(child)
         if self.exiting:
             if not (needed and self.projects.start_elsewhere(child)):
                 child.enter(DOWN)

@@ -70,6 +70,9 @@ class Watch:
         silence_s: after this time without a heartbeat a host counts as silent.
         monotonic: the clock for durations, in seconds.
         wall: the clock that is compared with those of other hosts, in Unix seconds.
+
+    Attributes:
+        serves: whether all parts of this host have started.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Watch:
         self._fenced_at: float | None = None
         self._reported: tuple[ClusterCondition, ...] | None = None
         self._began = self._alone_at = monotonic()
-        self._is_ready = self._caught_up = False
+        self.serves = self._is_ready = self._caught_up = False
         self._asking: asyncio.Future[bool] | None = None
         self._next_asking = 0.0
 
@@ -141,8 +144,9 @@ class Watch:
     def is_ready(self, known: Membership, *, alone: bool) -> bool:
         """Return whether this host may own projects.
 
-        A host is ready when its engine has caught up with the other engines since the host was last
-        without a majority. From then on it stays ready, because an election delays all hosts.
+        A host is ready when it serves, and its engine has caught up with the other engines since
+        the host was last without a majority. From then on it stays ready, because an election
+        delays all hosts.
 
         Args:
             known: the list of hosts.
@@ -153,7 +157,8 @@ class Watch:
             self._alone_at = now
         if alone or not self._is_ready:
             caught_up = self._ask_caught_up(now, known)
-            self._is_ready = caught_up or now - self._alone_at > _UNREADY_S
+            caught_up |= now - self._alone_at > _UNREADY_S
+            self._is_ready = caught_up and self.serves
         return self._is_ready
 
     def _ask_caught_up(self, now: float, known: Membership) -> bool:

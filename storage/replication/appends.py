@@ -39,7 +39,9 @@ LIMIT_S = 10.0
 """How long a record is sent again. An election of the stream's leader takes up to 9 s."""
 ENTRY_BYTES = 7 << 20
 """The largest record; `connection.MESSAGE_BYTES` has room for its headers, too."""
-_ANSWER_S = 1.0
+# A leader that steps down drops what it has not proposed yet, without an answer.
+_FIRST_ANSWER_S, _LAST_ANSWER_S = 0.25, 1.0
+_LARGE_BYTES = 256 << 10  # of a record that is not sent again before the last of these times
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.01, 0.2
 _WRONG_LAST = (10071, 10164)  # the server's codes for an expected sequence that is not the last
 _STORE_FULL = (10023, 10047, 10077)  # insufficient resources, storage exceeded, maximum bytes
@@ -105,6 +107,7 @@ class Append:
         self._step = Step.PAUSE
         self._due = now
         self._pause_s = _FIRST_PAUSE_S
+        self._answer_s = _FIRST_ANSWER_S if self.size < _LARGE_BYTES else _LAST_ANSWER_S
         self._full = False
 
     @property
@@ -125,7 +128,8 @@ class Append:
                 reason = f"{self.subject.name}: the stream has no room for the record"
             self._fail(StreamStalledError(reason=reason))
             return None
-        self._due = min(now + _ANSWER_S, self._gives_up_at)
+        self._due = min(now + self._answer_s, self._gives_up_at)
+        self._answer_s = min(2 * self._answer_s, _LAST_ANSWER_S)
         if self._step is Step.LAST:
             question = json.dumps({"last_by_subj": self.subject.name}).encode()
             return Outgoing(f"$JS.API.STREAM.MSG.GET.{self.subject.stream}", b"", question)

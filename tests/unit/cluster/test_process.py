@@ -59,6 +59,7 @@ class Process(ClusterActor):
         task = asyncio.ensure_future(self._main())
         try:
             await until(lambda: hasattr(self, "_server"))
+            self._serve_projects()
             yield self
         finally:
             task.cancel()

@@ -109,6 +109,30 @@ def test_a_host_that_stops_gives_all_its_projects_up_before_it_is_drained(host: 
     assert len(host.told_booter(m.Drained)) == 1
 
 
+def test_the_other_hosts_hear_first_that_a_project_has_ended(host: OneHost) -> None:
+    (own,) = projects_of("h1")
+    host.run(own)
+    host.receive(m.Drain())
+    host.activate(own)  # a gateway has an event for it
+    host.taken("http:0", m.RouteTo)
+    host.taken(CLUSTER, object)
+    host.end_project(own)
+    assert [type(one) for one in host.taken(CLUSTER, object)][:1] == [m.ProjectRuns]
+    assert host.taken("http:0", m.RouteTo) == [m.RouteTo(own, None)]
+
+
+def test_a_host_gets_projects_when_all_its_parts_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = OneHost(tmp_path, monkeypatch)
+    assert len(host.taken(CLUSTER, m.Booted)) == 1
+    host.die(CLUSTER)
+    host.pass_time(1.0)
+    assert host.taken(CLUSTER, m.Booted) == []
+    host.ready(CLUSTER)
+    assert len(host.taken(CLUSTER, m.Booted)) == 1
+
+
 def test_a_project_that_was_taken_over_is_not_taken_back(host: OneHost) -> None:
     (own,) = projects_of("h1")
     host.run(own)

@@ -189,3 +189,12 @@ def test_hosts_that_start_together_have_some_seconds_before_they_are_missed(
             reported[second] = {one.part for one in found}
         pair.wait(1.0)
     assert reported == {10: {"host:h3", "cluster"}}
+
+
+def test_a_host_is_ready_for_projects_when_all_its_parts_have_started(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    watch = pair.watches["h1"]
+    pair.wait(60.0)  # a stream without a leader is no reason by now
+    assert not watch.is_ready(membership(), alone=False)
+    watch.serves = True
+    assert watch.is_ready(membership(), alone=False)

@@ -89,6 +89,17 @@ def test_without_an_answer_that_counts_the_same_record_is_sent_again(
     assert append.error is None
 
 
+@pytest.mark.parametrize(("size", "soon"), [(1, True), (1 << 20, False)])
+def test_a_small_record_that_a_leader_has_dropped_is_sent_again_soon(size: int, soon: bool) -> None:
+    append = owner().append(Kind.BATCH, 1, bytes(size), 0.0)
+    waits = []
+    for _ in range(4):
+        now = append.due
+        append.next(now)
+        waits.append(append.due - now)
+    assert waits == ([0.25, 0.5, 1.0, 1.0] if soon else [1.0] * 4)
+
+
 def test_a_record_that_an_earlier_try_has_stored_is_recognised() -> None:
     host = owner(last=4, term=2)
     append = host.append(Kind.BATCH, 9, b"x", 0.0)

@@ -58,7 +58,7 @@ TICK_S = 0.05
 _ANSWER_S = 25.0  # the change is stored in 10 s, and known on all hosts `LEASE_S` later
 _SYNC_S = 1.0
 _RENEW_S = 1.0
-_SEED_POLL_S = 0.5
+_SEED_POLL_S = 0.1
 _REMOVE_AFTER_S = 30.0  # the owner of a removed project writes a last record when it retires
 
 

@@ -37,7 +37,9 @@ log = logging.getLogger(__name__)
 
 SHARED_SECRETS = ("token.key", "operator.key")
 _LIMIT_S = 10.0
-_POLL_S = 1.0
+FORMED_S = 1.0  # the time after which a host that waits notices its own stop
+"""How long a host waits with the answer to a host that waits for the cluster to form."""
+_RETRY_S = 0.2
 _CLOSE_S = 1.0
 
 
@@ -111,18 +113,21 @@ def await_forming(data: Path, known: Membership, stops: Callable[[], bool]) -> M
 
 async def _await_forming(data: Path, known: Membership, stops: Callable[[], bool]) -> Membership:
     context = Identity(data).client_context()
-    told = 0
+    told, failed = 0, ""
     while not known.formed and not stops():
         if len(known.hosts) != told:
             told = len(known.hosts)
             wanted = QUORUM_HOSTS
             log.info("%d of %d hosts have joined; this host waits for the others", told, wanted)
-        await asyncio.sleep(_POLL_S)
         founder = known.hosts[0]
+        question = {"op": "hosts", "more_than": len(known.hosts)}
         try:
-            answer = await ask((founder.address, founder.port), context, {"op": "hosts"})
+            answer = await ask((founder.address, founder.port), context, question)
         except SettingsError as error:
-            log.info("%s", error)
+            if str(error) != failed:
+                failed = str(error)
+                log.info("%s", failed)
+            await asyncio.sleep(_RETRY_S)
             continue
         known = msgspec.structs.replace(
             msgspec.convert(answer["membership"], Membership), me=known.me

@@ -18,6 +18,7 @@ import msgspec
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.remote_path import HOSTS
 from fieldbrook.actors.runtime import Address, NodeActor
+from fieldbrook.cluster import joining
 from fieldbrook.cluster.hosts_list import HostsList
 from fieldbrook.cluster.identity import Identity, name_of
 from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
@@ -88,6 +89,7 @@ class ClusterActor(NodeActor):
         self._unauthenticated = 0  # open connections without a host's certificate
         self._replies: dict[str, asyncio.StreamWriter] = {}  # by host: connection for answers
         self._has_tunnels = False
+        self._list_changed = asyncio.Event()
 
     # ---------------------------------------------------------------- control, main thread
 
@@ -229,6 +231,8 @@ class ClusterActor(NodeActor):
                 other.task.cancel()
         self._dial_new()
         self._is_written = False
+        self._list_changed.set()
+        self._list_changed = asyncio.Event()
         for other in self._peers.values():
             other.send({"membership": msgspec.to_builtins(self._known)})
 
@@ -416,6 +420,7 @@ class ClusterActor(NodeActor):
             case "change" if self._knows(name):
                 send(writer, await self._list.change(question))
             case "hosts" if self._knows(name):
+                await self._await_more_hosts(question.get("more_than"))
                 send(writer, {"membership": msgspec.to_builtins(self._known)})
             case "tunnel" if self._knows(name):
                 await self._tunnels.accept(str(question.get("socket")), streams)
@@ -426,6 +431,14 @@ class ClusterActor(NodeActor):
             case _:
                 send(writer, {"refused": "this host does not know the sender or the request"})
         await writer.drain()
+
+    async def _await_more_hosts(self, than: object) -> None:
+        """Wait until the cluster has more hosts, as a host wants that waits until it forms."""
+        if isinstance(than, int):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(joining.FORMED_S):
+                    while len(self._known.hosts) <= than:
+                        await self._list_changed.wait()
 
     def _knows(self, name: str | None) -> bool:
         """Return whether a host is in the list. A removed host still has a valid certificate."""

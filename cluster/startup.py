@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
 
 from fieldbrook.cluster import hosts_file, joining
 from fieldbrook.cluster.engine import find_program
@@ -17,10 +16,10 @@ from fieldbrook.security import node_secrets
 log = logging.getLogger(__name__)
 
 
-def prepare(settings: Settings, stops: Callable[[], bool]) -> Membership | None:
+def prepare(settings: Settings) -> Membership | None:
     """Found or join a cluster according to the settings, unless the data folder belongs to one.
 
-    A host that joins waits until the cluster has enough hosts, or until `stops` returns True.
+    A host that joins then waits in `joining.await_forming` until the cluster has enough hosts.
 
     Returns:
         The list of hosts; None if this node belongs to no cluster.
@@ -44,8 +43,6 @@ def prepare(settings: Settings, stops: Callable[[], bool]) -> Membership | None:
         )
     if known is None:
         known = _join(settings) if settings.join else _found(settings)
-    if not known.formed and not known.is_founder:
-        known = joining.await_forming(data, known, stops)
     return known
 
 

@@ -79,23 +79,24 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
     except SettingsError as error:
         log.critical("%s", error)
         return CANNOT_START
-    code = CANNOT_START
     upgrade_ends = _begin_upgrade(settings.data)
     is_host = settings.join is not None or hosts_file.is_formed(settings.data)
+    cluster: Membership | None = None
     reason = _hold_ports(settings, listens=not is_host)
     if not reason:
-        _preload(settings)
+        try:
+            # The other hosts can begin to form the cluster while this one imports its modules.
+            cluster = _join_cluster(settings)
+        except SettingsError as error:
+            reason = str(error)
+        else:
+            _preload(settings)
     if upgrade_ends() != 0:
         return CANNOT_START
     if reason:
         log.critical("the node cannot start: %s", reason)
         return CANNOT_START
-    try:
-        cluster = _join_cluster(settings, stop)
-    except SettingsError as error:
-        log.critical("%s", error)
-    else:
-        code = _keep_running(settings, stop, manager, cluster)
+    code = _keep_running(settings, stop, manager, _await_hosts(settings, stop, cluster))
     for lock in locks:
         os.close(lock)
     return code
@@ -273,7 +274,7 @@ def _begin_upgrade(data: Path) -> Callable[[], int]:
     return in_child(work)
 
 
-def _join_cluster(settings: Settings, stop: _StopFlag) -> Membership | None:
+def _join_cluster(settings: Settings) -> Membership | None:
     """See `cluster.startup.prepare`, which a node that is alone need not import.
 
     Raises:
@@ -284,7 +285,18 @@ def _join_cluster(settings: Settings, stop: _StopFlag) -> Membership | None:
         return None
     from fieldbrook.cluster import startup
 
-    return startup.prepare(settings, stop.is_set)
+    return startup.prepare(settings)
+
+
+def _await_hosts(
+    settings: Settings, stop: _StopFlag, cluster: Membership | None
+) -> Membership | None:
+    """Wait until a cluster that this host has joined has enough hosts; returns all its hosts."""
+    if cluster is None or cluster.formed or cluster.is_founder:
+        return cluster
+    from fieldbrook.cluster import joining
+
+    return joining.await_forming(settings.data, cluster, stop.is_set)
 
 
 def _hold_ports(settings: Settings, *, listens: bool) -> str:

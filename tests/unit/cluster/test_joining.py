@@ -183,7 +183,7 @@ def test_an_answer_that_is_none_is_reported(cluster: Cluster, data: Path, answer
 def test_a_host_waits_until_there_are_enough(
     cluster: Cluster, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "_POLL_S", 0.0)
+    monkeypatch.setattr(joining, "_RETRY_S", 0.0)
     cluster.join(data)
 
     def wait(address: tuple[str, int]) -> Membership:

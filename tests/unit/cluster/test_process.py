@@ -192,6 +192,29 @@ def test_two_hosts_that_join_at_the_same_time_both_do(
     run(test)
 
 
+def test_a_host_that_waits_for_the_cluster_hears_at_once_that_it_has_formed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = Hosts(tmp_path, 2)
+    third = Host("h3", LOCAL, free_port(), 1)
+
+    async def test() -> None:
+        async with hosts.start("h1") as one:
+            myself = one._known.myself
+            address = myself.address, myself.port
+            context = Identity(hosts.data("h2")).client_context()
+            question = {"op": "hosts", "more_than": 2}
+            answer = await joining.ask(address, context, question)
+            assert not answer["membership"]["formed"], "it waits again"
+            waiting = asyncio.ensure_future(joining.ask(address, context, question))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await one._list._use(one._known.joined(third))
+            assert (await waiting)["membership"]["formed"]
+
+    run(test)
+
+
 def test_a_host_that_was_away_learns_of_another_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
 _TURN_S = 0.0005
-_FOLLOWING = (
+_TORNADO = (
     "fieldbrook.gateway.http.tornado.applications",
     "fieldbrook.gateway.http.tornado.server",
 )
@@ -78,6 +78,9 @@ class HttpGateway(GatewayActor):
         self._certificate = Certificate(settings)
         # A developer's folder that cannot be read is told before the node has started.
         dashboard = self._developers_dashboard()
+        if self.host:
+            # Other hosts serve its clients meanwhile, and faster than this one beside its imports.
+            await _import_the_rest()
         self._open_ports()
         if self.part == "http:0":
             self._warn_of_hosts()
@@ -106,8 +109,7 @@ class HttpGateway(GatewayActor):
     async def _complete(self, dashboard: Dashboard | None) -> None:
         """Serve all that is no plain event of a device."""
         with _short_turns():
-            for name in ("server", "applications"):
-                await asyncio.to_thread(importlib.import_module, f"{_FOLLOWING}.{name}")
+            await _import_the_rest()
             from fieldbrook.gateway.http.tornado.applications import Applications
 
             applications = Applications(
@@ -246,6 +248,11 @@ class HttpGateway(GatewayActor):
             metrics.put(metrics.HTTP_CONNECTIONS, open_now)
             metrics.put(metrics.HTTP_CONNECTIONS_LIMIT, self._connections.limit)
             self._certificate.renew()
+
+
+async def _import_the_rest() -> None:
+    for name in ("server", "applications"):
+        await asyncio.to_thread(importlib.import_module, f"{_TORNADO}.{name}")
 
 
 @contextmanager

@@ -31,8 +31,7 @@ def create_streams(connection: Connection) -> None:
     """
     kinds = (streams.REGISTRY, streams.SNAPSHOTS, streams.MODULES, streams.HOSTS)
     wanted = [*kinds, *streams.shard_streams()]
-    for stream in wanted:
-        streams.create(connection, stream, streams.REPLICAS, _STREAM_S)
+    streams.create(connection, wanted, streams.REPLICAS, _STREAM_S)
 
 
 def seed(settings: Settings, writer: RegistryWriter, connection: Connection, host: str) -> None:

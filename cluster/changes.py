@@ -43,7 +43,7 @@ def change(
         SettingsError: `make` has raised it.
         StoreError: no majority of the hosts stores the list, or another host is changing it.
     """
-    streams.create(connection, streams.HOSTS, streams.REPLICAS, _CREATE_S)
+    streams.create(connection, [streams.HOSTS], streams.REPLICAS, _CREATE_S)
     taken = take_over(connection, streams.hosts_subject(), known.me)
     last = known
     for _, entry in taken.records:

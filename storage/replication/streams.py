@@ -3,21 +3,38 @@ are in."""
 
 from __future__ import annotations
 
+import json
 import time
 import zlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+import msgspec
 
 from fieldbrook.core.errors import EngineUnreachableError, StreamStalledError
 from fieldbrook.storage.replication.appends import Subject
-from fieldbrook.storage.replication.connection import Connection
+from fieldbrook.storage.replication.connection import Connection, Outgoing
+from fieldbrook.storage.replication.parser import Message
 
 REPLICAS = 3
 """On how many hosts each stream is kept."""
 SHARDS = 8
 """The number of streams for the records of projects. It is fixed when a cluster forms."""
-_CREATE_S = 8.0
+# Engines that have not elected a leader yet drop such requests without an answer.
+_CREATE_S = 1.0
 _RETRY_S = 0.2
 _EXISTS = 10058  # the server's code for a stream of this name with another configuration
+
+
+class _Error(msgspec.Struct, frozen=True):
+    err_code: int = 0
+    description: str = ""
+
+
+class _Created(msgspec.Struct, frozen=True):
+    """The answer to a request to create a stream."""
+
+    error: _Error | None = None
 
 
 class Stream(NamedTuple):
@@ -64,18 +81,39 @@ def hosts_subject() -> Subject:
     return Subject(HOSTS.name, HOSTS.subjects)
 
 
-def create(connection: Connection, stream: Stream, replicas: int, limit_s: float) -> None:
-    """Create a stream, unless it exists; waits until the cluster can.
+def create(connection: Connection, wanted: Iterable[Stream], replicas: int, limit_s: float) -> None:
+    """Create streams, unless they exist; waits until the cluster can.
 
     Args:
         connection: to any host's engine.
-        stream: the stream.
-        replicas: on how many hosts it is kept.
+        wanted: the streams.
+        replicas: on how many hosts each is kept.
         limit_s: how long to wait.
 
     Raises:
-        StreamStalledError: it could not be created in time.
+        StreamStalledError: one could not be created in time.
     """
+    deadline = time.monotonic() + limit_s
+    left = list(wanted)
+    while True:
+        requests = [_creation(stream, replicas) for stream in left]
+        try:
+            answers = connection.ask_many(requests, _CREATE_S)
+        except EngineUnreachableError as error:
+            reasons = [str(error)] * len(left)
+        else:
+            reasons = [_why_not_created(answer) for answer in answers]
+        failed = [pair for pair in zip(left, reasons, strict=True) if pair[1]]
+        if not failed:
+            return
+        left = [stream for stream, _ in failed]
+        if time.monotonic() > deadline:
+            name, reason = left[0].name, failed[0][1]
+            raise StreamStalledError(reason=f"stream {name} cannot be created: {reason}")
+        time.sleep(_RETRY_S)
+
+
+def _creation(stream: Stream, replicas: int) -> Outgoing:
     # Nothing vanishes by age or size, and an append to a full stream is refused.
     configuration: dict[str, Any] = {
         "name": stream.name,
@@ -87,17 +125,15 @@ def create(connection: Connection, stream: Stream, replicas: int, limit_s: float
         "allow_direct": True,
         "deny_delete": True,
     }
-    deadline = time.monotonic() + limit_s
-    while True:
-        try:
-            subject = f"$JS.API.STREAM.CREATE.{stream.name}"
-            answer = connection.request(subject, configuration, _CREATE_S)
-            error = answer.get("error")
-            if error is None or error.get("err_code") == _EXISTS:
-                return
-            reason = str(error.get("description"))
-        except EngineUnreachableError as failed:
-            reason = str(failed)
-        if time.monotonic() > deadline:
-            raise StreamStalledError(reason=f"stream {stream.name} cannot be created: {reason}")
-        time.sleep(_RETRY_S)
+    return Outgoing(f"$JS.API.STREAM.CREATE.{stream.name}", b"", json.dumps(configuration).encode())
+
+
+def _why_not_created(answer: Message | None) -> str:
+    """Return an empty text if the answer says that a stream exists now."""
+    if answer is None or answer.status:
+        return "no answer"
+    try:
+        error = msgspec.json.decode(answer.body, type=_Created).error
+    except msgspec.MsgspecError:
+        return "the answer is damaged"
+    return "" if error is None or error.err_code == _EXISTS else error.description or "an error"

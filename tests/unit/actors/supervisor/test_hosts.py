@@ -160,14 +160,32 @@ def test_projects_that_wait_after_failures_are_tried_again_when_hosts_come_or_go
     assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h2"]
 
 
+def test_a_project_that_comes_here_is_started_at_once_if_a_gateway_waits_for_it(
+    host: OneHost,
+) -> None:
+    waited, quiet = projects_of("h1", 2)
+    host.receive(m.RunsOn("h2", (waited, quiet)))
+    host.activate(waited)
+    host.receive(m.RunsOn("h2", (), (waited, quiet)))
+    assert host.state(waited) == STARTING
+    assert f"project:{quiet}" not in host.children or host.state(quiet) == DOWN
+    host.ready(f"project:{waited}")
+    assert [route.project_id for route in host.taken("http:0", m.RouteTo)] == [waited]
+
+
 def test_gateways_ask_again_when_another_host_does_not_run_what_belongs_here_by_now(
     host: OneHost,
 ) -> None:
-    (own,) = projects_of("h1")
+    own, running = projects_of("h1", 2)
+    gateway = host.children["http:0"].address
+    assert gateway is not None
     host.receive(m.RunsOn("h2", (own,)))
-    host.activate(own)
-    assert host.taken("http:0", m.RouteTo) == []
+    host.receive(m.Activate(own, 7, 1), gateway)
+    host.receive(m.Activate(running, 7, 1), gateway)
+    host.ready(f"project:{running}")
+    host.taken("http:0", m.RouteTo)
     host.receive(m.RunsOn("h2", (), (own,)))
+    assert host.state(own) == DOWN, "the quota of its account is used up"
     assert host.taken("http:0", m.RouteTo) == [m.RouteTo(own, None)]
     host.receive(m.RemoteRoute(own, "h2", None, alone=False))
     assert host.taken("http:0", m.RouteTo) == [m.RouteTo(own, None)]

@@ -29,7 +29,7 @@ from fieldbrook.cluster.identity import (
     digest,
     read_token,
 )
-from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.links.lines import LINE_BYTES, LineError, receive, send
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
 from fieldbrook.core.errors import SettingsError
 

@@ -21,8 +21,9 @@ from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.cluster import joining
 from fieldbrook.cluster.hosts_list import HostsList
 from fieldbrook.cluster.identity import Identity, name_of
-from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
-from fieldbrook.cluster.tunnels import Streams, Tunnels
+from fieldbrook.cluster.links.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.links.routes import Peer, Routes
+from fieldbrook.cluster.links.tunnels import Streams, Tunnels
 from fieldbrook.cluster.watch.watch import Watch
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
 from fieldbrook.core.cluster.newcomers import Newcomers
@@ -40,35 +41,8 @@ _CHECK_S = 0.1
 _DIAL_S = 2.0
 _REDIAL_S = 0.25
 _FIRST_LINE_S = 10.0
-_NOT_HOME_S = 0.2
 _LAST_ANSWERS_S = 1.0
 _UNAUTHENTICATED = 64  # limit of concurrent connections without a host's certificate
-
-
-class _Peer:
-    """Another host: the connections in both directions, its last heartbeat and the time of it."""
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-        self.heard = float("-inf")
-        self.beat: dict[str, Any] = {}
-        self.writer: asyncio.StreamWriter | None = None
-        self.incoming: asyncio.StreamWriter | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.asked: set[int] = set()  # projects of which the host has not answered the route
-
-    def send(self, message: dict[str, Any]) -> bool:
-        """Send a message if the host is connected; return whether it is."""
-        if self.writer is None or self.writer.is_closing():
-            return False
-        send(self.writer, message)
-        return True
-
-    def drop(self) -> None:
-        """Close both connections, because delayed messages on them would be outdated."""
-        for writer in (self.writer, self.incoming):
-            if writer is not None:
-                writer.transport.abort()
 
 
 class ClusterActor(NodeActor):
@@ -76,9 +50,8 @@ class ClusterActor(NodeActor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._peers: dict[str, _Peer] = {}
-        self._asked: dict[int, set[str]] = {}  # by project: hosts that wait for its route
-        self._refusals: dict[int, asyncio.TimerHandle] = {}  # by project: the answer "not here"
+        self._peers: dict[str, Peer] = {}
+        self._routes = Routes(self.post)
         self._up: tuple[str, ...] = ()
         self._newcomers = Newcomers()
         self._behind: frozenset[str] = frozenset()  # the newcomers
@@ -87,7 +60,6 @@ class ClusterActor(NodeActor):
         self._leaving: tuple[str, ...] = ()
         self._draining = False
         self._unauthenticated = 0  # open connections without a host's certificate
-        self._replies: dict[str, asyncio.StreamWriter] = {}  # by host: connection for answers
         self._has_tunnels = False
         self._list_changed = asyncio.Event()
 
@@ -95,6 +67,7 @@ class ClusterActor(NodeActor):
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
+        routes = self._routes
         match message:
             case m.Start():
                 self._start(message, sender)
@@ -104,20 +77,20 @@ class ClusterActor(NodeActor):
             case m.ProjectRuns():
                 self._in_loop(lambda: self._announce_running(message))
             case m.ActivateOn(host=host):
-                self._in_loop(lambda: self._activate_on(host, message))
+                self._in_loop(lambda: routes.ask(self._peers.get(host), message))
             case m.RouteTo(project_id=project_id, path=path, alone=alone):
                 socket = None if path is None else Path(path).name
                 self._in_loop(
-                    lambda: self._answer(project_id, {"route": [project_id, socket, alone]})
+                    lambda: routes.answer(project_id, {"route": [project_id, socket, alone]})
                 )
             case m.NotHome(project_id=project_id):
-                self._in_loop(lambda: self._refuse_later(project_id))
+                self._in_loop(lambda: routes.refuse_later(project_id))
             case m.Unreachable(project_id=project_id):
-                self._in_loop(lambda: self._answer(project_id, {"unreachable": project_id}))
+                self._in_loop(lambda: routes.answer(project_id, {"unreachable": project_id}))
             case m.QuotaReached(project_id=project_id, limit=limit):
-                self._in_loop(lambda: self._answer(project_id, {"quota": [project_id, limit]}))
+                self._in_loop(lambda: routes.answer(project_id, {"quota": [project_id, limit]}))
             case m.DropProject(project_id=project_id):
-                self._in_loop(lambda: self._answer(project_id, {"dropped": project_id}))
+                self._in_loop(lambda: routes.answer(project_id, {"dropped": project_id}))
             case m.Booted():
                 self._in_loop(self._serve_projects)
             case m.Drain():
@@ -243,10 +216,10 @@ class ClusterActor(NodeActor):
             return
         for host in self._known.others:
             if host.name not in self._peers:
-                other = self._peers[host.name] = _Peer(host)
+                other = self._peers[host.name] = Peer(host)
                 other.task = self._loop.create_task(self._stay_connected(other))
 
-    async def _stay_connected(self, other: _Peer) -> None:
+    async def _stay_connected(self, other: Peer) -> None:
         """Keep a connection to another host, on which this host sends its heartbeats."""
         while True:
             with contextlib.suppress(OSError, LineError, ssl.SSLError, TimeoutError):
@@ -261,13 +234,15 @@ class ClusterActor(NodeActor):
                 other.writer = writer
                 try:
                     while True:
-                        self._on_answer(other, await receive(reader, 3_600))
+                        answer = await receive(reader, 3_600)
+                        if answer.get("removed") == self._known.me:
+                            self._list.leave()
+                        else:
+                            self._routes.answered(other, answer)
                 finally:
                     other.writer = None
                     writer.transport.abort()
-                    for project_id in other.asked:
-                        self._ask_again(other.host.name, project_id)
-                    other.asked.clear()
+                    self._routes.lost(other)
             await asyncio.sleep(_REDIAL_S)
 
     async def _dial(self, host: Host) -> Streams:
@@ -337,18 +312,18 @@ class ClusterActor(NodeActor):
         alone = self._is_alone(there)
         self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone))
 
-    def _find_behind(self, there: list[_Peer]) -> frozenset[str]:
+    def _find_behind(self, there: list[Peer]) -> frozenset[str]:
         """Return the hosts whose engines must catch up before the hosts may own projects."""
         alone = self._is_alone(there)
         ready = {self._known.me: self._watch.is_ready(self._known, alone=alone)}
         ready.update((o.host.name, bool(o.beat.get("ready", True))) for o in there)
         return self._newcomers.update({} if alone else ready)
 
-    def _is_alone(self, there: list[_Peer]) -> bool:
+    def _is_alone(self, there: list[Peer]) -> bool:
         """Return whether this host and the hosts that are up are less than a majority."""
         return 2 * (len(there) + 1) <= len(self._known.hosts)
 
-    def _silent(self) -> list[_Peer]:
+    def _silent(self) -> list[Peer]:
         now = self._loop.time()
         limit_s = self._settings.silence_ms / 1_000
         return [other for other in self._peers.values() if now - other.heard > limit_s]
@@ -357,7 +332,7 @@ class ClusterActor(NodeActor):
         """Return whether a host may own no projects, because it is drained or about to stop."""
         return bool(stops) or name in self._known.drained
 
-    def _write_hosts(self, silent: list[_Peer]) -> None:
+    def _write_hosts(self, silent: list[Peer]) -> None:
         """Write the file from which the gateways of this host read hosts and owners."""
         names = {other.host.name for other in silent}
         hosts = [
@@ -444,7 +419,7 @@ class ClusterActor(NodeActor):
         """Return whether a host is in the list. A removed host still has a valid certificate."""
         return any(host.name == name for host in self._known.hosts)
 
-    async def _read_messages(self, other: _Peer, streams: Streams) -> None:
+    async def _read_messages(self, other: Peer, streams: Streams) -> None:
         """Process the messages of another host until its connection ends."""
         reader, writer = streams
         if other.incoming is not None:
@@ -462,69 +437,14 @@ class ClusterActor(NodeActor):
                 self._is_written = False
                 self.post(m.RunsOn(other.host.name, change.started, change.ended, change.replaces))
             elif "activate" in message:
-                project_id, account_id, processes = message["activate"]
-                self._asked.setdefault(project_id, set()).add(other.host.name)
-                self._replies[other.host.name] = writer
-                self.post(m.Activate(project_id, account_id, processes))
+                self._routes.asked(other.host.name, writer, message["activate"])
 
     # ---------------------------------------------------------------- where projects run
 
-    def _answer(self, project_id: int, message: dict[str, Any]) -> None:
-        """Send a message to the hosts that have asked for a project's route."""
-        for name in self._asked.pop(project_id, ()):
-            writer = self._replies.get(name)
-            if writer is not None and not writer.is_closing():
-                send(writer, message)
-                if message.get("route", [0, None])[1] is not None:
-                    # The host also needs the message that the project has ended.
-                    self._asked.setdefault(project_id, set()).add(name)
-
-    def _refuse_later(self, project_id: int) -> None:
-        """Answer soon that a project is not here, unless it moves here meanwhile."""
-        if project_id not in self._refusals:
-            self._refusals[project_id] = self._loop.call_later(
-                _NOT_HOME_S, self._refuse, project_id
-            )
-
-    def _refuse(self, project_id: int) -> None:
-        del self._refusals[project_id]
-        self._answer(project_id, {"route": [project_id, None, False]})
-
     def _announce_running(self, told: m.ProjectRuns) -> None:
-        if told.runs and (refusal := self._refusals.pop(told.project_id, None)) is not None:
-            refusal.cancel()
+        if told.runs:
+            self._routes.is_here(told.project_id)
         message = self._running.note(told.project_id, runs=told.runs, sends=told.sends)
         self._is_written = False
         for other in self._peers.values():
             other.send(message)
-
-    def _activate_on(self, host: str, asked: m.ActivateOn) -> None:
-        other, project_id = self._peers.get(host), asked.project_id
-        question = {"activate": [project_id, asked.account_id, asked.processes]}
-        if other is not None and other.send(question):
-            other.asked.add(project_id)
-        else:
-            self._loop.call_later(_NOT_HOME_S, self._ask_again, host, project_id)
-
-    def _ask_again(self, host: str, project_id: int) -> None:
-        """Make the gateways ask for a project again, because `host` will not answer."""
-        self.post(m.RemoteRoute(project_id, host, None, alone=False))
-
-    def _on_answer(self, other: _Peer, message: dict[str, Any]) -> None:
-        """Forward another host's answer about a project to the supervisor."""
-        match message:
-            case {"route": [int(answered), *_]} | {"unreachable": int(answered)}:
-                other.asked.discard(answered)
-            case {"quota": [int(answered), _]} | {"dropped": int(answered)}:
-                other.asked.discard(answered)
-        match message:
-            case {"removed": str(name)} if name == self._known.me:
-                self._list.leave()
-            case {"route": [int(project_id), None | str() as socket, bool(alone)]}:
-                self.post(m.RemoteRoute(project_id, other.host.name, socket, alone))
-            case {"unreachable": int(project_id)}:
-                self.post(m.RemoteRefusal(m.Unreachable(project_id)))
-            case {"quota": [int(project_id), int(limit)]}:
-                self.post(m.RemoteRefusal(m.QuotaReached(project_id, limit)))
-            case {"dropped": int(project_id)}:
-                self.post(m.RemoteRefusal(m.DropProject(project_id)))

@@ -14,7 +14,7 @@ import pytest
 from fieldbrook import __version__
 from fieldbrook.cluster import hosts_file, joining
 from fieldbrook.cluster.identity import Identity
-from fieldbrook.cluster.lines import LINE_BYTES, receive, send
+from fieldbrook.cluster.links.lines import LINE_BYTES, receive, send
 from fieldbrook.core.cluster.membership import Host, Membership
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.security import node_secrets

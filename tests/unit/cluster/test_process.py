@@ -15,7 +15,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.remote_path import HOSTS
 from fieldbrook.cluster import hosts_file, joining
 from fieldbrook.cluster.identity import Identity
-from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.links.lines import LINE_BYTES, LineError, receive, send
 from fieldbrook.cluster.process import ClusterActor
 from fieldbrook.core.cluster.membership import Host, Membership
 from fieldbrook.core.settings import load
@@ -315,15 +315,15 @@ def test_what_another_host_was_asked_is_asked_again_when_the_connection_ends(
 
     async def test() -> None:
         async with hosts.start("h1") as one:
-            one._activate_on("h2", m.ActivateOn("h2", 7, 1))
+            one._routes.ask(one._peers.get("h2"), m.ActivateOn("h2", 7, 1))
             await until(lambda: lost in one.sent)  # there is no connection
             async with hosts.start("h2") as two:
                 await until(lambda: one.hosts_up()[-1:] == [("h1", "h2")])
                 one.sent.clear()
-                one._activate_on("h2", m.ActivateOn("h2", 7, 1))
-                one._activate_on("h2", m.ActivateOn("h2", 8, 1))
-                await until(lambda: {7, 8} <= two._asked.keys())
-                two._answer(8, {"route": [8, "w0.1", False]})
+                one._routes.ask(one._peers.get("h2"), m.ActivateOn("h2", 7, 1))
+                one._routes.ask(one._peers.get("h2"), m.ActivateOn("h2", 8, 1))
+                await until(lambda: {7, 8} <= two._routes._asked.keys())
+                two._routes.answer(8, {"route": [8, "w0.1", False]})
                 await until(lambda: one._peers["h2"].asked == {7})
                 assert lost not in one.sent
             await until(lambda: lost in one.sent)
@@ -342,13 +342,13 @@ def test_a_host_that_asks_before_a_project_has_moved_gets_its_route_and_no_refus
             async with hosts.start("h2") as two:
                 await until(lambda: one.hosts_up()[-1:] == [("h1", "h2")])
                 for project_id in (7, 8):
-                    one._activate_on("h2", m.ActivateOn("h2", project_id, 1))
-                await until(lambda: {7, 8} <= two._asked.keys())
+                    one._routes.ask(one._peers.get("h2"), m.ActivateOn("h2", project_id, 1))
+                await until(lambda: {7, 8} <= two._routes._asked.keys())
                 for project_id in (7, 8):
-                    two._refuse_later(project_id)
+                    two._routes.refuse_later(project_id)
                 two._announce_running(m.ProjectRuns(7, runs=True, sends=False))
                 await until(lambda: m.RemoteRoute(8, "h2", None, alone=False) in one.sent)
-                two._answer(7, {"route": [7, "w0.1", False]})
+                two._routes.answer(7, {"route": [7, "w0.1", False]})
                 await until(lambda: m.RemoteRoute(7, "h2", "w0.1", alone=False) in one.sent)
                 assert m.RemoteRoute(7, "h2", None, alone=False) not in one.sent
             await until(lambda: one.hosts_up()[-1:] == [("h1",)])

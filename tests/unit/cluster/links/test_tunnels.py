@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.actors.remote_path import PEERS, remote_path, split_path
-from fieldbrook.cluster.tunnels import Streams, Tunnels, copy, is_reachable
+from fieldbrook.cluster.links.tunnels import Streams, Tunnels, copy, is_reachable
 from fieldbrook.observability import metrics
 
 

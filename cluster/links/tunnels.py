@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fieldbrook.actors.remote_path import HTTP_SOCKET, MQTT_SOCKET, PEERS
-from fieldbrook.cluster.lines import LINE_BYTES
+from fieldbrook.cluster.links.lines import LINE_BYTES
 from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.cluster.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.links.lines import LINE_BYTES, LineError, receive, send
 
 
 def received(data: bytes, *, ends: bool = True, limit_s: float = 5.0) -> list[dict[str, Any]]:

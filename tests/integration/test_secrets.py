@@ -58,6 +58,7 @@ class Planted:
         }
         self.answers: list[bytes] = []
         node.log_in(password=PASSWORD)
+        node.log_in(password=PASSWORD)  # which asks the node, now that it has an administrator
         self.secrets["login"] = node.token
         node.create_project("room")
         self.applet_id = node.deploy("room", TALLY, strategies=strategies("start", "fail", "spin"))[

@@ -28,7 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pipx(home: Path, *arguments: str) -> str:
     places = {"HOME": home, "PIPX_HOME": home / "pipx", "PIPX_BIN_DIR": home / "bin"}
-    # The node compiles what it imports; to compile all of every library takes ten times as long.
+    # The node compiles what it imports, which is a small part of all libraries.
     quick = {"PIP_COMPILE": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "pipx", *arguments],

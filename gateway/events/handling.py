@@ -57,6 +57,11 @@ from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 _REPLIES_CACHED = 4_096
 _CACHED_REPLY_BYTES = 1_024  # answers with many reasons of failures take more, and rarely repeat
 _TOO_MANY_REQUESTS = 429
+_BATCH_SLICE_S = 0.004
+_ITEMS_AT_ONCE = 8  # of a batch, between two looks at the clock
+
+Rest = Callable[[], bool]
+"""Submits more of a long batch in a later turn of the loop; returns whether that was the rest."""
 
 
 class Login(NamedTuple):
@@ -129,10 +134,16 @@ class EventService:
             source,
         )
 
-    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NO_META) -> None:
+    def accept(
+        self, project_name: str, body: bytes, answer: Answer, meta: Meta = NO_META
+    ) -> Rest | None:
         """Accept the body of an HTTP request: a message, a batch of messages, or raw bytes.
 
         `answer` is called once. Never raises, like `submit`.
+
+        Returns:
+            None, or for a long batch what submits its rest. The caller calls it in later turns of
+            the loop, and before later events of the same connection, until it returns True.
         """
         key = ""
         if meta is not NO_META:
@@ -141,24 +152,24 @@ class EventService:
             except BadRequestError as error:
                 metrics.add(metrics.EVENTS_RECEIVED)
                 answer(self.refuser.refuse(error, "", project_name, body=body))
-                return
+                return None
             if self._is_raw(body, meta):
                 self.raw.submit(project_name, body, answer, meta, key=key)
-                return
+                return None
         if not is_single(body) and len(body) <= self._limit:
             try:
                 messages = split_batch(body)
             except NodeError as error:
                 metrics.add(metrics.EVENTS_RECEIVED)
                 answer(self.refuser.refuse(error, "", project_name, body=body))
-                return
+                return None
             if messages is not None:
-                self._accept_batch(project_name, messages, answer, key)
-                return
+                return self._accept_batch(project_name, messages, answer, key)
             if self._admission.is_public(project_name) and not is_message(body):
                 self.raw.submit(project_name, body, answer, meta, key=key)
-                return
+                return None
         self.submit(project_name, body, answer, key=key)
+        return None
 
     def _is_raw(self, body: bytes, meta: Meta) -> bool:
         """Whether a body has the raw form.
@@ -297,7 +308,7 @@ class EventService:
 
     def _accept_batch(
         self, project_name: str, messages: list[msgspec.Raw], answer: Answer, key: str
-    ) -> None:
+    ) -> Rest | None:
         batch_id = self._new_id()
         try:
             self._admission.refresh()
@@ -305,7 +316,7 @@ class EventService:
         except NodeError as error:
             metrics.add(metrics.EVENTS_RECEIVED)
             answer(self.refuser.refuse(error, batch_id, project_name))
-            return
+            return None
 
         def done(body: bytes, refused: NodeError | None, replayed: bool) -> None:
             if refused is None:
@@ -316,33 +327,54 @@ class EventService:
         metrics.add(metrics.EVENTS_RECEIVED, len(messages))
         batch = _Batch(project_name, len(messages), done)
         blocked: BlockedPublishers = set()
-        for index, raw in enumerate(messages):
-            message: DataMessage | None = None
-            event_id = ""
+        items = iter(enumerate(messages))
+
+        def submit_more() -> bool:
+            # A refusal takes a tenth of a millisecond: all of a batch would take a second.
+            ends_at = time.perf_counter() + _BATCH_SLICE_S
+            for index, raw in items:
+                self._submit_item(batch, index, raw, project_name, key, blocked)
+                if not index % _ITEMS_AT_ONCE and time.perf_counter() >= ends_at:
+                    return False
+            return True
+
+        return None if submit_more() else submit_more
+
+    def _submit_item(
+        self,
+        batch: _Batch,
+        index: int,
+        raw: msgspec.Raw,
+        project_name: str,
+        key: str,
+        blocked: BlockedPublishers,
+    ) -> None:
+        message: DataMessage | None = None
+        event_id = ""
+        try:
             try:
-                try:
-                    message = decode_message(raw)
-                except MalformedMessageError:
-                    message = self._decode_anonymous(project_name, raw)
-                    if message is None:
-                        raise
-                header = message.header
-                item = item_key(key, index) if key else ""
-                identity = identify(header.event_id, header.pub_time, NO_NAME, item, self._new_id)
-                event_id = identity[0]
-                batch.name(index, event_id)
-                _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
-                batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
-                settle = partial(self._settle_item, batch, index, project_name, message, event_id)
-                self._submit_message(project_name, message, identity, settle, blocked=blocked)
-            except NodeError as error:
+                message = decode_message(raw)
+            except MalformedMessageError:
+                message = self._decode_anonymous(project_name, raw)
                 if message is None:
-                    event_id = self._new_id()
-                    batch.name(index, event_id)
-                    self.refuser.record(error, event_id, project_name, body=bytes(raw))
-                    batch.settle(index, error)
-                else:
-                    self._settle_item(batch, index, project_name, message, event_id, error)
+                    raise
+            header = message.header
+            item = item_key(key, index) if key else ""
+            identity = identify(header.event_id, header.pub_time, NO_NAME, item, self._new_id)
+            event_id = identity[0]
+            batch.name(index, event_id)
+            _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
+            batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
+            settle = partial(self._settle_item, batch, index, project_name, message, event_id)
+            self._submit_message(project_name, message, identity, settle, blocked=blocked)
+        except NodeError as error:
+            if message is None:
+                event_id = self._new_id()
+                batch.name(index, event_id)
+                self.refuser.record(error, event_id, project_name, body=bytes(raw))
+                batch.settle(index, error)
+            else:
+                self._settle_item(batch, index, project_name, message, event_id, error)
 
     def _settle_item(
         self,

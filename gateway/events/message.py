@@ -110,12 +110,16 @@ def trimmed(body: bytes) -> bytes:
     return body.rstrip(_PADDING)
 
 
+SINGLE = (b'{"header"', b'{"payload"')
+"""The first bytes of bodies that are certainly no batch."""
+
+
 def is_single(body: bytes) -> bool:
     """Whether a body is certainly not a batch.
 
     Only the first bytes are compared, because this check runs for every event.
     """
-    return body.startswith((b'{"header"', b'{"payload"'))
+    return body.startswith(SINGLE)
 
 
 def message_token(body: bytes) -> str:

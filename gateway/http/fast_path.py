@@ -17,6 +17,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, cast
 
+from fieldbrook.gateway.events.handling import Rest
+from fieldbrook.gateway.events.message import SINGLE
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_head import (
@@ -41,6 +43,10 @@ _SLICE_S = 0.05  # of all connections in a turn of the loop
 _REFUSED_SLICE_S = 0.004
 _FEWEST_REFUSED = 8  # connections that go on in a turn of the loop, however long it takes
 REFUSALS_AT_ONCE = 4  # of a connection in its turn
+# Batches that wait for their next turn, of which each holds its body. Others wait in the buffers of
+# their connections, which the memory budget counts.
+_BATCHES_AT_ONCE = 16
+_SHORT_BODY = 8 << 10
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_CACHED = 4_096
@@ -60,8 +66,8 @@ _META = EVENT_META.encode()
 class EventReceiver(Protocol):
     """The part of `events.handling.EventService` that the fast path uses."""
 
-    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
-        """Submit one event of an HTTP client; `answer` is called once."""
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> Rest | None:
+        """Submit the body of one request; see `EventService.accept`."""
 
 
 def render(reply: EventReply) -> bytes:
@@ -148,6 +154,7 @@ class FastPath:
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
         self.connections: set[EventConnection] = set()
+        self.batches = 0  # that are not submitted as a whole yet
         self._heads: dict[bytes, Head] = {}
         self._fields: dict[bytes, Fields] = {}
 
@@ -200,6 +207,7 @@ class EventConnection(asyncio.Protocol):
     __slots__ = (
         "_active_at",
         "_answers",
+        "_batch",
         "_buffer",
         "_charge",
         "_eof_received",
@@ -223,6 +231,7 @@ class EventConnection(asyncio.Protocol):
         self._missing = 0
         self._charge = Charge(table.memory_budget, "")
         self._answers: list[list[bytes | None]] = []
+        self._batch: Rest | None = None  # that is not submitted as a whole yet
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
@@ -336,7 +345,7 @@ class EventConnection(asyncio.Protocol):
         buffer, table, transport = self._buffer, self._fast_path, self._transport
         turns = self._turns
         start, end, refused = 0, len(buffer), 0
-        while start < end and transport is not None and not self._handing_over:
+        while start < end and transport is not None and not (self._handing_over or self._batch):
             if transport.is_closing():  # the client has gone away; asyncio logs further writes
                 break
             if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
@@ -367,13 +376,22 @@ class EventConnection(asyncio.Protocol):
             if body_end > end:
                 self._missing = body_end - end
                 break
+            is_long = head.body_length > _SHORT_BODY and not buffer.startswith(SINGLE, head_end)
+            if is_long and table.batches >= _BATCHES_AT_ONCE:
+                self._wait_for_turn()
+                break
             start = body_end
             slot: list[bytes | None] = [None]
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
-            table.events.accept(head.project_name, body, partial(self._answer, slot), head.meta)
+            answer = partial(self._answer, slot)
+            self._batch = table.events.accept(head.project_name, body, answer, head.meta)
             refused += slot[0] is not None
-            self._is_accepted = not refused
+            self._is_accepted = not (refused or self._batch)
+            if self._batch is not None:
+                table.batches += 1
+                self._wait_for_turn()
+                break
         if start:
             buffer = buffer[start:]
             if buffer:
@@ -416,6 +434,14 @@ class EventConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._is_queued = False
+        if self._batch is not None:
+            # A batch is submitted as a whole, even if its client has gone away.
+            if not self._batch():
+                self._is_queued = True
+                self._turns.call(self._go_on)
+                return
+            self._batch = None
+            self._fast_path.batches -= 1
         if not self._handing_over and self._read_again():
             self._handle_requests(has_turn=True)
 

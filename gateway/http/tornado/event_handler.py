@@ -15,6 +15,7 @@ from fieldbrook.gateway import replies
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.request import KEY_HEADER, Meta, parse_content_length, read_meta
 from fieldbrook.gateway.http.fast_path import header_value
+from fieldbrook.gateway.http.request_stream import RequestStream
 from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, Charge, Shared
 from fieldbrook.gateway.replies import EventReply
@@ -79,8 +80,17 @@ class EventHandler(web.RequestHandler):
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
         meta = meta_of(self.request)
-        self._events.accept(project_name, bytes(self._body), answer.set_result, meta)
+        rest = self._events.accept(project_name, bytes(self._body), answer.set_result, meta)
+        while rest is not None and not rest():
+            await self._turn()
         self._reply(await answer)
+
+    async def _turn(self) -> None:
+        connection: Any = self.request.connection
+        if isinstance(connection.stream, RequestStream):
+            await connection.stream.turn()
+        else:
+            await asyncio.sleep(0)
 
     def options(self, project_name: str) -> None:
         """Answer a CORS preflight; a request without `Origin` gets no CORS headers."""

@@ -92,7 +92,7 @@ class RequestStream(iostream.IOStream):
             await self._refuse(_BARE_LINE_FEED)
         self.waiting_since = None
         if not self._may_go_on():
-            await self._turn()
+            await self.turn()
         return head
 
     def read_bytes(self, num_bytes: int, partial: bool = False) -> Awaitable[bytes]:
@@ -129,7 +129,7 @@ class RequestStream(iostream.IOStream):
         data = await reading
         self._arrived(data)
         if not self._may_go_on():
-            await self._turn()
+            await self.turn()
         return data
 
     def _arrived(self, data: bytes) -> None:
@@ -141,7 +141,8 @@ class RequestStream(iostream.IOStream):
     def _may_go_on(self) -> bool:
         return self.turns is None or self.turns.may_go_on()
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Wait until this connection may go on."""
         if self.turns is not None:
             await self.turns.wait()
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado import httpserver, iostream, web
 
+from fieldbrook.gateway.events.handling import Rest
 from fieldbrook.gateway.events.request import NO_META, Meta
+from fieldbrook.gateway.http import fast_path
 from fieldbrook.gateway.http.fast_path import (
     IDLE_LIMIT_S,
     REQUEST_LIMIT_S,
@@ -297,6 +299,83 @@ async def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connecti
 @given(st.text(max_size=50))
 def test_no_text_from_outside_can_end_a_header(text: str) -> None:
     assert all(0x20 <= byte <= 0x7E for byte in header_value(text))
+
+
+class Batches(EventReceiver):
+    """Takes each body in as many pieces as it has bytes, when it begins with `batch`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces = 0
+
+    def accept(  # type: ignore[override]  # the other one takes no batches
+        self, project_name: str, body: bytes, answer: Answer, meta: Meta
+    ) -> Rest | None:
+        if not body.startswith(b"batch"):
+            super().accept(project_name, body, answer, meta)
+            return None
+        left = len(body)
+
+        def go_on() -> bool:
+            nonlocal left
+            self.pieces, left = self.pieces + 1, left - 1
+            if not left:
+                EventReceiver.accept(self, project_name, body, answer, meta)
+            return not left
+
+        return go_on
+
+
+async def test_an_event_behind_a_long_batch_waits_for_all_of_it_and_others_do_not() -> None:
+    async with Port() as port:
+        port.table.events = receiver = Batches()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+        other_reader, other = await asyncio.open_connection("127.0.0.1", port.port)
+        writer.write(request(b"batch" * 100) + request(b"behind"))
+        while not receiver.pieces:
+            await asyncio.sleep(0)
+        other.write(request(b"other"))
+        await other_reader.readuntil(b"other")
+        await reader.readuntil(b"behind")
+        assert [body for _, body in receiver.taken] == [b"other", b"batch" * 100, b"behind"]
+        writer.close()
+        other.close()
+
+
+async def test_few_long_batches_are_taken_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_path, "_BATCHES_AT_ONCE", 2)
+    monkeypatch.setattr(fast_path, "_SHORT_BODY", 100)
+    async with Port() as port:
+        port.table.events = receiver = Batches()
+        opened = [await asyncio.open_connection("127.0.0.1", port.port) for _ in range(6)]
+        for number, (_, writer) in enumerate(opened[:5]):
+            writer.write(request(b"batch" * 100 + b"%d" % number))
+        single = b'{"header"' + b" " * 200
+        opened[5][1].write(request(single))
+        most = 0
+        async with asyncio.timeout(LIMIT_S):
+            while len(receiver.taken) < 6:
+                most = max(most, port.table.batches)
+                await asyncio.sleep(0)
+        assert most == 2
+        assert port.table.batches == 0
+        assert receiver.taken[0][1] == single
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_a_long_batch_is_taken_as_a_whole_although_its_client_has_gone() -> None:
+    async with Port() as port:
+        port.table.events = receiver = Batches()
+        _, writer = await asyncio.open_connection("127.0.0.1", port.port)
+        writer.write(request(b"batch" * 100))
+        while not receiver.pieces:
+            await asyncio.sleep(0)
+        writer.transport.abort()
+        async with asyncio.timeout(LIMIT_S):
+            while not receiver.taken:
+                await asyncio.sleep(0)
+        assert receiver.pieces == 500
 
 
 class Chatterbox:

@@ -1,4 +1,4 @@
-"""Request targets: the four forms of a request line's target, and normalised paths.
+"""Request targets: the four forms of a request line's target, normalised paths, and origins.
 
 Source: RFC 9112, 3.2.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
+from urllib.parse import urlsplit
 
 from tornado import httputil, web
 
@@ -30,6 +31,15 @@ def split_absolute(target: str) -> tuple[str, str] | None:
     if not _AUTHORITY.fullmatch(authority):
         return None
     return authority, path if path.startswith("/") else f"/{path}"
+
+
+def is_origin(text: str) -> bool:
+    """Whether an `Origin` header can be parsed; Tornado raises an error for others (`http://[`)."""
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
 
 
 def clean_path(path: str) -> str:

@@ -17,6 +17,7 @@ from tornado import web, websocket
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
 from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.memory_budget import Charge, Shared
+from fieldbrook.gateway.request_target import is_origin
 from fieldbrook.observability import metrics
 from fieldbrook.system.process import descriptor_limit
 
@@ -125,7 +126,11 @@ class MqttWebSocket(websocket.WebSocketHandler):
             raise web.HTTPError(426, "MQTT clients connect to this path by WebSocket")
         if not any(word.strip() in _SUBPROTOCOLS for word in offered.split(",")):
             raise web.HTTPError(400, "the WebSocket must offer the subprotocol mqtt")
-        await super().get(*args, **kwargs)
+        if not is_origin(self.request.headers.get("Origin", "")):
+            self.set_status(403)
+            self.finish("the origin is no URL")
+        else:
+            await super().get(*args, **kwargs)
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
         """See `websocket.WebSocketHandler`."""

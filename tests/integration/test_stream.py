@@ -249,9 +249,10 @@ def test_a_login_that_ends_ends_the_stream(node: RunningNode) -> None:
 
 
 def test_a_page_of_another_host_cannot_open_a_stream(node: RunningNode) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        StreamClient(node.http_port, node.token, origin="http://evil.example")
-    assert refused.value.response.status_code == 403
+    for origin in ("http://evil.example", "http://["):
+        with pytest.raises(InvalidStatus) as refused:
+            StreamClient(node.http_port, node.token, origin=origin)
+        assert refused.value.response.status_code == 403
     own = f"http://127.0.0.1:{node.dashboard_port}"
     opened = StreamClient(node.dashboard_port, node.token, origin=own)
     opened.follow(1, "health")

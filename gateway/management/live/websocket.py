@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import ExitStack
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from fieldbrook.gateway.management.base_handler import BaseHandler, Services
 from fieldbrook.gateway.management.framework.route import GROUPS
 from fieldbrook.gateway.management.live.messages import INCOMING_LIMIT_BYTES, read_incoming
 from fieldbrook.gateway.management.live.page import Page
+from fieldbrook.gateway.request_target import is_origin
 from fieldbrook.security.access_keys import Permission
 
 TOKEN_LIMIT_S = 5.0
@@ -65,6 +67,14 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
     def max_message_size(self) -> int:
         """See `websocket.WebSocketHandler`; a longer message closes the connection."""
         return INCOMING_LIMIT_BYTES
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Open the WebSocket."""
+        if not is_origin(self.request.headers.get("Origin", "")):
+            self.set_status(HTTPStatus.FORBIDDEN)
+            self.finish("the origin is no URL")
+        else:
+            await super().get(*args, **kwargs)
 
     def check_origin(self, origin: str) -> bool:
         """Accept pages of this host alone: browsers open WebSockets to any host."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from tornado import httpserver, web
 
 from fieldbrook.gateway.http.tornado.server import hand_over
@@ -149,6 +150,21 @@ async def test_a_message_in_small_pieces_takes_no_more_room_than_one_in_large_pi
             await asyncio.sleep(0)
         good.close()
         hog.close()
+
+
+async def test_an_origin_that_is_no_url_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _site(tmp_path) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        writer.write(
+            b"GET %b HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Protocol: mqtt\r\nOrigin: http://[\r\n\r\n" % PATH.encode()
+        )
+        assert b" 403 " in await reader.readuntil(b"\r\n")
+        writer.close()
+    (record,) = caplog.records
+    assert record.name == "tornado.access"
 
 
 async def test_a_client_whose_frames_are_not_masked_is_disconnected(tmp_path: Path) -> None:

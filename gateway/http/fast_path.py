@@ -43,10 +43,10 @@ _SLICE_S = 0.05  # of all connections in a turn of the loop
 _REFUSED_SLICE_S = 0.004
 _FEWEST_REFUSED = 8  # connections that go on in a turn of the loop, however long it takes
 REFUSALS_AT_ONCE = 4  # of a connection in its turn
-# Batches that wait for their next turn, of which each holds its body. Others wait in the buffers of
-# their connections, which the memory budget counts.
+# Batches that wait for their next turn, of which each holds its body and its answers even when its
+# client has gone away. Others wait in the buffers of their connections, which the memory budget
+# counts. Those of clients whose last events were accepted have places of their own.
 _BATCHES_AT_ONCE = 16
-_SHORT_BODY = 8 << 10
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_CACHED = 4_096
@@ -154,7 +154,7 @@ class FastPath:
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
         self.connections: set[EventConnection] = set()
-        self.batches = 0  # that are not submitted as a whole yet
+        self.batches = {True: 0, False: 0}  # not submitted as a whole yet, by `_is_accepted`
         self._heads: dict[bytes, Head] = {}
         self._fields: dict[bytes, Fields] = {}
 
@@ -208,6 +208,7 @@ class EventConnection(asyncio.Protocol):
         "_active_at",
         "_answers",
         "_batch",
+        "_batch_was_accepted",
         "_buffer",
         "_charge",
         "_eof_received",
@@ -232,6 +233,7 @@ class EventConnection(asyncio.Protocol):
         self._charge = Charge(table.memory_budget, "")
         self._answers: list[list[bytes | None]] = []
         self._batch: Rest | None = None  # that is not submitted as a whole yet
+        self._batch_was_accepted = False  # `_is_accepted` when it came
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
@@ -376,8 +378,10 @@ class EventConnection(asyncio.Protocol):
             if body_end > end:
                 self._missing = body_end - end
                 break
-            is_long = head.body_length > _SHORT_BODY and not buffer.startswith(SINGLE, head_end)
-            if is_long and table.batches >= _BATCHES_AT_ONCE:
+            accepted = self._is_accepted
+            if table.batches[accepted] >= _BATCHES_AT_ONCE and not (
+                head.meta.event_type is not None or buffer.startswith(SINGLE, head_end)
+            ):
                 self._wait_for_turn()
                 break
             start = body_end
@@ -389,7 +393,8 @@ class EventConnection(asyncio.Protocol):
             refused += slot[0] is not None
             self._is_accepted = not (refused or self._batch)
             if self._batch is not None:
-                table.batches += 1
+                table.batches[accepted] += 1
+                self._batch_was_accepted = accepted
                 self._wait_for_turn()
                 break
         if start:
@@ -441,7 +446,9 @@ class EventConnection(asyncio.Protocol):
                 self._turns.call(self._go_on)
                 return
             self._batch = None
-            self._fast_path.batches -= 1
+            self._fast_path.batches[self._batch_was_accepted] -= 1
+            # A batch of refused events is answered already.
+            self._is_accepted = bool(self._answers) and self._answers[-1][0] is None
         if not self._handing_over and self._read_again():
             self._handle_requests(has_turn=True)
 

@@ -15,7 +15,7 @@ from fieldbrook.gateway import replies
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.request import KEY_HEADER, Meta, parse_content_length, read_meta
 from fieldbrook.gateway.http.fast_path import header_value
-from fieldbrook.gateway.http.request_stream import RequestStream
+from fieldbrook.gateway.http.tornado.request_stream import RequestStream
 from fieldbrook.gateway.listening.listener import peer_of
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, Charge, Shared
 from fieldbrook.gateway.replies import EventReply

@@ -265,9 +265,9 @@ class RunningNode:
 
 class StartNode(Protocol):
     """What the fixtures `start_node` and `start_module_node` give: a function that starts a node
-    with these options and, unless `logged_in` is False, logs its first administrator in. The nodes of
-    one fixture have secrets of their own. The node is stopped when the test, or the last test of
-    the module, is over. Without a `name` the data folders are `n`, `n1`, `n2` and so on."""
+    with these options and, unless `logged_in` is False, logs its first administrator in. The nodes
+    of one fixture have secrets of their own. The node is stopped when the test, or the last test
+    of the module, is over. Without a `name` the data folders are `n`, `n1`, `n2` and so on."""
 
     def __call__(
         self,

@@ -19,6 +19,10 @@ EVENT_ID_LIMIT = 128
 BOTH, BOTH_OR_NONE, NONE_NEEDED = "both", "both or none", "none needed"
 """Which of `pub_id` and `token` a message must have."""
 BATCH_LIMIT = 8_192  # messages: as many as one publisher may have waiting
+MEMBERS_LIMIT = 2_000
+"""In a JSON text with more colons, keys must be in lower case. To compare keys in any case, all
+members have to be read, and a hundred thousand of them, for which a megabyte has room, would occupy
+the event loop for a quarter of a second. Members that are not asked for cost almost nothing."""
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,6 +51,20 @@ class DataMessage(msgspec.Struct):
         return self.header.event_type or DEFAULT_EVENT_TYPE
 
 
+class _OpenHeader(Header, forbid_unknown_fields=False):
+    """A header of which unknown members are skipped, and any may be absent."""
+
+    pub_id: str = ""
+    token: str = ""
+
+
+class _LargeMessage(msgspec.Struct):
+    """A message with more than `MEMBERS_LIMIT` members."""
+
+    header: _OpenHeader
+    payload: str | dict[str, Any] = ""
+
+
 class _Signature(msgspec.Struct):
     token: str = ""
 
@@ -55,6 +73,14 @@ class _Signed(msgspec.Struct):
     """A message of which only the token is decoded."""
 
     header: _Signature
+
+
+class _Members(msgspec.Struct):
+    """The members of messages, batches and headers that are looked for."""
+
+    header: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    events: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    token: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Batch(msgspec.Struct):
@@ -67,6 +93,8 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder(DataMessage).decode
 _decode_signed = msgspec.json.Decoder(_Signed).decode
 _decode_batch = msgspec.json.Decoder(_Batch).decode
+_decode_large = msgspec.json.Decoder(_LargeMessage).decode
+_decode_members = msgspec.json.Decoder(_Members).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -96,7 +124,7 @@ def split_batch(body: bytes) -> list[msgspec.Raw] | None:
 
 def _batch_in_another_case(body: bytes) -> list[msgspec.Raw] | None:
     try:
-        value = lower_keys(_decode_object(body))
+        value = members(body)
         return None if "events" not in value else _decode_list(value["events"])
     except NOT_JSON:
         return None
@@ -122,6 +150,26 @@ def is_single(body: bytes) -> bool:
     return body.startswith(SINGLE)
 
 
+def members(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the members of a JSON object by their keys in lower case.
+
+    Of an object with more than `MEMBERS_LIMIT` members, only `header`, `events` and `token` are
+    returned, if their keys are in lower case.
+
+    Raises:
+        NOT_JSON: the text is no JSON object.
+    """
+    if not _has_many_members(text):
+        return {key.lower(): value for key, value in _decode_object(text).items()}
+    found = _decode_members(text)
+    values = {name: getattr(found, name) for name in found.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+
+def _has_many_members(text: bytes | msgspec.Raw) -> bool:
+    return bytes(text).count(b":") > MEMBERS_LIMIT
+
+
 def message_token(body: bytes) -> str:
     """Return the token in a message's header; "" without a token or when it is no message."""
     body = trimmed(body)
@@ -132,7 +180,7 @@ def message_token(body: bytes) -> str:
     if token:
         return token
     try:
-        return header_token(lower_keys(_decode_object(body)).get("header"))
+        return header_token(members(body).get("header"))
     except NOT_JSON:
         return ""
 
@@ -140,7 +188,7 @@ def message_token(body: bytes) -> str:
 def header_token(header: msgspec.Raw | None) -> str:
     """Return the token in a header, with keys in any case; "" when there is none."""
     try:
-        found = lower_keys(_decode_object(header)).get("token") if header else None
+        found = members(header).get("token") if header else None
         return msgspec.json.decode(found, type=str) if found else ""
     except NOT_JSON:
         return ""
@@ -207,8 +255,11 @@ def _decode_leniently(body: bytes | msgspec.Raw, credentials: str) -> DataMessag
     Keys in another case and base64 with line breaks are accepted, as in Go's decoder. Otherwise
     the error names each offending field.
     """
+    text = trimmed(bytes(body))
+    if _has_many_members(text):
+        return _decode_many_members(text)
     try:
-        value = from_json(trimmed(bytes(body)), msgspec.json.decode)
+        value = from_json(text, msgspec.json.decode)
     except ValueError as error:
         raise MalformedMessageError(desc=f"body is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -231,6 +282,15 @@ def _decode_leniently(body: bytes | msgspec.Raw, credentials: str) -> DataMessag
         raise MalformedMessageError(*errors)
     known = {name: header[name] for name in Header.__struct_fields__ if name in header}
     return DataMessage(msgspec.convert(known, Header), payload)
+
+
+def _decode_many_members(text: bytes) -> DataMessage:
+    try:
+        message = from_json(text, _decode_large)
+    except ValueError as error:
+        reason = f"{error} (in a message with more than {MEMBERS_LIMIT:,} members)"
+        raise MalformedMessageError(desc=reason) from None
+    return DataMessage(message.header, _payload({"payload": message.payload}))
 
 
 def _required(pub_id: object, token: object, credentials: str) -> bool:

@@ -19,6 +19,7 @@ from fieldbrook.gateway.events.message import (
     EVENT_ID_LIMIT,
     NOT_JSON,
     header_token,
+    members,
     message_token,
     trimmed,
 )
@@ -205,7 +206,6 @@ def _is_int64(text: str) -> bool:
     return -_INT64 <= int(text) < _INT64
 
 
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
@@ -218,7 +218,7 @@ def is_message(body: bytes, *, signed: bool = False) -> bool:
     """
     body = trimmed(body)
     try:
-        keys = {key.lower(): value for key, value in _decode_object(body).items()}
+        keys = members(body)
         if "header" in keys:
             return not signed or bool(message_token(body))
         if "events" not in keys:

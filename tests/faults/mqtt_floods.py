@@ -4,9 +4,10 @@
 
 A process sends messages over connections from one address: each sends DEPTH of them at once, reads
 all acknowledgements, and begins again (`token`: events with a wrong token, `project`: of an unknown
-project, `accepted`: of another project). With `login` each connects with a wrong password, is
-refused, and connects again. Meanwhile devices send one event after the other: one from the same
-address, one from another, and one that connects anew for each event.
+project, `members`: objects of a megabyte with 70,000 members, `accepted`: of another project). With
+`login` each connects with a wrong password, is refused, and connects again. Meanwhile devices send
+one event after the other: one from the same address, one from another, and one that connects anew
+for each event.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def kinds(node: RunningNode) -> dict[str, tuple[str, bytes]]:
         "accepted": ("other", good),
         "token": ("other", json.dumps(wrong).encode()),
         "project": ("nosuch", good),
+        "members": ("other", json.dumps({f"k{number}": 1 for number in range(70_000)}).encode()),
     }
 
 

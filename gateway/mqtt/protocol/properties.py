@@ -74,9 +74,9 @@ class Properties(Struct, frozen=True):
 
 NO_PROPERTIES = Properties()
 
-ITEMS_LIMIT = 10_000
+ITEMS_LIMIT = 1_000
 """The user properties, or the filters, of one packet. They are read in one piece, which takes about
-10 ms then; a packet of a megabyte can have 200,000."""
+2 ms then; a packet of a megabyte can have 200,000."""
 
 
 class Place(Enum):

@@ -2,8 +2,11 @@
 
 import base64
 import json
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from fieldbrook.core.errors import MalformedMessageError
 from fieldbrook.gateway.events.message import (
     BATCH_LIMIT,
     BOTH_OR_NONE,
+    MEMBERS_LIMIT,
     decode_message,
     message_token,
     split_batch,
@@ -217,3 +221,49 @@ def test_a_message_is_signed_when_its_header_has_a_token() -> None:
     ]
     for value, signed in cases:
         assert is_message(json.dumps(value).encode(), signed=True) is signed, value
+
+
+MANY = {f"k{number}": number for number in range(MEMBERS_LIMIT)}
+
+
+def test_a_message_with_many_members_is_read_by_its_keys_in_lower_case() -> None:
+    assert decode_message(body(**MANY)).header.event_type == "MINT"
+    assert message_token(body(**MANY)) == "t"
+    assert is_message(body(**MANY), signed=True)
+    as_object = decode_message(json.dumps({"header": HEADER, "payload": MANY}).encode())
+    assert json.loads(as_object.payload) == MANY
+    assert decode_message(body({**HEADER, "more": MANY}, **MANY)).payload == b"hi"
+    batch = json.dumps({**MANY, "events": [{"header": HEADER}]}).encode()
+    assert len(split_batch(batch) or ()) == 1
+    assert is_message(batch, signed=True)
+
+
+def test_what_is_wrong_with_a_message_with_many_members_is_named() -> None:
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"Header": HEADER}, "missing required field `header`"),
+        ({"header": 5}, "`$.header`"),
+        ({"header": {**HEADER, "token": 5}}, "`$.header.token`"),
+        ({"header": HEADER, "payload": 5}, "`$.payload`"),
+    ]
+    for wrong, named in cases:
+        assert named in refused(json.dumps({**wrong, **MANY}).encode())[""]
+    assert refused(body({"pub_id": "p"}, **MANY)) == {"header.token": "missing required field"}
+    assert "payload" in refused(json.dumps({"header": HEADER, "payload": ":", **MANY}).encode())
+
+
+def test_a_message_with_a_hundred_thousand_members_takes_less_time_than_to_make_them() -> None:
+    data = json.dumps({f"k{number}": 1 for number in range(80_000)}).encode()
+
+    def handle() -> None:
+        assert split_batch(data) is None
+        assert not is_message(data, signed=True)
+        assert message_token(data) == ""
+        refused(data)
+
+    def spent(work: Callable[[], object]) -> float:
+        began = time.thread_time()
+        work()
+        return time.thread_time() - began
+
+    made = min(spent(lambda: msgspec.json.decode(data)) for _ in range(5))
+    assert min(spent(handle) for _ in range(5)) < 3 * made

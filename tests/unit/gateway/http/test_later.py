@@ -67,8 +67,12 @@ class Port:
         application = web.Application([("/answer", Echo)])
         self.later.begin(TornadoServer(application, Settings(), None, ReadTurns()))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Stop listening, and wait for the end of the connections that clients have closed."""
         self._server.close()
+        async with asyncio.timeout(LIMIT_S):
+            while self.later.connections or self._fast_path.connections:
+                await asyncio.sleep(0.001)
 
 
 @asynccontextmanager
@@ -78,7 +82,7 @@ async def opened() -> AsyncIterator[Port]:
     try:
         yield port
     finally:
-        port.close()
+        await port.close()
 
 
 async def test_a_request_waits_for_its_server_and_is_answered_by_it() -> None:

@@ -252,7 +252,7 @@ def test_filters_that_are_repeated_or_deep_cost_little(site: Site) -> None:
         client.connect()
         for number in range(50):
             client.publish(f"lake/repeated/{number}", b"kept", retain=True)
-        client.send(Subscribe(1, (Subscription("lake/repeated/#", 0),) * 8_000))
+        client.send(Subscribe(1, (Subscription("lake/repeated/#", 0),) * 1_000))
         codes = client.expect(SubAck).codes
         assert set(codes[:20]) == {0}
         assert set(codes[20:]) == {ReasonCode.QUOTA_EXCEEDED}

@@ -124,6 +124,10 @@ class Connection(asyncio.Protocol):
             self.name(str(peer[0]))
         self.opened_at = self._heard_at = self._server.now()
         self._server.opened(self)
+        if peer is None:
+            # The client has reset the connection. Nobody would get an answer, and a CONNECT that
+            # waits for its turn could take over the session from the client's next connection.
+            self._transport.abort()
 
     def name(self, address: str) -> None:
         """Count what follows for the address of the client."""

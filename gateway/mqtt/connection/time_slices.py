@@ -49,12 +49,15 @@ class TimeSlices:
         self._is_scheduled = False
 
     def may_run(self, holder: str, *, last: bool = False) -> bool:
-        """Whether a holder has time left in this iteration, and none of its earlier work waits."""
+        """Whether a holder has time left in this iteration, and none of its earlier work waits.
+
+        Work that has waited runs when it is called: put back, it would come after later work.
+        """
+        if self._serving == holder:
+            return True
         slice_s = LAST_S if last else SLICE_S
         if self._used.get(holder, 0.0) >= slice_s or self._used_by_all >= ALL_S:
             return False
-        if self._serving == holder:
-            return True
         return holder not in self._waiting and not (last and holder in self._waiting_last)
 
     @property

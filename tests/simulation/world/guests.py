@@ -42,7 +42,7 @@ class Guests:
         self.slept = 0.0
         self.failures_left = 0  # how many of the next runs find a bug of the node itself
 
-    def host(self, *_args: Any) -> Guest:
+    def host(self, *_args: Any, **_more: Any) -> Guest:
         """Take the place of `load_host`."""
         return Guest(self)
 

@@ -76,6 +76,32 @@ def test_the_last_work_of_a_holder_waits_for_its_other_work_and_always_goes_on()
     assert 10 <= len(refused) <= 25, "one piece for each slice of the others"
 
 
+def test_work_that_has_waited_comes_before_what_came_after_it() -> None:
+    clock, order = Clock(), list[int]()
+
+    async def serve() -> None:
+        slices = TimeSlices(asyncio.get_running_loop(), clock)
+
+        def go_on(number: int) -> None:  # as a connection does
+            if slices.may_run("a", last=True):
+                slices.run("a", partial(order.append, number))
+            else:
+                slices.enqueue("a", partial(go_on, number), last=True)
+
+        def accepted() -> None:
+            clock.work(1.0)
+            slices.enqueue("a", partial(slices.run, "a", accepted))
+
+        slices.run("a", accepted)
+        for number in range(20):
+            go_on(number)
+        while len(order) < 20:
+            await asyncio.sleep(0)
+
+    asyncio.run(serve())
+    assert order == list(range(20))
+
+
 def test_work_that_fails_stops_neither_the_rest_nor_other_holders() -> None:
     clock, done = Clock(), list[int]()
 

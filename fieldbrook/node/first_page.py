@@ -38,9 +38,9 @@ def announce(settings: Settings) -> None:
     if needs_setup:
         secrets = settings.data / "secrets"
         log.warning(
-            "no administrator yet: open %s/setup or run `fieldbrook admin create`; the setup code "
-            "is in %s",
+            "no administrator yet: open %s/setup or run `%s`; the setup code is in %s",
             address,
+            next_command(settings, needs_setup=True),
             secrets / node_secrets.SETUP_CODE,
         )
     else:

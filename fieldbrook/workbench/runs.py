@@ -9,6 +9,7 @@ the same events always give the same results.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -287,3 +288,13 @@ def route(
             handlers = [handler for kind, handler in strategies if kind == DEFAULT_EVENT_TYPE]
         trials += [Trial(handler, payload, event_type) for handler in handlers]
     return trials
+
+
+def without_strategy(
+    events: Sequence[tuple[str, bytes]], strategies: Sequence[tuple[str, str]]
+) -> dict[str, int]:
+    """Return how many events of each type run no handler, because no strategy names the type."""
+    named = {kind for kind, _ in strategies}
+    if DEFAULT_EVENT_TYPE in named:
+        return {}
+    return Counter(event_type for event_type, _ in events if event_type not in named)

@@ -82,7 +82,8 @@ def test_a_terminal_shows_where_the_node_is_and_a_command_that_works(
 
 def test_a_log_names_the_file_of_the_setup_code_and_not_the_code(node: RunningNode) -> None:
     path = node.data / "secrets" / "setup-code"
-    told = f"/setup or run `fieldbrook admin create`; the setup code is in {path}"
+    server = f"http://localhost:{node.http_port}"
+    told = f" admin create --server {server}`; the setup code is in {path}"
     until(lambda: told in node.log, "the log names the file")
     assert path.read_text().strip() not in node.log
     ports = f"http://localhost:{node.http_port}, mqtt://localhost:{node.mqtt_port}"

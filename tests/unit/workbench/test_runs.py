@@ -457,6 +457,27 @@ def test_events_go_where_strategies_send_them() -> None:
     assert workbench.route([("COLD", b"2")], [("HEAT", "warm")]) == []
 
 
+def test_events_of_a_type_without_a_strategy_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    types = ["HEAT", "COLD", "COLD"]
+    events = lines(
+        tmp_path / "events.jsonl", *({"event_type": each, "payload": ""} for each in types)
+    )
+    code, _, err = run_applet(capsys, "test", GUEST, events, "--strategy", "HEAT=echo")
+    assert code == 0
+    assert "2 events of type COLD not run" in err
+    assert "--strategy" in err
+    code, out, err = run_applet(capsys, "test", GUEST, events, "--strategy", "RAIN=echo")
+    assert code == 1
+    assert "no event was run" in out
+    assert "1 event of type HEAT not run" in err
+    code, told = result(capsys, "test", GUEST, events, "--strategy", "RAIN=echo")
+    assert (code, told["skipped"]) == (1, {"HEAT": 1, "COLD": 2})
+    code, _, err = run_applet(capsys, "test", GUEST, events, "--handler", "echo")
+    assert "not run" not in err
+
+
 def test_handler_and_strategies_exclude_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

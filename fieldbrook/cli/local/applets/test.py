@@ -75,8 +75,8 @@ def applet_test(
     expected results has one line per run, as --record writes it; only the fields that a line has
     are compared. With --chain, the events with which the chains answer run after those of the file.
 
-    The exit code is 1 when a run differs from its expectation or, without expectations, when
-    a run failed.
+    The exit code is 1 when a run differs from its expectation, when no event was run although there
+    are some or, without expectations, when a run failed.
     """
     from fieldbrook.workbench import files, results, runs
     from fieldbrook.workbench.chain_file import ChainSourceError
@@ -85,7 +85,8 @@ def applet_test(
     module, events = _built(module, events)
     expected_file = expect or expectations_of(events)
     with expected_errors(files.WorkbenchError, ChainSourceError):
-        trials = runs.route(files.read_events(events), rules)
+        recorded = files.read_events(events)
+        trials, skipped = runs.route(recorded, rules), runs.without_strategy(recorded, rules)
         expected = None
         if not record and (expect is not None or expected_file.exists()):
             expected = files.read_expectations(expected_file)
@@ -98,10 +99,17 @@ def applet_test(
         if record:
             files.write_lines(expected_file, found)
     problems = [] if record else problems_of(outcomes, found, expected)
+    if skipped and not outcomes:
+        problems.append({"run": 0, "problems": ["no event was run"]})
     if current().json:
-        show_json({"runs": found, "problems": problems})
+        show_json({"runs": found, "problems": problems, "skipped": skipped})
     else:
         _show_replay(outcomes, problems)
+        for event_type, count in skipped.items():
+            note(
+                f"{counted(count, 'event')} of type {printable(event_type)} not run: no strategy "
+                f"names this type (add it to [strategies] in applet.toml, or give --strategy)"
+            )
         if record:
             note(f"results recorded in {expected_file}")
         elif problems and expected is not None:

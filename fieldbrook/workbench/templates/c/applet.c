@@ -14,21 +14,28 @@ static uint64_t parse(const uint8_t *text, size_t size) {
   return number;
 }
 
-static char *append_text(char *to, const char *text) {
-  size_t size = strlen(text);
-  memcpy(to, text, size);
-  return to + size;
+/* A text that is put together; what is too long for it is left out. */
+struct text {
+  size_t size;
+  char chars[200];
+};
+
+static void add_char(struct text *to, char more) {
+  if (to->size < sizeof to->chars) to->chars[to->size++] = more;
 }
 
-static char *append_number(char *to, uint64_t number) {
+static void add(struct text *to, const char *more) {
+  while (*more != 0) add_char(to, *more++);
+}
+
+static void add_number(struct text *to, uint64_t number) {
   char digits[DIGITS];
   size_t count = 0;
   do {
     digits[count++] = (char)('0' + number % 10);
     number /= 10;
   } while (number != 0);
-  while (count > 0) *to++ = digits[--count];
-  return to;
+  while (count > 0) add_char(to, digits[--count]);
 }
 
 /* Ends the run with a reason in the log. The node then discards the run's writes, answers -1, and
@@ -50,13 +57,15 @@ EXPORT("start") int32_t start(int32_t rid) {
     count += parse(known, known_size);
   else if (code != NOT_FOUND)
     fail("the count cannot be read");
-  char text[DIGITS];
-  size_t digits = (size_t)(append_number(text, count) - text);
-  if (ws_set_db(COUNT, COUNT_SIZE, text, digits) != OK) fail("the count cannot be stored");
+  struct text stored = {0}, line = {0};
+  add_number(&stored, count);
+  if (ws_set_db(COUNT, COUNT_SIZE, stored.chars, stored.size) != OK)
+    fail("the count cannot be stored");
 
-  char line[64];
-  char *end = append_number(append_text(line, "count="), count);
-  end = append_number(append_text(end, " bytes="), size);
-  ws_log(LEVEL_INFO, line, (size_t)(end - line));
+  add(&line, "count=");
+  add_number(&line, count);
+  add(&line, " bytes=");
+  add_number(&line, size);
+  ws_log(LEVEL_INFO, line.chars, line.size);
   return OK;
 }

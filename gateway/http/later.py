@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
+from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection, Port
 
 
-class Server(Protocol):
+class Server(Port, Protocol):
     """What serves the connections that the fast path hands over, once it is made."""
-
-    @property
-    def connections(self) -> int:
-        """The number of connections."""
-
-    @property
-    def descriptors(self) -> int:
-        """The number of file descriptors of these connections."""
-
-    def idle(self) -> Iterator[IdleConnection]:
-        """The connections that may be closed."""
 
     def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
         """Serve a connection, of which `read` has been read already."""
@@ -53,9 +43,10 @@ class LaterServer:
     def begin(self, server: Server) -> None:
         """Let the connections that wait, and all later ones, go to this server."""
         self._server = server
+        loop = asyncio.get_running_loop()
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            server.take(each.connection, each.address, each.read)
+        for each in waiting:  # one that cannot be served must not hinder the others
+            loop.call_soon(server.take, each.connection, each.address, each.read)
 
     def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
         """Serve a connection, of which `read` has been read already, now or later."""
@@ -76,7 +67,7 @@ class LaterServer:
             return len(self._waiting) * (TLS_DESCRIPTORS if self.scheme == "https" else 1)
         return self._server.descriptors
 
-    def idle(self) -> Iterator[IdleConnection]:
+    def idle(self) -> Iterable[IdleConnection]:
         """The connections that may be closed: also those that wait for the server."""
         if self._server is None:
             return (IdleConnection(each.since, partial(self._drop, each)) for each in self._waiting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -47,10 +48,14 @@ class Port:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._fast_path.connection, "127.0.0.1", 0)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._server.sockets[0].getsockname()
+        return host, port
+
     async def request(self, data: bytes = REQUEST) -> bytes:
         """What comes back until the connection ends."""
-        port = self._server.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(*self.address)
         writer.write(data)
         try:
             return await asyncio.wait_for(reader.read(), LIMIT_S)
@@ -129,6 +134,18 @@ async def test_a_client_that_goes_away_while_its_request_waits_harms_no_other() 
         gone, waiting = (asyncio.create_task(port.request()) for _ in range(2))
         await port.holds(2)
         gone.cancel()
+        port.begin()
+        assert (await waiting).endswith(b"\r\n\r\nbody")
+
+
+async def test_a_client_that_resets_its_connection_meanwhile_harms_no_other() -> None:
+    async with opened() as port:
+        with socket.create_connection(port.address) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(REQUEST)
+            await port.holds(1)
+        waiting = asyncio.create_task(port.request())
+        await port.holds(2)
         port.begin()
         assert (await waiting).endswith(b"\r\n\r\nbody")
 

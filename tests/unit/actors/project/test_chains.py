@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -41,17 +40,33 @@ def test_a_chain_that_is_not_there_is_named() -> None:
         chain_named([], None)
 
 
+class Clock:
+    """The time of the module under test, which passes only while it sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds + 0.001
+
+
 def test_a_process_that_is_down_is_waited_for_before_the_deadline_and_told_as_the_project_wants(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = Clock()
+    monkeypatch.setattr("fieldbrook.actors.project.chains.time", clock)
     chains = ProjectChains(1, [ONE], tmp_path, lambda _part: [])
     run = Run(b"")
     for retries, error in ((False, EffectRefusedError), (True, ChainUnavailableError)):
         chains.retries = retries
-        run.ends_at = time.monotonic() + 0.1
+        asked_at = clock.now
+        run.ends_at = asked_at + 1.0
         with pytest.raises(error, match="chain iotex-testnet: its process cannot be reached"):
             chains.call(run, ONE, b"{}")
-        assert time.monotonic() < run.ends_at
+        assert asked_at + 0.5 < clock.now < run.ends_at
 
 
 def test_in_a_batch_no_process_is_waited_for(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import sys
@@ -130,6 +131,8 @@ class HttpGateway(GatewayActor):
             if self.part == "http:0":
                 applications.serve_hosts(application)
                 await self._open_dashboard(applications, application, dashboard)
+        # A full collection would look at all these modules again, and the events would wait.
+        gc.freeze()
 
     def _begin(self, port: Port, application: web.Application) -> None:
         """Serve a port's requests that are no plain events."""

@@ -26,5 +26,5 @@ function App() {
 
 const root = /** @type {Element} */ (document.getElementById('app'));
 root.replaceChildren(); // what the page says while it has no files
-(session.value ? account : signIn)().catch(() => undefined); // while the node answers; a failure is told later
+(session.value ? account : signIn)().catch(() => undefined); // a failure is told later
 render(html`<${App} />`, root);

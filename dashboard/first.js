@@ -1,5 +1,5 @@
 // @ts-check
-/** Loads early what the first page imports, and asks what it needs to know: a classic script runs before modules. */
+/** Loads and asks early what the first page needs: a classic script runs before modules. */
 const boot = `${location.origin}/srv-applet-mgr/v0/configuration/dashboard`;
 const asked = fetch(boot, { credentials: 'omit', cache: 'no-store', signal: AbortSignal.timeout(30_000) });
 asked.catch(() => undefined); // who waits for it tells of a failure

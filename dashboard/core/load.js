@@ -1,8 +1,8 @@
 // @ts-check
 /** Loading what a page shows, and running what a button does. */
-import { useCallback, useEffect, useRef, useState } from '../vendor/preact.js';
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 import { get, mayPass } from './api.js';
-import { online } from './node_state.js';
+import { onReturn } from './node_state.js';
 import { say } from '../parts/basics.js';
 
 const RETRY_MS = [1000, 2000, 5000, 15_000]; // the last one again and again
@@ -41,14 +41,15 @@ export function useLoad(load, inputs, every = 0) {
   const again = useCallback(() => setRound((r) => r + 1), []);
   const known = useRef(inputs);
   const busy = useRef(false);
-  useEffect(() => {
+  useLayoutEffect(() => { // an effect would wait for a frame
     const end = new AbortController();
     busy.current = true;
     const same = known.current.every((value, i) => value === inputs[i]);
     known.current = inputs;
     if (!same) set({});
     const failed = (/** @type {Error} */ error) => set(({ data }) => ({ data, error }));
-    const asked = /** @type {Get} */ (/** @type {any} */ ((/** @type {any} */ path, /** @type {any} */ query, /** @type {any} */ options) => /** @type {any} */ (get)(path, query, { ...options, signal: end.signal })));
+    const ask = /** @type {any} */ (get);
+    const asked = /** @type {Get} */ ((/** @type {any[]} */ ...[path, query, options]) => ask(path, query, { ...options, signal: end.signal }));
     patiently(() => load(asked, end.signal), end.signal, failed).then((data) => end.signal.aborted || set({ data }), () => undefined).finally(() => {
       if (!end.signal.aborted) busy.current = false;
     });
@@ -57,11 +58,7 @@ export function useLoad(load, inputs, every = 0) {
   useEffect(() => {
     // A request that takes longer than the interval is waited for.
     const timer = every ? setInterval(() => document.hidden || busy.current || again(), every) : 0;
-    let was = online.value;
-    const stop = online.subscribe((now) => {
-      if (now && !was) again();
-      was = now;
-    });
+    const stop = onReturn(again);
     return () => {
       clearInterval(timer);
       stop();

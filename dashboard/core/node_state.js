@@ -96,8 +96,13 @@ async function lookForUpgrade() {
 /** The same, where nothing waits for it: `ask` notices that the node does not answer. */
 const glance = () => lookForUpgrade().catch(() => undefined);
 setInterval(() => document.hidden || glance(), LOOK_MS);
-let was = true;
-online.subscribe((now) => {
-  if (now && !was) glance(); // the node was away: perhaps for an upgrade
-  was = now;
-});
+
+/** Call `back` when the node answers again. @param {() => unknown} back */
+export function onReturn(back) {
+  let was = online.value;
+  return online.subscribe((now) => {
+    if (now && !was) back();
+    was = now;
+  });
+}
+onReturn(glance); // perhaps it was away for an upgrade

@@ -3,7 +3,8 @@
 All files are read into memory when the node starts, so the path of a request never reaches the
 disk. They are served below `/ui/<digest of all of them>/`, where a browser keeps them for a year;
 the page itself, `index.html`, is asked for each time. The page names its files as `"/ui/app.js"`,
-into which the node puts the digest. Modules import each other by relative addresses.
+into which the node puts the digest. Modules import each other by relative addresses. The modules
+that every page needs are served as one (`first_module.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tornado import httputil, routing
 import fieldbrook
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.gateway import replies
+from fieldbrook.gateway.http.site.first_module import join
 from fieldbrook.gateway.http.site.static_files import FILE_TYPES, StaticHandler
 from fieldbrook.gateway.management.prefixes import PREFIXES
 
@@ -52,6 +54,7 @@ DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
 """Pattern of every path that `DashboardHandler` serves."""
 
 _PAGE = "index.html"
+_ENTRY = "app.js"
 _DIGITS = 12
 _SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ".wat", ""})  # those of setup.cfg
 _KEPT = "public, max-age=31536000, immutable"
@@ -139,6 +142,8 @@ def _read(folder: Path) -> tuple[ServedFile, dict[str, ServedFile]]:
         page = contents.pop(_PAGE)
     except (OSError, KeyError) as error:
         raise SettingsError(reason=f"the dashboard in {folder} cannot be read: {error}") from error
+    modules = {name: contents.pop(name) for name in names if name.endswith(".js")}
+    contents |= _joined(modules) if _ENTRY in modules else modules
     every = hashlib.sha256(page)
     for name, body in contents.items():
         every.update(f"{name} {len(body)} ".encode() + body)
@@ -147,6 +152,14 @@ def _read(folder: Path) -> tuple[ServedFile, dict[str, ServedFile]]:
     return _served(_PAGE, page), {
         prefix + name: _served(name, body) for name, body in contents.items()
     }
+
+
+def _joined(modules: dict[str, bytes]) -> dict[str, bytes]:
+    try:
+        texts = {name: body.decode() for name, body in modules.items()}
+    except UnicodeDecodeError as error:
+        raise SettingsError(reason=f"a module of the dashboard is not UTF-8: {error}") from error
+    return {name: text.encode() for name, text in join(texts, _ENTRY).items()}
 
 
 def is_served(folder: Path, name: str) -> bool:

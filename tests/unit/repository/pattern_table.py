@@ -178,6 +178,26 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.gateway.management.routes.chain.monitors:_ADDRESS": _match(_JSON, ("0x", "0", "g")),
     "fieldbrook.gateway.management.routes.chain.monitors:_HASH": _match(_JSON, ("0x", "0", "g")),
     "fieldbrook.gateway.management.routes.projects.projects:_NAME": _match(_JSON, ("", "a", "-")),
+    "fieldbrook.gateway.http.site.first_module:_IMPORT": Entry(
+        _OWN + ": the modules of the dashboard, 8 MiB",
+        ("findall", "sub"),
+        (
+            ("import { ", "a, ", "}"),
+            ("import * as ", "a", ""),
+            ("import './", "a", ""),
+            ("", "\n", ""),
+        ),
+    ),
+    "fieldbrook.gateway.http.site.first_module:_EXPORT": Entry(
+        _OWN + ": the modules of the dashboard, 8 MiB",
+        ("findall", "sub"),
+        (("export const ", "a", ""), ("", "export\n", "")),
+    ),
+    "fieldbrook.gateway.http.site.first_module:_UNKNOWN": Entry(
+        _OWN + ": the modules of the dashboard, 8 MiB",
+        ("search",),
+        (("", "import(", ""), ("", "\n", ""), ("", "{import('", "")),
+    ),
     "fieldbrook.gateway.management.framework.generations:_PARAMETER": Entry(
         _OWN + ": the patterns of routes", ("sub",), (("", "{", ""), ("{", "a", ""))
     ),

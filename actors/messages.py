@@ -120,6 +120,7 @@ class HostsUp(msgspec.Struct, frozen=True):
         leaving: those that are there, and give up the projects that they still run.
         undelivered: the projects with outbox entries of hosts that have just become silent.
         alone: whether they are no majority, so that nothing can be committed here.
+        pins: by project: the host to which it belongs whenever that is one of `hosts`.
     """
 
     me: str
@@ -127,6 +128,7 @@ class HostsUp(msgspec.Struct, frozen=True):
     leaving: tuple[str, ...] = ()
     undelivered: tuple[int, ...] = ()
     alone: bool = False
+    pins: dict[int, str] = {}
 
 
 class ProjectRuns(msgspec.Struct, frozen=True):

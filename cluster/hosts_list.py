@@ -94,7 +94,9 @@ class HostsList:
         """Change the list on behalf of an administrator.
 
         Args:
-            question: `{"what": "drain" | "undrain" | "forget", "host": name}`.
+            question: `{"what": "drain" | "undrain" | "forget", "host": name}`, or
+                `{"what": "pin", "host": name, "project": id, "gone": [ids]}`, or
+                `{"what": "unpin", "project": id}`.
 
         Returns:
             `{"done": what}`, or `{"refused": reason}`.
@@ -112,11 +114,18 @@ class HostsList:
                     silent = self._silent()
                     refused = await self._store(lambda last: last.removed(name, silent))
                     refused = refused or await self._call(lambda: self._remove_engine(name))
+                case "pin":
+                    project, gone = int(question.get("project", 0)), question.get("gone", ())
+                    refused = await self._store(lambda last: last.pinned(project, name, gone))
+                case "unpin":
+                    project = int(question.get("project", 0))
+                    refused = await self._store(lambda last: last.unpinned(project))
                 case _:
                     refused = f"{what!r} is not a change of the list of hosts"
         if refused:
             return {"refused": refused}
-        log.warning("an administrator has changed host %s: %s", name, what)
+        of = f"project {question['project']}" if "project" in question else f"host {name}"
+        log.warning("an administrator has changed the cluster: %s %s", what, of)
         return {"done": what}
 
     async def maintain_replicas(

@@ -27,7 +27,7 @@ from fieldbrook.cluster.links.tunnels import Streams, Tunnels
 from fieldbrook.cluster.watch.watch import Watch
 from fieldbrook.core.cluster.membership import QUORUM_HOSTS, Host, Membership
 from fieldbrook.core.cluster.newcomers import Newcomers
-from fieldbrook.core.cluster.placement import home, project_name
+from fieldbrook.core.cluster.placement import project_home
 from fieldbrook.core.cluster.running import RunningProjects
 from fieldbrook.core.errors import NodeError
 from fieldbrook.observability import metrics_table, node_log
@@ -53,6 +53,7 @@ class ClusterActor(NodeActor):
         self._peers: dict[str, Peer] = {}
         self._routes = Routes(self.post)
         self._up: tuple[str, ...] = ()
+        self._pins: dict[int, str] = {}
         self._newcomers = Newcomers()
         self._behind: frozenset[str] = frozenset()  # the newcomers
         self._running = RunningProjects()
@@ -293,7 +294,8 @@ class ClusterActor(NodeActor):
         stay = sorted(name for name, is_leaving in leaves.items() if not is_leaving)
         up = tuple(name for name in stay if name not in behind) or tuple(stay)
         leaving = tuple(o.host.name for o in there if o.host.name not in up)
-        if (up, leaving) == (self._up, self._leaving):
+        pins = dict(self._known.pins)
+        if (up, leaving, pins) == (self._up, self._leaving, self._pins):
             if not self._is_written:
                 self._write_hosts(silent)
             return
@@ -306,11 +308,11 @@ class ClusterActor(NodeActor):
                 other.drop()
         for name in set(up) - set(self._up) - {self._known.me}:
             log.info("host %s is up", name)
-        self._up, self._leaving = up, leaving
+        self._up, self._leaving, self._pins = up, leaving, pins
         self._write_hosts(silent)
         own = self._known.me
         alone = self._is_alone(there)
-        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone))
+        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone, pins))
 
     def _find_behind(self, there: list[Peer]) -> frozenset[str]:
         """Return the hosts whose engines must catch up before the hosts may own projects."""
@@ -344,14 +346,21 @@ class ClusterActor(NodeActor):
             for host in self._known.hosts
         ]
         owners = list(self._up) if self._known.formed else []
+        pins = dict(self._known.pins)
         elsewhere = {
             str(project_id): host or self._known.me
             for project_id, host in self._running.hosts()
-            if owners and home(project_name(project_id), owners) != (host or self._known.me)
+            if owners and project_home(project_id, owners, pins) != (host or self._known.me)
         }
         self._is_written = True
         new = self._run_dir / f".{HOSTS}"
-        known = {"me": self._known.me, "hosts": hosts, "owners": owners, "elsewhere": elsewhere}
+        known = {
+            "me": self._known.me,
+            "hosts": hosts,
+            "owners": owners,
+            "elsewhere": elsewhere,
+            "pins": pins,
+        }
         new.write_text(json.dumps(known), "utf-8")
         new.replace(self._run_dir / HOSTS)
 

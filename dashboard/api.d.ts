@@ -455,14 +455,17 @@ export type OperatorReply = { operatorID: string; accountID: string; name: strin
 /** A page of projects by name; `total` counts all that match. */
 export type OwnedPage = { data: OwnedProject[]; total: number };
 
-/** A project, and the `host` that owns it. `account` is the name of its owner. */
-export type OwnedProject = { project: string; projectID: string; account: string; host: string };
+/** A project, and the `host` that owns it. `account` is the name of its owner. `pinnedTo` is the host that owns it whenever that is up, if an administrator has chosen one. */
+export type OwnedProject = { project: string; projectID: string; account: string; host: string; pinnedTo?: string };
 
 /** Pairs in the byte order of their keys, at most 1 MiB or one pair. `next` is there if there are more; it is the `after` of the next page. */
 export type PairPage = { appletID: string; data: StoredPair[]; next?: string };
 
 /** Whether sending to a chain is paused. */
 export type ParkedChain = { chainID: number; parked: boolean };
+
+/** The host that owns a project whenever it is up. */
+export type Pin = { host: string };
 
 /** Whether the project has a worker of its own; absent or false: it shares one. */
 export type PlaceProject = { dedicated?: boolean };
@@ -1035,6 +1038,18 @@ export interface Routes {
     query: { size?: number; offset?: number; host?: string };
     body: undefined;
     answer: OwnedPage;
+  };
+  /** Move a project to a host, which owns it from then on whenever it is up. */
+  "PUT /cluster/projects/{project}/pin": {
+    query: undefined;
+    body: Pin;
+    answer: null;
+  };
+  /** Let any host own a project again, as placement decides. */
+  "DELETE /cluster/projects/{project}/pin": {
+    query: undefined;
+    body: undefined;
+    answer: null;
   };
   /** The ids and names of the chains: JSON in a string, endpoints not shown. */
   "GET /configuration/chain_config": {

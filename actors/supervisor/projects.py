@@ -116,7 +116,7 @@ class Projects:
         there = hosts.hosts
         if self._gives_up:
             there = tuple(host for host in there if host != hosts.me) or there
-        found = placement.home(placement.project_name(project_id), there)
+        found = placement.project_home(project_id, there, hosts.pins)
         return None if found == hosts.me else found
 
     def _place(self, project_id: int) -> str | None:

@@ -29,13 +29,21 @@ class KnownHost(msgspec.Struct, frozen=True):
 
 
 class KnownHosts(msgspec.Struct, frozen=True):
-    """All hosts, the names of those to which projects belong now, and by the id of a project the
-    host that still runs it, where that is another one."""
+    """All hosts, and to which of them projects belong.
+
+    Attributes:
+        me: the name of this host.
+        hosts: all hosts.
+        owners: the names of those to which projects belong now.
+        elsewhere: by project: the host that still runs it, if it belongs to another one.
+        pins: by project: the host to which it belongs whenever that is one of `owners`.
+    """
 
     me: str
     hosts: list[KnownHost]
     owners: list[str]
-    elsewhere: dict[str, str] = {}
+    elsewhere: dict[int, str] = {}
+    pins: dict[int, str] = {}
 
 
 class _Read(NamedTuple):
@@ -87,8 +95,8 @@ class ClusterHosts:
         known = self.known()
         if known is None or not known.owners:
             return None
-        home = known.elsewhere.get(str(project_id)) or placement.home(
-            placement.project_name(project_id), known.owners
+        home = known.elsewhere.get(project_id) or placement.project_home(
+            project_id, known.owners, known.pins
         )
         return None if home == known.me else home
 

@@ -64,13 +64,55 @@ def test_a_drained_host_gives_its_projects_up_without_a_refused_event(site: Site
     until(lambda: runs_on(others[0])[site.owner.name] == 1, "it has its project again")
 
 
+def test_a_pinned_project_moves_to_its_host_and_back_without_a_refused_event(site: Site) -> None:
+    before = site.count(site.hosts[0])
+    owner = site.owner
+    to, other = site.cluster.others(owner)
+    publisher = site.hosts[0].add_publisher(PROJECT, "pinned")
+    pin = f"/cluster/projects/{PROJECT}/pin"
+
+    def owned() -> list[tuple[str, str]]:
+        rows = [host.call("GET", "/cluster/projects").json["data"] for host in site.hosts]
+        return [(row["host"], row.get("pinnedTo", "")) for (row,) in rows]
+
+    with Senders(site.hosts, PROJECT, publisher) as senders:
+        senders.await_more(20)
+        assert other.call("PUT", pin, {"host": to.name}).status == 204
+        until(lambda: owned() == [(to.name, to.name)] * 3, "the project has moved")
+        senders.await_more(20)
+        assert other.call("DELETE", pin).status == 204
+        until(lambda: owned() == [(owner.name, "")] * 3, "the project has moved back")
+        senders.await_more(20)
+    assert senders.refused == []
+    assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
+
+
+@pytest.mark.thorough
+def test_a_pinned_project_runs_elsewhere_while_its_host_is_down(site: Site) -> None:
+    before = site.count(site.hosts[0])
+    pinned, *others = site.cluster.others(site.owner)
+    pin = f"/cluster/projects/{PROJECT}/pin"
+    assert pinned.call("PUT", pin, {"host": pinned.name}).status == 204
+    until(lambda: runs_on(others[0])[pinned.name] == 1, "the project has moved")
+    pinned.kill()
+    event = named(message(site.publisher), "meanwhile")
+    until(lambda: others[0].send(PROJECT, event).status == 201, "another host runs it")
+    pinned.start(ready=False)
+    site.cluster.await_up()
+    until(lambda: runs_on(others[0])[pinned.name] == 1, "its host has it again")
+    assert {site.count(host) for host in site.hosts} == {before + 1}
+    assert others[0].call("DELETE", pin).status == 204
+    until(lambda: runs_on(others[0])[pinned.name] == 0, "its own host has it again")
+
+
 def test_changes_of_hosts_are_refused_in_words(site: Site) -> None:
     host = site.hosts[1]
-    for method, path, words in (
-        ("POST", "/cluster/hosts/h9/drain", "the cluster has no host 'h9'"),
-        ("DELETE", "/cluster/hosts/h1", "host 'h1' is up"),
+    for method, path, body, words in (
+        ("POST", "/cluster/hosts/h9/drain", None, "the cluster has no host 'h9'"),
+        ("DELETE", "/cluster/hosts/h1", None, "host 'h1' is up"),
+        ("PUT", f"/cluster/projects/{PROJECT}/pin", {"host": "h9"}, "the cluster has no host 'h9'"),
     ):
-        answer = host.call(method, path)
+        answer = host.call(method, path, body)
         assert answer.status == 409, answer
         assert words in answer.json["desc"]
     assert host.states() == dict.fromkeys(("h1", "h2", "h3"), "up")

@@ -143,6 +143,15 @@ def test_each_host_tells_what_all_of_them_do(site: Site, tmp_path: Path) -> None
     assert json.loads(shell("--json", "cluster", "status").stdout)["total"] == 3
     assert f"{PROJECT} " in shell.text("cluster", "projects")
     assert f"{PROJECT} " not in shell.text("cluster", "projects", "--host", other)
+    assert f"{PROJECT} moves to {other}" in shell.text("cluster", "pin", PROJECT, other)
+    until(
+        lambda: shell.text("cluster", "projects").split()[-2:] == [other, other],
+        "its owner and its pin are shown",
+    )
+    assert "any host" in shell.text("cluster", "unpin", PROJECT)
+    until(lambda: f"{PROJECT} " not in shell.text("cluster", "projects", "--host", other), "back")
+    unknown = shell("cluster", "unpin", "nowhere", code=1)
+    assert b"there is no project 'nowhere'" in unknown.stderr
 
 
 def test_metrics_of_a_host_tell_what_it_appends_takes_over_and_passes_on(site: Site) -> None:

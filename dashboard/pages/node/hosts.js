@@ -25,7 +25,7 @@ const row = (one) => html`<tr key=${one.name}><td><span class="line"><strong>${o
 function Owners({ hosts }) {
   const host = query.value.host ?? '';
   const owners = useLoad((get) => get('/cluster/projects', { host, size: 200 }), [host], EVERY_MS);
-  const list = (/** @type {Api.OwnedPage} */ { data, total }) => html`<${Table} label=${words.owners} columns=${[words.project, HOST]}>${data.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.project)}>${one.project}</a></td><td>${one.host}</td></tr>`)}<//>
+  const list = (/** @type {Api.OwnedPage} */ { data, total }) => html`<${Table} label=${words.owners} columns=${[words.project, HOST]}>${data.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.project)}>${one.project}</a></td><td>${one.host} ${one.pinnedTo && html`<${Badge}>${words.pinned(one.pinnedTo)}<//>`}</td></tr>`)}<//>
     ${total > data.length && html`<p class="pad hint">${words.some(count(data.length), count(total))}</p>`}`;
   return html`<${Card} title=${words.owners} controls=${html`<select aria-label=${HOST} value=${host} onChange=${typed((name) => filter({ host: name }))}><option value="">${words.all}</option>${hosts.map(({ name }) => html`<option>${name}</option>`)}</select>`}><${Show} of=${owners}>${list}<//><//>`;
 }

@@ -19,6 +19,8 @@ export const changes = (n) => (n ? `and ${n} changes` : '');
 /** @param {number} s seconds */
 export const ahead = (s) => (Math.abs(s) < 0.1 ? 'ok' : `${s.toFixed(1)} s ahead`);
 export const owners = 'Projects and their owners';
+/** @param {string} host */
+export const pinned = (host) => `pinned to ${host}`;
 export const project = 'Project';
 export const all = 'All hosts';
 /** @param {string} shown @param {string} total */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -13,6 +13,8 @@ QUORUM_HOSTS = 3
 """The size of the smallest cluster. Of two hosts, neither can know whether the other one is dead or
 disconnected."""
 
+PINS_LIMIT = 1_000
+"""The most pinned projects, because each host sends the list to all others."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -48,6 +50,7 @@ class Membership(msgspec.Struct, frozen=True):
         formed: whether the cluster has had enough hosts, so that projects are replicated.
         gone: names of hosts that were removed.
         drained: names of hosts that may own no projects.
+        pins: ids of projects, each with the name of the host that owns it whenever that is up.
         version: increases by one with each change after the cluster has formed.
     """
 
@@ -57,6 +60,7 @@ class Membership(msgspec.Struct, frozen=True):
     formed: bool = False
     gone: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
+    pins: tuple[tuple[int, str], ...] = ()
     version: int = 0
 
     @property
@@ -138,6 +142,28 @@ class Membership(msgspec.Struct, frozen=True):
         drained = tuple(each for each in self.drained if each != name)
         return msgspec.structs.replace(self, drained=drained)
 
+    def pinned(self, project_id: int, name: str, gone: Iterable[int] = ()) -> Membership:
+        """Return the cluster with a project that a host owns whenever it is up.
+
+        Args:
+            project_id: the project.
+            name: the name of the host.
+            gone: projects that exist no more, whose pins are removed.
+
+        Raises:
+            SettingsError: it has no such host, or `PINS_LIMIT` projects are pinned.
+        """
+        self._require(name)
+        pins = self.unpinned(project_id, *gone).pins
+        if len(pins) >= PINS_LIMIT:
+            raise SettingsError(reason=f"{PINS_LIMIT:,} projects are pinned, which is the limit")
+        return msgspec.structs.replace(self, pins=(*pins, (project_id, name)))
+
+    def unpinned(self, *project_ids: int) -> Membership:
+        """Return the cluster with projects that any host may own again."""
+        pins = tuple(pin for pin in self.pins if pin[0] not in project_ids)
+        return msgspec.structs.replace(self, pins=pins)
+
     def removed(self, name: str, silent: Collection[str]) -> Membership:
         """Return the cluster without a host that will never return.
 
@@ -162,6 +188,7 @@ class Membership(msgspec.Struct, frozen=True):
             self,
             hosts=tuple(host for host in self.hosts if host.name != name),
             drained=tuple(each for each in self.drained if each != name),
+            pins=tuple(pin for pin in self.pins if pin[1] != name),
             gone=(*self.gone, name),
         )
 

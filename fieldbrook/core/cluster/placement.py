@@ -9,7 +9,7 @@ Source: D. Thaler and C. Ravishankar, A Name-Based Mapping Scheme for Rendezvous
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 REGISTRY = "registry"
 
@@ -17,6 +17,18 @@ REGISTRY = "registry"
 def project_name(project_id: int) -> str:
     """Return the name under which a project is placed."""
     return f"project {project_id}"
+
+
+def project_home(project_id: int, hosts: Collection[str], pins: Mapping[int, str]) -> str:
+    """Return the host that owns a project.
+
+    Args:
+        project_id: the project.
+        hosts: the names of the hosts that are up; at least one.
+        pins: by project: the host that owns it whenever that is up.
+    """
+    pinned = pins.get(project_id, "")
+    return pinned if pinned in hosts else home(project_name(project_id), hosts)
 
 
 def home(name: str, hosts: Collection[str]) -> str:

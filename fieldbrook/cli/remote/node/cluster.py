@@ -23,7 +23,12 @@ _COLUMNS = {
     "clock": "CLOCK",
     "silent": "SILENT FOR",
 }
-_PROJECT_COLUMNS = {"project": "PROJECT", "account": "ACCOUNT", "host": "HOST"}
+_PROJECT_COLUMNS = {
+    "project": "PROJECT",
+    "account": "ACCOUNT",
+    "host": "HOST",
+    "pinnedTo": "PINNED TO",
+}
 _CLOCK_S = 0.1  # smaller differences are shown as `ok`
 
 
@@ -83,6 +88,27 @@ def projects(host: str) -> None:
         show_json(answer)
         return
     show_rows(items(answer), _PROJECT_COLUMNS, "no projects")
+
+
+@cluster.command(cls=SharedCommand)
+@click.argument("project")
+@click.argument("host")
+def pin(project: str, host: str) -> None:
+    """Move a project to a host, and keep it there.
+
+    While the host is silent or drained, another host owns the project. `cluster projects` lists the
+    pinned ones.
+    """
+    current().client().call("PUT", ["cluster", "projects", project, "pin"], body={"host": host})
+    show_done(f"{project} moves to {host}", project=project, host=host, change="pinned")
+
+
+@cluster.command(cls=SharedCommand)
+@click.argument("project")
+def unpin(project: str) -> None:
+    """Let any host own a project again; it may move to another one."""
+    current().client().call("DELETE", ["cluster", "projects", project, "pin"])
+    show_done(f"{project} may be owned by any host", project=project, change="unpinned")
 
 
 @cluster.command(cls=SharedCommand)

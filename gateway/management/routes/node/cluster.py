@@ -68,12 +68,14 @@ class HostList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnedProject(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """A project, and the `host` that owns it. `account` is the name of its owner."""
+    """A project, and the `host` that owns it. `account` is the name of its owner. `pinnedTo` is the
+    host that owns it whenever that is up, if an administrator has chosen one."""
 
     project: str
     project_id: str
     account: str
     host: str
+    pinned_to: str | UnsetType = UNSET
 
 
 class OwnedPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,12 @@ class ListOwned(Paging, frozen=True, kw_only=True):
     """Projects of one host, or of all."""
 
     host: Text = ""
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """The host that owns a project whenever it is up."""
+
+    host: Text
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,12 +192,33 @@ async def list_owned(call: Call[None, ListOwned]) -> OwnedPage:
             project_id=str(project.project_id),
             account=accounts.get(project.account_id, ""),
             host=call.context.cluster.owner(project.project_id) or known.me,
+            pinned_to=known.pins.get(project.project_id, UNSET),
         )
         for project in sorted(reader.projects(), key=lambda one: one.name)
     ]
     found = [row for row in rows if query.host in ("", row.host)]
     end = None if query.size < 0 else query.offset + query.size
     return OwnedPage(data=found[query.offset : end], total=len(found))
+
+
+async def pin(call: Call[Pin, None]) -> None:
+    """Move a project to a host, which owns it from then on whenever it is up."""
+    known, project_id = _known(call), _project_id(call)
+    gone = [each for each in known.pins if call.context.reader.project(each) is None]
+    await _ask(call, {"what": "pin", "host": call.body.host, "project": project_id, "gone": gone})
+
+
+async def unpin(call: Call[None, None]) -> None:
+    """Let any host own a project again, as placement decides."""
+    await _ask(call, {"what": "unpin", "project": _project_id(call)})
+
+
+def _project_id(call: Call[Any, None]) -> int:
+    name = call.path["project"]
+    project = call.context.reader.project_named(name)
+    if project is None:
+        raise NotFoundError(what=f"there is no project {name!r}")
+    return project.project_id
 
 
 async def invite(call: Call[None, None]) -> Invitation:
@@ -205,6 +234,11 @@ async def invite(call: Call[None, None]) -> Invitation:
 
 
 async def _change(call: Call[None, None], what: str) -> None:
+    """Change the host that the path names."""
+    await _ask(call, {"what": what, "host": call.path["name"]})
+
+
+async def _ask(call: Call[Any, None], change: dict[str, Any]) -> None:
     """Have the process of this host that knows the others change the list of hosts.
 
     A node that is alone needs none of these modules, which take a tenth of its start.
@@ -216,7 +250,7 @@ async def _change(call: Call[None, None], what: str) -> None:
     address = next(host.address for host in known.hosts if host.name == known.me)
     host, _, port = address.rpartition(":")
     context = Identity(call.context.settings.data).client_context()
-    question = {"op": "change", "what": what, "host": call.path["name"]}
+    question = {"op": "change", **change}
     try:
         answer = await joining.ask((host, int(port)), context, question)
     except SettingsError as error:
@@ -240,5 +274,7 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/cluster/hosts/{name}/drain", "UndrainClusterHost", undrain, Auth.ADMIN),
     Route("DELETE", "/cluster/hosts/{name}", "RemoveClusterHost", forget, Auth.ADMIN),
     Route("GET", "/cluster/projects", "ListOwnedProjects", list_owned, Auth.ADMIN),
+    Route("PUT", "/cluster/projects/{project}/pin", "PinProject", pin, Auth.ADMIN),
+    Route("DELETE", "/cluster/projects/{project}/pin", "UnpinProject", unpin, Auth.ADMIN),
     Route("POST", "/cluster/invitation", "InviteClusterHost", invite, Auth.ADMIN),
 )

@@ -66,6 +66,19 @@ def test_a_project_that_belongs_elsewhere_is_asked_for_there(host: OneHost) -> N
     assert host.state(other) == DOWN
 
 
+def test_a_project_moves_to_the_host_that_it_is_pinned_to_and_back(host: OneHost) -> None:
+    (own,) = projects_of("h1")
+    host.run(own)
+    host.receive(m.HostsUp("h1", NAMES, pins={own: "h3"}))
+    assert host.state(own) == RETIRING
+    host.end_project(own)
+    host.activate(own)
+    assert [one.host for one in host.taken(CLUSTER, m.ActivateOn)] == ["h3"]
+    host.receive(m.HostsUp("h1", ("h1", "h2"), pins={own: "h3"}))
+    host.run(own)
+    assert host.state(own) == UP
+
+
 def test_the_others_are_told_what_runs_here_and_whether_it_has_something_to_send(
     host: OneHost,
 ) -> None:

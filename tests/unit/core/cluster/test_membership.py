@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fieldbrook.core.cluster.membership import Host, Membership, is_host_name
+from fieldbrook.core.cluster.membership import PINS_LIMIT, Host, Membership, is_host_name
 from fieldbrook.core.errors import SettingsError
 
 ONE, TWO, THREE = (Host(f"h{n}", f"10.0.0.{n}", 8886, 8887) for n in (1, 2, 3))
@@ -102,3 +102,23 @@ def test_a_list_with_a_higher_version_is_newer_though_it_has_fewer_hosts() -> No
     assert left.is_newer(FULL)
     assert not FULL.is_newer(left)
     assert FULL.is_newer(ALONE)
+
+
+def test_a_project_is_pinned_to_one_host_until_that_is_removed() -> None:
+    three = ALONE.joined(TWO).joined(THREE)
+    pinned = three.pinned(7, "h2").pinned(8, "h3").pinned(7, "h3")
+    assert dict(pinned.pins) == {7: "h3", 8: "h3"}
+    assert dict(pinned.unpinned(7).pins) == {8: "h3"}
+    assert dict(pinned.pinned(9, "h2", gone=(7, 8)).pins) == {9: "h2"}
+    assert pinned.pinned(9, "h1").removed("h3", {"h3"}).pins == ((9, "h1"),)
+    assert pinned.unpinned(1) == pinned
+
+
+def test_a_project_cannot_be_pinned_to_an_unknown_host_or_beyond_the_limit() -> None:
+    three = ALONE.joined(TWO).joined(THREE)
+    with pytest.raises(SettingsError, match="the cluster has no host 'h9'; it has h1, h2, h3"):
+        three.pinned(7, "h9")
+    full = msgspec.structs.replace(three, pins=tuple((n, "h1") for n in range(PINS_LIMIT)))
+    with pytest.raises(SettingsError, match="1,000 projects are pinned, which is the limit"):
+        full.pinned(PINS_LIMIT, "h1")
+    assert dict(full.pinned(0, "h2").pins)[0] == "h2"

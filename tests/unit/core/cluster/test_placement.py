@@ -7,7 +7,7 @@ import collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.core.cluster.placement import REGISTRY, home, project_name
+from fieldbrook.core.cluster.placement import REGISTRY, home, project_home, project_name
 
 HOSTS = ("h1", "h2", "h3")
 NAMES = [project_name(number) for number in range(1, 3_001)]
@@ -34,6 +34,14 @@ def test_only_what_belonged_to_a_host_that_left_moves() -> None:
 def test_a_host_that_comes_gets_names_and_nothing_else_moves() -> None:
     for name in NAMES:
         assert home(name, (*HOSTS, "h4")) in (home(name, HOSTS), "h4")
+
+
+def test_a_pinned_project_belongs_to_its_host_whenever_that_is_up() -> None:
+    for number in range(1, 100):
+        pins = {number: "h2"}
+        assert project_home(number, HOSTS, pins) == "h2"
+        for hosts, other in ((("h1", "h3"), pins), (HOSTS, {number + 1: "h2"})):
+            assert project_home(number, hosts, other) == home(project_name(number), hosts)
 
 
 def test_each_host_owns_its_share() -> None:

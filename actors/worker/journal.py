@@ -100,11 +100,16 @@ def _stores(
         projects,
         is_wanted,
         lambda project_id: stored_number(store_path(projects, project_id)),
-        partial(_open_store, settings, projects),
+        partial(open_store, settings, projects),
     )
 
 
-def _open_store(settings: Settings, projects: Path, project_id: int) -> ProjectStore:
+def open_store(settings: Settings, projects: Path, project_id: int) -> ProjectStore:
+    """Open the store of a project, without a journal.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
     folder = store_path(projects, project_id)
     return ProjectStore(
         folder,

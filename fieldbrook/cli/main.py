@@ -24,7 +24,13 @@ import click
 from fieldbrook import __version__
 from fieldbrook.cli.console import Console, current
 from fieldbrook.cli.errors import EXIT_REFUSED, EXIT_USAGE, ClientError
-from fieldbrook.cli.options import CommandGroup, SharedCommand, shared_options
+from fieldbrook.cli.options import (
+    CommandGroup,
+    SharedCommand,
+    confirm,
+    shared_options,
+    yes_option,
+)
 from fieldbrook.cli.output import note, show_json
 
 PROGRAM = "fieldbrook"
@@ -101,8 +107,8 @@ class _NodeCommand(click.Command):
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        if not self.params:
-            self.params = _node_options()
+        if all(each.name != "config" for each in self.params):
+            self.params += _node_options()
         return super().get_params(ctx)
 
 
@@ -224,6 +230,23 @@ def usage(context: click.Context, /, config: Path | None, **given: str | None) -
     show(measured, settings, 100 if current().json else 10)
 
 
+@click.command(cls=_NodeCommand)
+@yes_option
+@click.pass_context
+def rescue(context: click.Context, /, config: Path | None, yes: bool, **given: str | None) -> None:
+    """Make a single node of the last host of a cluster, whose other hosts will never return.
+
+    No node may run on the data folder. What only the other hosts have is lost; the command says
+    from when the last record of this host is. It needs the disk space of the streams once more. The
+    options are those of `up`. The exit code is 1 when a project or a module is not complete.
+    """
+    settings = _settings(context, config, given)
+    confirm(f"make a single node of {settings.data}? It can never return to its cluster", yes)
+    from fieldbrook.cli.local.rescue import carry_out
+
+    context.exit(carry_out(settings))
+
+
 @click.command(cls=SharedCommand)
 def version() -> None:
     """Print the version."""
@@ -253,7 +276,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         *("up", "node", "doctor", "status", "health", "settings", "node-log", "mqtt", "cluster"),
         "cert",
     ),
-    "Keep its data": ("backup", "restore", "verify", "outbox", "upgrade", "usage"),
+    "Keep its data": ("backup", "restore", "verify", "outbox", "upgrade", "usage", "rescue"),
     "Log in and manage accounts": (
         *("admin", "login", "logout", "whoami", "account", "key", "operator", "quota", "audit"),
     ),
@@ -317,7 +340,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 """The modules of the commands that are not in this file, below `fieldbrook.cli`. The first of them
 has the command as a variable of its name."""
 
-for _command in (up, node, doctor, usage, version, completion):
+for _command in (up, node, doctor, usage, rescue, version, completion):
     cli.add_command(_command)
 
 

@@ -1,0 +1,157 @@
+"""A single node is made of the last host of a cluster, whose other hosts are lost for good."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.storage.data_lock import acquire_data_lock
+from tests.support.applets import TALLY
+from tests.support.hosts import Cluster, Host, Senders
+from tests.support.nodes import RunningNode, message, named, until
+
+PROJECT = "room"
+
+
+class Lost:
+    """A cluster of which one host is left: its data folder, and what had been acknowledged."""
+
+    def __init__(self, folder: Path) -> None:
+        cluster = Cluster(folder, self._prepare)
+        hosts = cluster.hosts
+        owner = cluster.owner(self.project)
+        left = cluster.others(owner)[0]  # it has never run the project
+        if left is hosts[0]:  # nor has it been a node before the cluster
+            left = cluster.others(owner)[1]
+        with Senders(hosts, PROJECT, self.publisher) as senders:
+            senders.await_more(50)
+            hosts[0].create_project("late")
+            hosts[0].deploy("late", TALLY)
+            self.late_publisher = hosts[0].add_publisher("late", "sensor")
+            senders.await_more(50)
+        assert senders.refused == []
+        self.acknowledged = len(senders.acknowledged)
+        until(lambda: self._is_level(left), "it has all records")
+        for host in hosts:
+            host.kill()
+        self.data = left.data
+
+    def _prepare(self, host: Host) -> None:
+        self.project: Any = host.create_project(PROJECT)
+        self.applet: str = host.deploy(PROJECT, TALLY)["appletID"]
+        self.publisher: Any = host.add_publisher(PROJECT, "sensor")
+
+    @staticmethod
+    def _is_level(host: Host) -> bool:
+        rows = host.call("GET", "/cluster").json["data"]
+        return all(row.get("lagRecords") == 0 and row.get("registryLag") == 0 for row in rows)
+
+
+def rescue(data: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        *(sys.executable, "-m", "fieldbrook", "--json", "rescue", "--yes", "--data", str(data))
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Lost:
+    return Lost(tmp_path_factory.mktemp("lost"))
+
+
+def copied(lost: Lost, folder: Path) -> Path:
+    """A copy of the data folder of the host that is left."""
+    shutil.copytree(lost.data, folder / "data", ignore=shutil.ignore_patterns("run"))
+    return folder / "data"
+
+
+def test_the_last_host_becomes_a_node_with_all_that_was_acknowledged(
+    lost: Lost, tmp_path: Path
+) -> None:
+    data = copied(lost, tmp_path)
+    done = rescue(data)
+    assert done.returncode == 0, done
+    told = json.loads(done.stdout)
+    assert [project["name"] for project in told["projects"]] == ["late", PROJECT]
+    assert told["projects"][1]["batches"] > 0
+    assert told["missing"] == []
+    assert not (data / "cluster").exists()
+    assert (Path(told["kept"]) / "engine").is_dir()
+    node = RunningNode(data)
+    try:
+        node.log_in()
+        assert node.count(PROJECT, lost.applet) == lost.acknowledged
+        assert node.send(PROJECT, named(message(lost.publisher), "afterwards")).status == 201
+        assert node.send("late", named(message(lost.late_publisher), "late")).status == 201
+        assert node.call("GET", "/cluster").status == 404
+    finally:
+        node.kill()
+    again = rescue(data)
+    assert again.returncode == 1
+    assert "is not that of a host of a cluster" in again.stderr
+
+
+def test_a_rescue_that_was_interrupted_is_repeated(lost: Lost, tmp_path: Path) -> None:
+    data = copied(lost, tmp_path)
+    (data / "cluster" / "rescue" / "streams").mkdir(parents=True)
+    (data / "cluster" / "rescue" / "streams" / "half").write_bytes(b"half a copy")
+    assert rescue(data).returncode == 0
+
+
+def test_streams_of_an_unknown_form_are_left_alone(lost: Lost, tmp_path: Path) -> None:
+    data = copied(lost, tmp_path)
+    (meta, *_) = sorted((data / "cluster" / "engine").rglob("meta.inf"))
+    meta.write_bytes(meta.read_bytes().replace(b"limits", b"limitz"))
+    done = rescue(data)
+    assert done.returncode == 1
+    assert "does not match its checksum" in done.stderr
+    assert (data / "cluster" / "hosts.json").exists()
+
+
+def test_records_behind_damage_are_told_and_those_before_it_are_there(
+    lost: Lost, tmp_path: Path
+) -> None:
+    data = copied(lost, tmp_path)
+    files = (data / "cluster" / "engine").rglob("J*/msgs/*.blk")
+    largest = max(files, key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+    done = rescue(data)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)["projects"][1]
+    assert told["name"] == PROJECT
+    assert told["damage"], done
+    assert "newer events of 1 project are lost" in done.stderr
+    node = RunningNode(data)
+    try:
+        node.log_in()
+        assert 0 < node.count(PROJECT, lost.applet) < lost.acknowledged
+        assert node.send(PROJECT, named(message(lost.publisher), "afterwards")).status == 201
+    finally:
+        node.kill()
+
+
+def test_a_folder_on_which_a_node_runs_is_left_alone(lost: Lost, tmp_path: Path) -> None:
+    data = copied(lost, tmp_path)
+    lock = acquire_data_lock(data)
+    try:
+        done = rescue(data)
+    finally:
+        os.close(lock)
+    assert done.returncode == 1
+    assert "another node runs on the data folder" in done.stderr
+    assert (data / "cluster" / "hosts.json").exists()
+
+
+def test_a_node_of_no_cluster_needs_no_rescue(tmp_path: Path) -> None:
+    done = rescue(tmp_path)
+    assert done.returncode == 1
+    assert f"the data folder {tmp_path} is not that of a host of a cluster" in done.stderr

@@ -45,6 +45,14 @@ class KnownHosts(msgspec.Struct, frozen=True):
     elsewhere: dict[int, str] = {}
     pins: dict[int, str] = {}
 
+    def host_of(self, project_id: int) -> str:
+        """Return the host that owns a project; this one as long as the cluster has not formed."""
+        if not self.owners:
+            return self.me
+        return self.elsewhere.get(project_id) or placement.project_home(
+            project_id, self.owners, self.pins
+        )
+
 
 class _Read(NamedTuple):
     changed_ns: int
@@ -93,12 +101,10 @@ class ClusterHosts:
     def owner(self, project_id: int) -> str | None:
         """Return the other host that owns a project; None when this one does."""
         known = self.known()
-        if known is None or not known.owners:
+        if known is None:
             return None
-        home = known.elsewhere.get(project_id) or placement.project_home(
-            project_id, known.owners, known.pins
-        )
-        return None if home == known.me else home
+        host = known.host_of(project_id)
+        return None if host == known.me else host
 
     def require_here(self, project_id: int) -> None:
         """Refuse to read the store of a project that another host owns.

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import cpu_s
 from tests.support.applets import TALLY
 from tests.support.hosts import NAMES, Cluster, Host, Senders
 from tests.support.networks import Network
@@ -19,10 +21,10 @@ from tests.support.nodes import message, named, until
 
 PROJECT = "room"
 _SETTLED_EVENTS = 30
+_QUIET_S, _IDLE_S = 5.0, 20.0
 NOT_TRIED = (
     "a power cut, in which what was not synced is lost; and 30 minutes of faults at the engines",
     "the share of a single node's rate that a host keeps",
-    "10,000 projects on three hosts",
 )
 
 
@@ -35,11 +37,13 @@ class Plan:
         cuts: of that host from the others, for `cut_s` seconds each.
         pauses: of that host, for `pause_s` seconds each.
         drains: of that host.
+        moves: of the project, to each of the two other hosts and back.
         crashes: all processes of all hosts are killed at the same time.
         engine_kills: of the engine of one host after the other, with SIGKILL.
         restarts: all hosts are stopped and started, one after the other.
         other_version: the folder of the source of another version; each host is then stopped and
             started with that version, and afterwards with this one again.
+        projects: of a second cluster, all but one without events.
     """
 
     kills: int = 20
@@ -48,10 +52,12 @@ class Plan:
     pauses: int = 3
     pause_s: float = 20.0
     drains: int = 5
+    moves: int = 5
     crashes: int = 3
     engine_kills: int = 9
     restarts: int = 1
     other_version: str = ""
+    projects: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Acceptance:
             yield self._cuts()
             yield self._pauses()
             yield self._drains()
+            yield self._moves()
             yield self._crashes()
             yield self._engine_kills()
             yield self._restarts("", self._plan.restarts)
@@ -108,6 +115,51 @@ class Acceptance:
             yield self._revocation_at_a_cut_host()
         finally:
             self._cluster.kill()
+        yield from self._many_projects()
+
+    def _many_projects(self) -> Iterator[Line]:
+        """Form a cluster of a node with many projects; a host of it dies, and comes back."""
+        made_at = [0.0]
+
+        def prepare(host: Host) -> None:
+            self._prepare(host)
+            for number in range(self._plan.projects - 1):
+                answer = host.call("POST", "/project", {"name": f"idle_{number}"})
+                assert answer.status == 201, answer
+            made_at[0] = time.monotonic()
+
+        folder = self._folder / "many"
+        folder.mkdir()
+        self._cluster = Cluster(folder, prepare, self._network)
+        try:
+            hosts, owner = self._cluster.hosts, self._owner
+            until(lambda: self._is_taken(hosts[2]), "an event is acknowledged")
+            formed_s = time.monotonic() - made_at[0]
+            idle = _cores(hosts)
+            owner.kill()
+            killed_at = time.monotonic()
+            left = self._cluster.others(owner)
+            until(lambda: self._is_taken(left[0]), "another host has its project")
+            dead_s = time.monotonic() - killed_at
+            started_at = time.monotonic()
+            owner.start(ready=False)
+            self._cluster.await_up()
+            until(lambda: _projects(owner)[owner.name] > 0, "it owns projects again")
+            until(lambda: self._is_taken(owner), "it acknowledges events")
+            back_s = time.monotonic() - started_at
+        finally:
+            self._cluster.kill()
+        yield Line(
+            f"{self._plan.projects:,} projects on three hosts: forming, one death and one return "
+            "each below 60 s",
+            f"{formed_s:.1f} s, {dead_s:.1f} s, {back_s:.1f} s",
+            max(formed_s, dead_s, back_s) < 60,
+        )
+        yield Line(
+            f"{self._plan.projects:,} projects without events take less than 0.05 cores of a host",
+            " ".join(f"{each:.3f}" for each in idle),
+            max(idle) < 0.05,
+        )
 
     def _prepare(self, host: Host) -> None:
         self._project: Any = host.create_project(PROJECT)
@@ -259,6 +311,26 @@ class Acceptance:
             not (self._wrong or senders.refused) and longest <= 1,
         )
 
+    def _moves(self) -> Line:
+        owner, *others = self._owner, *self._cluster.others(self._owner)
+        path = f"/cluster/projects/{PROJECT}/pin"
+
+        def move() -> None:
+            for host in others:
+                assert owner.call("PUT", path, {"host": host.name}).status == 204
+                until(partial(_has_it, owner, host.name), "it has moved")
+            assert owner.call("DELETE", path).status == 204
+            until(partial(_has_it, owner, owner.name), "it is where it was")
+
+        senders = self._with_load(self._plan.moves, move, self._cluster.hosts)
+        longest = max(senders.gaps(), default=0.0)
+        return Line(
+            f"the project moves to each other host and back {self._plan.moves} times under load: "
+            "no answer but 201, no event above 1 s",
+            f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.2f} s",
+            not (self._wrong or senders.refused) and longest <= 1,
+        )
+
     def _crashes(self) -> Line:
         senders = self._with_load(self._plan.crashes, self._cluster.crash)
         longest = max(senders.gaps(), default=0.0)
@@ -355,3 +427,17 @@ def _first_after(times: list[float], begin: float) -> float:
 def _projects(host: Host) -> dict[str, int]:
     rows = host.call("GET", "/cluster").json["data"]
     return {row["name"]: row["projects"] for row in rows}
+
+
+def _has_it(asked: Host, name: str) -> bool:
+    return _projects(asked)[name] == 1
+
+
+def _cores(hosts: Sequence[Host]) -> list[float]:
+    """How many cores the processes of each host use while nothing happens."""
+    time.sleep(_QUIET_S)  # what the start has left over is done
+    before, began = [cpu_s([host.process.pid]) for host in hosts], time.monotonic()
+    time.sleep(_IDLE_S)
+    passed_s = time.monotonic() - began
+    after = [cpu_s([host.process.pid]) for host in hosts]
+    return [(end - start) / passed_s for start, end in zip(before, after, strict=True)]

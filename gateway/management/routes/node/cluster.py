@@ -108,12 +108,11 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 async def list_hosts(call: Call[None, None]) -> HostList:
     """The hosts of the node's cluster: their state, what each owns, leads and lacks, and what the
     loss of one more would mean. 404 for a node that is in none."""
-    known = _known(call)
-    cluster = call.context.cluster
-    owned = Counter(
-        cluster.owner(project.project_id) or known.me for project in call.context.reader.projects()
+    known, reader = _known(call), call.context.reader
+    owned = await call.search(
+        lambda: Counter(known.host_of(project.project_id) for project in reader.projects())
     )
-    facts, now = cluster.facts(), time.monotonic()
+    facts, now = call.context.cluster.facts(), time.monotonic()
     registry = placement.home(placement.REGISTRY, known.owners) if known.owners else known.me
     rows = [
         _with_facts(
@@ -185,20 +184,28 @@ def _or_unset(seconds: float | None) -> float | UnsetType:
 async def list_owned(call: Call[None, ListOwned]) -> OwnedPage:
     """Which host owns which project, by the names of the projects; query: one `host`."""
     known, query, reader = _known(call), call.query, call.context.reader
-    accounts = {account.account_id: account.username for account in reader.accounts()}
-    rows = [
-        OwnedProject(
-            project=project.name,
-            project_id=str(project.project_id),
-            account=accounts.get(project.account_id, ""),
-            host=call.context.cluster.owner(project.project_id) or known.me,
-            pinned_to=known.pins.get(project.project_id, UNSET),
-        )
-        for project in sorted(reader.projects(), key=lambda one: one.name)
-    ]
-    found = [row for row in rows if query.host in ("", row.host)]
-    end = None if query.size < 0 else query.offset + query.size
-    return OwnedPage(data=found[query.offset : end], total=len(found))
+
+    def select() -> OwnedPage:
+        accounts = {account.account_id: account.username for account in reader.accounts()}
+        found = [
+            project
+            for project in sorted(reader.projects(), key=lambda one: one.name)
+            if query.host in ("", known.host_of(project.project_id))
+        ]
+        end = None if query.size < 0 else query.offset + query.size
+        data = [
+            OwnedProject(
+                project=project.name,
+                project_id=str(project.project_id),
+                account=accounts.get(project.account_id, ""),
+                host=known.host_of(project.project_id),
+                pinned_to=known.pins.get(project.project_id, UNSET),
+            )
+            for project in found[query.offset : end]
+        ]
+        return OwnedPage(data=data, total=len(found))
+
+    return await call.search(select)
 
 
 async def pin(call: Call[Pin, None]) -> None:

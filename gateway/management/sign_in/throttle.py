@@ -11,7 +11,6 @@ under a name before has a bucket of its own for that name.
 from __future__ import annotations
 
 import collections
-import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from fieldbrook.core.errors import TooManyAttemptsError
+from fieldbrook.gateway.listening.listener import peer_of
 
 _REMEMBERED = 10_000
 
@@ -73,7 +73,7 @@ class Buckets:
 
 
 class SignInThrottle:
-    """Counts the sign-in attempts of one gateway process.
+    """Counts the sign-in attempts of one gateway process, by name and by address (`peer_of`).
 
     Args:
         clock: a monotonic clock in seconds.
@@ -90,7 +90,7 @@ class SignInThrottle:
         Raises:
             TooManyAttemptsError: too many attempts have failed; the error says how long to wait.
         """
-        peer = _network(peer)
+        peer = peer_of(peer)
         wait_s = max(self._names.wait_s(self._name(name, peer)), self._peers.wait_s(peer))
         if wait_s > 0:
             raise TooManyAttemptsError(wait_s=math.ceil(wait_s))
@@ -99,14 +99,14 @@ class SignInThrottle:
 
     def cancel(self, name: str, peer: str) -> None:
         """Do not count an attempt that could not be checked."""
-        peer = _network(peer)
+        peer = peer_of(peer)
         self._names.give_back(self._name(name, peer))
         self._peers.give_back(peer)
 
     def succeeded(self, name: str, peer: str) -> None:
         """Do not count a right attempt, and remember the address for this name."""
         self.cancel(name, peer)
-        peer = _network(peer)
+        peer = peer_of(peer)
         self._known[name, peer] = None
         self._known.move_to_end((name, peer))
         if len(self._known) > _REMEMBERED:
@@ -115,12 +115,3 @@ class SignInThrottle:
     def _name(self, name: str, peer: str) -> object:
         return (name, peer) if (name, peer) in self._known else name
 
-
-def _network(peer: str) -> str:
-    """The part of an address that a client can hardly change: for IPv6 the first 64 bits."""
-    if ":" not in peer:
-        return peer
-    try:
-        return str(ipaddress.IPv6Network((peer.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return peer

@@ -66,7 +66,15 @@ def test_the_addresses_of_one_network_of_ipv6_count_as_one() -> None:
     with pytest.raises(TooManyAttemptsError):
         throttle.attempt("another", "2001:db8::ffff%eth0")
     throttle.attempt("another", "2001:db8:0:1::1")
-    throttle.attempt("another", "not:an:address")
+
+
+def test_clients_of_ipv4_at_a_port_of_both_versions_count_each_for_itself() -> None:
+    throttle = SignInThrottle(Clock())
+    for n in range(PER_PEER.burst):
+        throttle.attempt(f"user-{n}", "::ffff:198.51.100.1")
+    with pytest.raises(TooManyAttemptsError):
+        throttle.attempt("another", "198.51.100.1")
+    throttle.attempt("another", "::ffff:198.51.100.2")
 
 
 def test_who_knows_the_password_is_never_slowed_down() -> None:

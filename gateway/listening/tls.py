@@ -12,6 +12,7 @@ from typing import Protocol
 
 from fieldbrook.gateway.listening.connections import Connections
 from fieldbrook.gateway.listening.listener import Listener
+from fieldbrook.gateway.listening.tls_reads import CountedObject, TlsConnection
 
 HANDSHAKE_LIMIT_S = 10.0
 HANDSHAKES_LIMIT = 512
@@ -57,6 +58,7 @@ class TlsListener(Listener):
         sslproto.SSLProtocol.max_size = BUFFER_BYTES
         handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
         super().__init__(listening, protocol, connections, handshakes)
+        context.sslobject_class = CountedObject
         self._context = context
         self._plain = plain
 
@@ -65,15 +67,22 @@ class TlsListener(Listener):
         async with asyncio.timeout(HANDSHAKE_LIMIT_S):
             first = await self._first_byte(connection)
             if first == _CLIENT_HELLO:
-                await self.loop.connect_accepted_socket(
-                    self.protocol,
-                    connection,
-                    ssl=self._context,
-                    ssl_handshake_timeout=HANDSHAKE_LIMIT_S,
-                    ssl_shutdown_timeout=_SHUTDOWN_LIMIT_S,
-                )
+                await self._shake_hands(connection)
                 return True
             return first is not None and await self._plain.open(connection)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        """As `loop.connect_accepted_socket` with a context, but with a `TlsConnection`."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        tls = TlsConnection(
+            self.protocol, self._context, waiter, HANDSHAKE_LIMIT_S, _SHUTDOWN_LIMIT_S
+        )
+        transport, _ = await self.loop.connect_accepted_socket(lambda: tls, connection)
+        try:
+            await waiter
+        except BaseException:
+            transport.abort()
+            raise
 
     async def _first_byte(self, connection: socket.socket) -> int | None:
         """Peek at the first byte; None when the client ended the connection without sending any."""

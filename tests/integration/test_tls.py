@@ -32,7 +32,7 @@ from tests.support.nodes import (
     strategies,
     until,
 )
-from tests.support.tls import TlsNode, make_files, shown_at
+from tests.support.tls import RawTls, TlsNode, make_files, shown_at
 from tests.support.tools import LIMIT_S, free_port, require_tool
 from tests.unit.gateway.management.sign_in.test_wallet import SAMPLE, signed
 
@@ -468,3 +468,33 @@ def evicted(world: World) -> float:
     figures = world.node.call("GET", "/metrics").body.decode().splitlines()
     (found,) = (each for each in figures if each.startswith("fieldbrook_http_connections_evicted"))
     return float(found.split()[1])
+
+
+@pytest.mark.parametrize("port", ["http", "mqtt"])
+def test_a_client_that_only_changes_its_keys_is_disconnected(
+    world: World, tmp_path: Path, port: str
+) -> None:
+    number = world.node.http_port if port == "http" else world.node.mqtt_port
+    client = RawTls(number, world.files, tmp_path / "keys")
+    with client.socket:
+        client.socket.sendall(client.key_updates(500))
+        assert client.is_disconnected()
+
+
+def test_a_client_that_changes_its_keys_now_and_then_is_served(
+    world: World, tmp_path: Path
+) -> None:
+    client = RawTls(world.node.http_port, world.files, tmp_path / "keys")
+    with client.socket:
+        client.socket.sendall(client.key_updates(50))
+        assert not client.is_disconnected()
+
+
+def test_an_event_in_records_of_one_byte_is_handled(world: World, tmp_path: Path) -> None:
+    before = world.count()
+    body = world.event(payload=b"x" * 3_000)
+    head = f"POST {PREFIX}/event/room HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    client = RawTls(world.node.http_port, world.files, tmp_path / "keys")
+    with client.socket:
+        client.socket.sendall(client.records((head + body).encode(), 1))
+        until(lambda: world.count() == before + 1, "the event is handled")

@@ -5,8 +5,14 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from fieldbrook.security.certificates import Authority
 from tests.support.nodes import RunningNode
@@ -77,3 +83,66 @@ def shown_at(port: int, ca: Path) -> str:
         shown = connection.getpeercert()
         assert shown is not None
         return str(shown["serialNumber"])
+
+
+class RawTls:
+    """A client whose records of TLS 1.3 are made one by one, and sent when the caller wants."""
+
+    def __init__(self, port: int, files: Files, log: Path) -> None:
+        """Connect and shake hands. `log` is a file for the keys, which is removed."""
+        context = ssl.create_default_context(cafile=files.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.keylog_filename = str(log)
+        self.socket = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname="localhost")
+        while True:
+            with suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+                break
+            self.socket.sendall(self._out.read())
+            self._in.write(self.socket.recv(1 << 16))
+        self.socket.sendall(self._out.read())
+        suite = self._tls.cipher()
+        assert suite is not None
+        assert suite[0] == "TLS_AES_256_GCM_SHA384", "`key_updates` knows this suite only"
+        (self._secret,) = [
+            bytes.fromhex(line.split()[2])
+            for line in log.read_text().splitlines()
+            if line.startswith("CLIENT_TRAFFIC_SECRET_0")
+        ]
+        log.unlink()
+
+    def records(self, data: bytes, size: int) -> bytes:
+        """Records of `size` bytes of data each."""
+        for at in range(0, len(data), size):
+            self._tls.write(data[at : at + size])
+        return self._out.read()
+
+    def key_updates(self, count: int) -> bytes:
+        """Changes of this client's keys, each of which asks for one of the server's (RFC 8446,
+        4.6.3). They must be the first records of the client."""
+        made = []
+        for _ in range(count):
+            key, nonce = self._derive(b"key", 32), self._derive(b"iv", 12)
+            inner = b"\x18\x00\x00\x01\x01\x16"  # KeyUpdate, of one byte, in a handshake record
+            head = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
+            made.append(head + AESGCM(key).encrypt(nonce, inner, head))
+            self._secret = self._derive(b"traffic upd", SHA384.digest_size)
+        return b"".join(made)
+
+    def _derive(self, label: bytes, length: int) -> bytes:
+        label = b"tls13 " + label
+        info = struct.pack(">HB", length, len(label)) + label + b"\x00"
+        return HKDFExpand(SHA384(), length, info).derive(self._secret)
+
+    def is_disconnected(self) -> bool:
+        """Read until the server ends the connection; False when it says nothing for 5 s."""
+        self.socket.settimeout(5)
+        with suppress(ConnectionError):
+            try:
+                while self.socket.recv(1 << 16):
+                    pass
+            except TimeoutError:
+                return False
+        return True

@@ -1,0 +1,153 @@
+"""Limits of what a TLS connection costs by records without data, or with little.
+
+A client may change its keys at any time (RFC 8446, 4.6.3). Each change is a record of 27 bytes, for
+which OpenSSL computes 40 µs and makes an answer of 27 bytes, which waits in memory for a client
+that does not read. A record may also carry a single byte of data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio import sslproto
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+SPARSE_READ_BYTES = 2 << 10
+"""The size of one read of a connection whose bytes carry little data, as after the handshake."""
+EMPTY_RECORDS = 64
+"""How many records without data a connection may send at once. Clients change their keys after
+millions of records, and send no other ones after the handshake."""
+EMPTY_RECORDS_PER_S = 1
+_DENSE_SHARE = 4  # of a dense connection's bytes, one in so many is data
+_RECENT_BYTES = 64 << 10
+_HEAD_BYTES = 5
+
+
+class Records:
+    """Finds the ends of records in the bytes of a connection (RFC 8446, 5.1)."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._head = b""  # of a record whose head is not complete yet
+        self._left = 0  # bytes of the record that has begun
+
+    def add(self, data: memoryview) -> None:
+        """Count the records that end in these bytes, which follow the earlier ones."""
+        at, end = 0, len(data)
+        while at < end:
+            if self._left:
+                part = min(self._left, end - at)
+                self._left -= part
+                at += part
+                self.ended += not self._left
+                continue
+            missing = _HEAD_BYTES - len(self._head)
+            self._head += data[at : at + missing]
+            at += missing
+            if len(self._head) == _HEAD_BYTES:
+                self._left = int.from_bytes(self._head[3:])
+                self._head = b""
+                self.ended += not self._left
+
+
+class Allowance:
+    """Counts records without data against a limit, some of which time gives back.
+
+    Args:
+        now: the time in seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._empty = 0
+        self._free: float = EMPTY_RECORDS
+        self._at = now
+
+    def has(self, empty: int, now: float) -> bool:
+        """Whether the connection may have sent `empty` records without data until now."""
+        self._free += (now - self._at) * EMPTY_RECORDS_PER_S
+        self._free = min(self._free, EMPTY_RECORDS) - max(0, empty - self._empty)
+        self._empty, self._at = max(empty, self._empty), now
+        return self._free >= 0
+
+
+class CountedObject(ssl.SSLObject):
+    """Counts the data that is read from it, and the records that had it."""
+
+    data = records = 0
+
+    def read(self, len: int = 1024, buffer: WriteableBuffer | None = None) -> Any:  # noqa: A002
+        """See `ssl.SSLObject`; returns data of one record, or of the rest of it."""
+        got: Any = super().read(len, cast(Any, buffer))
+        self.data += got if buffer is not None else got.__len__()
+        self.records += not self.pending()
+        return got
+
+
+class TlsConnection(sslproto.SSLProtocol):
+    """The TLS of an accepted connection, which is aborted when its client sends too many records
+    without data. Its context must make objects of the type `CountedObject`."""
+
+    def __init__(
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext,
+        waiter: asyncio.Future[None],
+        handshake_limit_s: float,
+        shutdown_limit_s: float,
+    ) -> None:
+        """Make the TLS for a connection whose data goes to a protocol.
+
+        Args:
+            protocol: creates the protocol.
+            context: the TLS context of the server.
+            waiter: ends with the handshake.
+            handshake_limit_s: how long the handshake may take.
+            shutdown_limit_s: how long the end of the connection may take.
+        """
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            *(loop, protocol(), context, waiter),
+            server_side=True,
+            ssl_handshake_timeout=cast(Any, handshake_limit_s),
+            ssl_shutdown_timeout=shutdown_limit_s,
+        )
+        own: Any = self  # what typeshed does not know
+        # What waits while the protocol does not read is decrypted in one piece later.
+        own._set_read_buffer_limits(high=SPARSE_READ_BYTES, low=0)
+        self._records, self._allowance = Records(), Allowance(loop.time())
+        self._in_handshake = 0  # records
+        self._recent = self._recent_data = self._counted_data = 0
+
+    def get_buffer(self, n: int) -> memoryview:
+        """See `asyncio.BufferedProtocol`: one read is small until the bytes carry data."""
+        view: memoryview = super().get_buffer(n)
+        is_dense = self._recent_data * _DENSE_SHARE > self._recent
+        return view if is_dense else view[:SPARSE_READ_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
+        own: Any = self
+        self._records.add(own._ssl_buffer_view[:nbytes])
+        was_wrapped = own._state is not sslproto.SSLProtocolState.DO_HANDSHAKE
+        super().buffer_updated(nbytes)
+        if not was_wrapped:
+            self._in_handshake = self._records.ended
+            return
+        tls: CountedObject = own._sslobj
+        self._note_density(nbytes, tls.data)
+        if own._incoming.pending:  # the protocol does not read: these are not decrypted yet
+            return
+        empty = self._records.ended - self._in_handshake - tls.records
+        if not self._allowance.has(empty, self._loop.time()):
+            own._transport.abort()
+
+    def _note_density(self, received: int, data: int) -> None:
+        if self._recent >= _RECENT_BYTES:
+            self._recent, self._recent_data = self._recent // 2, self._recent_data // 2
+        self._recent += received
+        self._recent_data += data - self._counted_data
+        self._counted_data = data

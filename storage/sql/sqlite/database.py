@@ -40,9 +40,9 @@ from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_dec
 from fieldbrook.storage.sql.sqlite.guard import (
     LIMITS,
     STATEMENT_ERRORS,
-    TABLE_FUNCTIONS,
     Guard,
     bound_memory,
+    create_table_functions,
 )
 from fieldbrook.storage.sql.sqlite.migration import (
     DECIMAL_COLLATION,
@@ -407,10 +407,7 @@ class SqliteDatabase(ProjectDatabase):
             connection.text_factory = decode_text
             connection.create_collation(DECIMAL_COLLATION, compare_decimals)
             self._functions.install(connection)
-            # SQLite creates a table-valued function at its first use, so use each one before the
-            # guard is set.
-            for name in TABLE_FUNCTIONS:
-                connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
+            create_table_functions(connection)
         except BaseException:
             connection.close()
             raise

@@ -73,6 +73,16 @@ def bound_memory(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA hard_heap_limit = {_MEMORY_BYTES}")
 
 
+def create_table_functions(connection: sqlite3.Connection) -> None:
+    """Have SQLite create its table-valued functions, which it does at the first use of each.
+
+    Call it before a guard is set. A table with the name of a function hides it.
+    """
+    rows = connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
+    for name in TABLE_FUNCTIONS - {name for (name,) in rows}:
+        connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
+
+
 class Guard:
     """Authorizes the actions of applets' statements.
 

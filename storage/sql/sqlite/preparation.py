@@ -23,7 +23,7 @@ import msgspec
 
 from fieldbrook.core.errors import StatementError, StoreError
 from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals
-from fieldbrook.storage.sql.sqlite.guard import LIMITS, TABLE_FUNCTIONS, Guard
+from fieldbrook.storage.sql.sqlite.guard import LIMITS, Guard, create_table_functions
 from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION
 from fieldbrook.storage.sql.statements import Token
 from fieldbrook.system.confined import Bounds, ConfinedError, run_confined
@@ -138,8 +138,7 @@ def main(_arguments: Sequence[str]) -> int:
     connection = sqlite3.connect(":memory:")
     connection.create_collation(DECIMAL_COLLATION, compare_decimals)
     AppletFunctions().install(connection)
-    for name in TABLE_FUNCTIONS:
-        connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
+    create_table_functions(connection)
     for created in schema:
         connection.execute(created)
     tables = connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()

@@ -23,9 +23,9 @@ from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_dec
 from fieldbrook.storage.sql.sqlite.guard import (
     LIMITS,
     STATEMENT_ERRORS,
-    TABLE_FUNCTIONS,
     Guard,
     bound_memory,
+    create_table_functions,
 )
 from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_columns
 from fieldbrook.storage.sql.sqlite.preparation import EFFORT_LIMIT, created_by, trials
@@ -85,8 +85,7 @@ class _SqliteSession(Session):
         connection.text_factory = decode_text
         connection.create_collation(DECIMAL_COLLATION, compare_decimals)
         self._functions.install(connection)
-        for name in TABLE_FUNCTIONS:  # see `SqliteDatabase`
-            connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
+        create_table_functions(connection)
         found = existing_columns(connection)
         self.tables = {
             name: [(column.name, column.kind) for column in columns]

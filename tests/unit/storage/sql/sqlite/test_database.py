@@ -30,6 +30,7 @@ from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,
     ask,
+    column,
     config,
     devices,
     do,
@@ -134,6 +135,20 @@ def test_json_and_window_functions_and_returning_are_there(db: SqliteDatabase) -
     assert ask(db, "SELECT max(n) m FROM (SELECT row_number() OVER () n FROM t_reading)") == {
         "m": 2
     }
+
+
+def test_a_table_with_the_name_of_a_function_is_there_after_a_restart(tmp_path: Path) -> None:
+    given = config({"name": "JSON_each", "cols": [column("f_word", "TEXT")]})
+    for count in (1, 2):
+        database = SqliteDatabase(tmp_path / "sql.db", given)
+        database.begin_event()
+        do(database, "INSERT INTO json_each (f_word) VALUES ('a')")
+        assert ask(database, "SELECT count(*) n FROM json_each") == {"n": count}
+        database.keep_event()
+        database.commit(count)
+        database.close()
+    reader = SqliteReader(tmp_path / "sql.db", given, SqlLimits())
+    assert [table.name for table in reader.tables()] == ["JSON_each"]
 
 
 # ---------------------------------------------------------------- limits

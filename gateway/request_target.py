@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable
+from typing import Any
 from urllib.parse import urlsplit
 
 from tornado import httputil, web
+
+from fieldbrook.gateway.listening.proxies import Proxies
 
 # A name or an address, with or without a port. User names (`a@b`) are not allowed in requests.
 _AUTHORITY = re.compile(r"[A-Za-z0-9._~!$&'()*+;=%:\[\]\-]++")
@@ -48,7 +51,18 @@ def clean_path(path: str) -> str:
 
 
 class TargetApplication(web.Application):
-    """An application that accepts absolute-form targets, as every origin server must."""
+    """An application that accepts absolute-form targets, as every origin server must, and whose
+    requests have the address of the client when they come through a trusted proxy."""
+
+    proxies = Proxies()
+
+    def find_handler(
+        self, request: httputil.HTTPServerRequest, **kwargs: Any
+    ) -> httputil.HTTPMessageDelegate:
+        """Called by Tornado for each request."""
+        forwarded = request.headers.get_list("X-Forwarded-For")
+        request.remote_ip = self.proxies.client(request.remote_ip or "", forwarded)
+        return super().find_handler(request, **kwargs)
 
     def start_request(
         self, server_conn: object, request_conn: httputil.HTTPConnection

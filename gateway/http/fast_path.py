@@ -31,7 +31,7 @@ from fieldbrook.gateway.http.request_head import (
 )
 from fieldbrook.gateway.http.tls.bridge import bridge
 from fieldbrook.gateway.listening.connections import IdleConnection
-from fieldbrook.gateway.listening.listener import peer_of
+from fieldbrook.gateway.listening.proxies import Proxies
 from fieldbrook.gateway.listening.reads import limit_reads
 from fieldbrook.gateway.memory_budget import Charge, Shared, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
@@ -137,6 +137,7 @@ class FastPath:
         *,
         memory_budget: Shared | None = None,
         turns: Turns | None = None,
+        proxies: Proxies | None = None,
     ) -> None:
         """Create the fast path of one port, without connections.
 
@@ -147,9 +148,11 @@ class FastPath:
                 and the bytes read so far.
             memory_budget: the memory budget for partially received requests.
             turns: the turns that the fast paths of a process share.
+            proxies: connections of these count for no client, but for the budget.
         """
         self.turns = turns or make_turns()
         self.memory_budget = memory_budget or request_budget(body_limit_bytes)
+        self.proxies = proxies or Proxies()
         self.events = events
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
@@ -250,7 +253,8 @@ class EventConnection(asyncio.Protocol):
         self._active_at = asyncio.get_running_loop().time()
         peer = transport.get_extra_info("peername")  # None: the client is gone already
         if peer:
-            self._charge = Charge(self._fast_path.memory_budget, peer_of(peer[0]))
+            holder = self._fast_path.proxies.holder(peer[0])
+            self._charge = Charge(self._fast_path.memory_budget, holder)
         self._fast_path.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

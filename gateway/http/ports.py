@@ -14,6 +14,7 @@ from fieldbrook.gateway.http.later import LaterServer
 from fieldbrook.gateway.http.tls.plain import Redirected, Refused, Served
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection
 from fieldbrook.gateway.listening.listener import Listener
+from fieldbrook.gateway.listening.proxies import Proxies
 from fieldbrook.gateway.listening.tls import Plain, TlsListener
 from fieldbrook.gateway.memory_budget import Shared
 
@@ -78,6 +79,7 @@ class Ports:
         self._memory_budget = memory_budget
         self._connections = connections
         self._turns = make_turns()
+        self._proxies = Proxies(settings.trusted_proxies)
 
     def open(
         self, at: socket.socket, context: ssl.SSLContext | None, plain: str = "refuse"
@@ -113,5 +115,6 @@ class Ports:
             server.take,
             memory_budget=self._memory_budget,
             turns=self._turns,
+            proxies=self._proxies,
         )
         return Way(fast_path, server)

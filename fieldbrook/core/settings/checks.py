@@ -14,6 +14,7 @@ from fieldbrook.core.settings.schema import settings_fields
 from fieldbrook.core.settings.values import (
     listed,
     listed_as_is,
+    networks_in,
     split_address,
     why_no_base_url,
     why_no_device_topic,
@@ -72,6 +73,8 @@ def _checked(name: str, value: Any, others: Mapping[str, Any]) -> Any:
             if reason := why_no_base_url(value):
                 raise ValueError(reason)
             return value.rstrip("/")
+        case "trusted_proxies":
+            networks_in(value)
         case "wallet_domains":
             _check_hosts(value)
         case "wallet_whitelist":

@@ -91,6 +91,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         "Address under which clients reach the node through a proxy, e.g. https://node.example. "
         "The dashboard shows it in its examples. Empty: the host and ports of the node itself.",
     ] = None
+    trusted_proxies: Annotated[
+        str,
+        "Addresses and networks of reverse proxies, separated by commas, e.g. "
+        "127.0.0.1,10.0.0.0/8. A request over HTTP from one of them counts for the client that its "
+        "X-Forwarded-For names last. Empty: all requests of a proxy count for one client.",
+    ] = ""
     cluster_bind: Annotated[
         Text, "Address of this host for the other hosts of its cluster. Empty: the node runs alone."
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
 
 _FIRST_PRINTABLE = 0x20
@@ -15,6 +16,15 @@ def listed(text: str) -> tuple[str, ...]:
 def listed_as_is(value: str | None) -> list[str]:
     """The words of a list that is separated by commas, in their own case."""
     return [word.strip() for word in (value or "").split(",") if word.strip()]
+
+
+def networks_in(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """The networks of a list of addresses and networks, separated by commas.
+
+    Raises:
+        ValueError: a word is neither.
+    """
+    return tuple(ipaddress.ip_network(word, strict=False) for word in listed(text))
 
 
 def split_address(address: str) -> tuple[str, int]:

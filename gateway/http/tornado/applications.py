@@ -40,6 +40,7 @@ from fieldbrook.gateway.http.tornado.request_log import log_request
 from fieldbrook.gateway.links.cluster_hosts import ClusterHosts
 from fieldbrook.gateway.links.pending_event import Outcome
 from fieldbrook.gateway.links.project_clients import ProjectClients
+from fieldbrook.gateway.listening.proxies import Proxies
 from fieldbrook.gateway.management.application import make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
@@ -150,7 +151,7 @@ class Applications:
             "body_limit_bytes": self._settings.body_limit_bytes,
             "memory_budget": self._memory_budget,
         }
-        return TargetApplication(
+        application = TargetApplication(
             [
                 (EVENT_PATH, EventHandler, arguments),
                 *self._mqtt_routes(),
@@ -158,6 +159,8 @@ class Applications:
             ],
             log_function=log_request,
         )
+        application.proxies = Proxies(self._settings.trusted_proxies)
+        return application
 
     def with_pages(self, application: web.Application, dashboard: Dashboard) -> web.Application:
         """Make the application of the dashboard port: dashboard, documentation, and all of

@@ -114,4 +114,3 @@ class SignInThrottle:
 
     def _name(self, name: str, peer: str) -> object:
         return (name, peer) if (name, peer) in self._known else name
-

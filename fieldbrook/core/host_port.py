@@ -32,11 +32,15 @@ class HostPort(NamedTuple):
 
 
 def is_loopback(address: str) -> bool:
-    """Whether the text is a loopback IP address (without brackets)."""
+    """Whether the text is a loopback IP address (without brackets).
+
+    A port of both IP versions names a client of IPv4 `::ffff:127.0.0.1`.
+    """
     try:
-        return ipaddress.ip_address(address).is_loopback
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
 
 
 def read_host_port(text: str) -> HostPort | None:

@@ -36,6 +36,8 @@ _NOT_DIRECT = (  # set by pages in browsers and by proxies
     "Origin",
     "Forwarded",
     "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
     "X-Real-IP",
     "Via",
     "CF-Connecting-IP",

@@ -46,11 +46,11 @@ def test_any_text_is_a_host_and_port_that_reads_as_itself_or_none(text: str) -> 
 
 
 def test_addresses_of_the_loopback_are_known() -> None:
-    for text in ("localhost:1", "127.8.8.8", "[::1]:3000"):
+    for text in ("localhost:1", "127.8.8.8", "[::1]:3000", "[::ffff:127.0.0.1]"):
         found = read_host_port(text)
         assert found is not None
         assert found.is_loopback
-    for text in ("localhost.evil.example", "10.0.0.1", "[::2]"):
+    for text in ("localhost.evil.example", "10.0.0.1", "[::2]", "[::ffff:10.0.0.1]"):
         found = read_host_port(text)
         assert found is not None
         assert not found.is_loopback

@@ -143,6 +143,7 @@ def test_sizes_are_looked_up_seldom(tmp_path: Path) -> None:
         ("127.0.0.1", {"Host": "localhost:3000"}),
         ("127.0.0.1", {"Host": "127.0.0.1"}),
         ("::1", {"Host": "[::1]:3000"}),
+        ("::ffff:127.0.0.1", CURL),
     ],
 )
 def test_a_program_on_the_machine_is_local(peer: str, headers: dict[str, str]) -> None:
@@ -153,8 +154,11 @@ def test_a_program_on_the_machine_is_local(peer: str, headers: dict[str, str]) -
     ("peer", "headers"),
     [
         ("192.0.2.1", CURL),
+        ("::ffff:192.0.2.1", CURL),
         ("", CURL),
         ("127.0.0.1", {**CURL, "X-Forwarded-For": "192.0.2.1"}),
+        ("127.0.0.1", {**CURL, "X-Forwarded-Host": "node.example"}),
+        ("127.0.0.1", {**CURL, "X-Forwarded-Proto": "https"}),
         ("127.0.0.1", {**CURL, "Forwarded": "for=192.0.2.1"}),
         ("127.0.0.1", {**CURL, "X-Real-IP": "192.0.2.1"}),
         ("127.0.0.1", {**CURL, "Via": "1.1 proxy"}),

@@ -33,6 +33,7 @@ RESERVED = ("sqlite_", "pragma_", PRIVATE_PREFIX)
 _METHODS = ("", "BTREE", "HASH")  # accepted but ignored: SQLite has one kind of index
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
+INDEXES_LIMIT = 2_000  # of all tables: SQLite reads the names of all for each that it makes
 
 # The declared types also choose how a value is converted (`storage.sql.sqlite`). Those with TEXT in
 # their name have SQLite's text affinity, which keeps the text of a value unchanged.
@@ -184,7 +185,9 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
             tables.append(_table(table, schema.schema.lower()))
     refuse_if(len(tables) > _TABLES_LIMIT, f"more than {_TABLES_LIMIT} tables")
     _check_unique((table.name for table in tables), "table")
-    _check_unique((index.name for table in tables for index in table.indexes), "index")
+    indexes = [index.name for table in tables for index in table.indexes]
+    refuse_if(len(indexes) > INDEXES_LIMIT, f"more than {INDEXES_LIMIT} keys that are not primary")
+    _check_unique(indexes, "index")
     return Schema(tuple(tables), frozenset({PUBLIC, *(s.schema.lower() for s in schemas)}))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.errors import DatabaseConfigError, StoreError
-from fieldbrook.storage.sql.schema import parse_schema
+from fieldbrook.storage.sql.schema import INDEXES_LIMIT, parse_schema
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.storage.sql.sqlite.transfer import import_rows
 
@@ -212,6 +212,12 @@ def test_a_default_of_each_type_is_filled_in(
     assert row == {"b": shown}
 
 
+_COLUMNS = {f"c{n}": INT for n in range(9)}
+_PAIRS = [{"columnNames": [a, b]} for a in _COLUMNS for b in _COLUMNS if a < b] + [
+    {"columnNames": [a, b, "c0"]} for a in _COLUMNS for b in _COLUMNS if "c0" < a < b
+]
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -240,6 +246,10 @@ def test_a_default_of_each_type_is_filled_in(
         ),
         ({"schemas": [{"schema": "a.b"}]}, "schema 'a.b'"),
         (tables(*[table(f"t{n}") for n in range(201)]), "more than 200 tables"),
+        (
+            tables(*[table(f"t{n}", _COLUMNS, keys=_PAIRS) for n in range(INDEXES_LIMIT // 60)]),
+            f"more than {INDEXES_LIMIT} keys",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_read_is_refused_by_name(

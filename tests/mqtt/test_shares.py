@@ -6,6 +6,7 @@ The clients of these tests have one address. Those with a login count for it, so
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from tests.mqtt.conftest import PROJECT, Site
 from tests.support.disks import MIB, fill, small_disk
 from tests.support.mqtt_client import MqttClient, new_id
 from tests.support.nodes import StartNode, until
+from tests.support.tools import LIMIT_S
 
 _PAUSE_S = 0.1
 
@@ -211,6 +213,41 @@ def test_others_are_served_while_a_login_floods_its_own_subscribers(
             other.expect(PingResp)
         assert select.select([flood.socket], [], [], 0)[0] == []  # the flood is not handled yet
         flood.expect(PingResp)
+
+
+def test_others_are_served_while_a_login_subscribes_to_all_that_it_has_retained(
+    new_site: Callable[..., Site],
+) -> None:
+    site = new_site()
+    with site.client() as flood, site.client() as other:
+        flood.connect(**_login(site))
+        other.connect()
+        for number in range(450):
+            flood.publish(f"{PROJECT}/gauge/{number}/a/b/c/d/e", b"x", retain=True)
+        names = [
+            "/".join(chosen)
+            for count in range(6)
+            for chosen in itertools.product(*(each + "+" for each in "abcde"[:count]))
+        ]
+        filters = [f"{PROJECT}/gauge/+/{each}/#".replace("//", "/") for each in names]
+        flood.send(Subscribe(1, tuple(Subscription(each, 0) for each in filters)), PingReq())
+        for _ in range(5):
+            other.send(PingReq())
+            other.expect(PingResp)
+        assert PingResp not in _kinds_so_far(flood)  # the subscriptions are not handled yet
+        while not isinstance(flood.read(), PingResp):
+            pass
+
+
+def _kinds_so_far(client: MqttClient) -> set[type[object]]:
+    """The kinds of the packets that have arrived already."""
+    kinds: set[type[object]] = set()
+    client.socket.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            kinds.add(type(client.read()))
+    client.socket.settimeout(LIMIT_S)
+    return kinds
 
 
 def test_others_are_served_while_a_stranger_floods_events_that_are_refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collections
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,9 @@ from fieldbrook.gateway.mqtt.sessions.session import Session, Subscribed
 if TYPE_CHECKING:
     from fieldbrook.gateway.mqtt.connection.connection import Connection
     from fieldbrook.gateway.mqtt.listener.server import MqttServer
+
+
+_END = object()
 
 
 class Subscribing:
@@ -73,32 +76,38 @@ class Subscribing:
                 connection.end(ReasonCode.QUOTA_EXCEEDED, "the subscription cannot be stored")
                 return
             connection.send(encode(connection.version, SubAck(packet.packet_id, tuple(codes))))
-            wants = collections.deque(
+            wants = [
                 subscribed
                 for subscribed, wanted, existed in new.values()
                 if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and not existed)
                 if parse_shared(subscribed.topic_filter) is None
-            )
-            self._send_retained(connection, session, wants)
+            ]
+            if wants:
+                sending = self._retained_for(connection, session, wants)
+                self._server.slices.run_soon(session.holder, partial(self._send_some, sending))
 
         connection.save(session, saved)
 
-    def _send_retained(
-        self, connection: Connection, session: Session, wants: collections.deque[Subscribed]
-    ) -> None:
-        """Send the retained messages of new subscriptions, the rest in later turns of the loop."""
+    def _send_some(self, sending: Iterator[None]) -> None:
+        """Send retained messages until the slice is over, the rest in later turns of the loop."""
         slices = self._server.slices
-        while wants and session.wire is connection:
-            if not slices.may_run(session.holder):
-                slices.enqueue(
-                    session.holder, lambda: self._send_retained(connection, session, wants)
-                )
+        for _ in sending:
+            if slices.is_used_up:
+                slices.continue_later(partial(self._send_some, sending))
                 return
-            subscribed = wants.popleft()
-            if session.subscriptions.get(subscribed.topic_filter) is subscribed:
-                slices.run(
-                    session.holder, partial(self._server.router.send_retained, session, subscribed)
-                )
+
+    def _retained_for(
+        self, connection: Connection, session: Session, wants: Iterable[Subscribed]
+    ) -> Iterator[None]:
+        """Send the retained messages of new subscriptions, one in each step, while they last."""
+        for subscribed in wants:
+            sending = self._server.router.send_retained(session, subscribed)
+            is_more = True
+            while is_more and session.wire is connection:
+                if session.subscriptions.get(subscribed.topic_filter) is not subscribed:
+                    break
+                is_more = next(sending, _END) is None
+                yield
 
     def _may_subscribe(self, session: Session, wanted: Subscription) -> int:
         """The reason code for one subscription: the granted QoS, or why it is refused."""

@@ -310,17 +310,20 @@ class Router:
             stored.append((session, outgoing))
         return True
 
-    def send_retained(self, session: Session, subscribed: Subscribed) -> None:
-        """Send the retained messages that a new subscription matches."""
-        operations: list[Operation] = []
-        stored: list[tuple[Session, Outgoing]] = []
+    def send_retained(self, session: Session, subscribed: Subscribed) -> Iterator[None]:
+        """Send the retained messages that a new subscription matches, one in each step of the
+        iterator. Messages may be retained and dropped between two steps."""
         identifiers = _identifiers(subscribed)
         for _, message in self.retained.matching(subscribed.topic_filter):
-            if not may_have(self._rights, session, message) or self._is_of_earlier_project(message):
-                continue
-            qos = min(message.qos, subscribed.qos)
-            self._deliver(session, message, qos, identifiers, operations, stored)
-        self._store_all(operations, stored)
+            if may_have(self._rights, session, message) and not self._is_of_earlier_project(
+                message
+            ):
+                operations: list[Operation] = []
+                stored: list[tuple[Session, Outgoing]] = []
+                qos = min(message.qos, subscribed.qos)
+                self._deliver(session, message, qos, identifiers, operations, stored)
+                self._store_all(operations, stored)
+            yield
 
     def _is_of_earlier_project(self, message: Message) -> bool:
         """Whether a message was retained for a project that had the name of the present one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import sslproto
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 SPARSE_READ_BYTES = 2 << 10
 """The size of one read of a connection whose bytes carry little data, as after the handshake."""
-EMPTY_RECORDS = 64
+EMPTY_RECORDS = 16
 """How many records without data a connection may send at once. Clients change their keys after
 millions of records, and send no other ones after the handshake."""
 EMPTY_RECORDS_PER_S = 1
+_AT_ONCE = 16  # records that are decrypted before their data is counted
 _DENSE_SHARE = 4  # of a dense connection's bytes, one in so many is data
 _RECENT_BYTES = 64 << 10
 _HEAD_BYTES = 5
@@ -35,23 +36,42 @@ class Records:
         self._head = b""  # of a record whose head is not complete yet
         self._left = 0  # bytes of the record that has begun
 
-    def add(self, data: memoryview) -> None:
-        """Count the records that end in these bytes, which follow the earlier ones."""
-        at, end = 0, len(data)
+    def pieces(self, data: memoryview) -> Iterator[int]:
+        """Divide these bytes, which follow the earlier ones, so that few records end in each piece.
+
+        `ended` counts the records up to the end of the present piece.
+
+        Returns:
+            The end of each piece.
+        """
+        at, end, divided = 0, len(data), self.ended + _AT_ONCE
         while at < end:
-            if self._left:
-                part = min(self._left, end - at)
-                self._left -= part
+            if self._left or self._head or end - at < _HEAD_BYTES:
+                at = self._go_on(data, at, end)
+            else:
+                length = data[at + 3] << 8 | data[at + 4]
+                at += _HEAD_BYTES
+                part = min(length, end - at)
                 at += part
+                self._left = length - part
                 self.ended += not self._left
-                continue
-            missing = _HEAD_BYTES - len(self._head)
-            self._head += data[at : at + missing]
-            at += missing
+            if at == end or self.ended >= divided:
+                divided = self.ended + _AT_ONCE
+                yield at
+
+    def _go_on(self, data: memoryview, at: int, end: int) -> int:
+        """Read on in a record that has begun, or in an incomplete head; return the place behind."""
+        if self._left:
+            part = min(self._left, end - at)
+            self._left -= part
+        else:
+            part = min(_HEAD_BYTES - len(self._head), end - at)
+            self._head += data[at : at + part]
             if len(self._head) == _HEAD_BYTES:
                 self._left = int.from_bytes(self._head[3:])
                 self._head = b""
-                self.ended += not self._left
+        self.ended += not (self._left or self._head)
+        return at + part
 
 
 class Allowance:
@@ -131,7 +151,19 @@ class TlsConnection(sslproto.SSLProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """See `asyncio.BufferedProtocol`."""
         own: Any = self
-        self._records.add(own._ssl_buffer_view[:nbytes])
+        view: memoryview = own._ssl_buffer_view
+        begin = 0
+        for end in self._records.pieces(view[:nbytes]):
+            if begin:
+                view[: end - begin] = view[begin:end]
+            self._take(end - begin)
+            if own._transport is None or own._transport.is_closing():
+                return
+            begin = end
+
+    def _take(self, nbytes: int) -> None:
+        """Decrypt a piece of what was read, which is at the beginning of the buffer."""
+        own: Any = self
         was_wrapped = own._state is not sslproto.SSLProtocolState.DO_HANDSHAKE
         super().buffer_updated(nbytes)
         if not was_wrapped:

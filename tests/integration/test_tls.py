@@ -477,7 +477,7 @@ def test_a_client_that_only_changes_its_keys_is_disconnected(
     number = world.node.http_port if port == "http" else world.node.mqtt_port
     client = RawTls(number, world.files, tmp_path / "keys")
     with client.socket:
-        client.socket.sendall(client.key_updates(500))
+        client.socket.sendall(client.key_updates(100))
         assert client.is_disconnected()
 
 
@@ -486,7 +486,7 @@ def test_a_client_that_changes_its_keys_now_and_then_is_served(
 ) -> None:
     client = RawTls(world.node.http_port, world.files, tmp_path / "keys")
     with client.socket:
-        client.socket.sendall(client.key_updates(50))
+        client.socket.sendall(client.key_updates(10))
         assert not client.is_disconnected()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +42,18 @@ def test_records_end_where_their_heads_say_however_the_bytes_are_cut(
     records, at, number = Records(), 0, 0
     while at < len(stream):
         size = sizes[number % len(sizes)]
-        records.add(memoryview(stream)[at : at + size])
+        for end in records.pieces(memoryview(stream)[at : at + size]):
+            assert records.ended == _ended(bodies, at + end)
         at, number = at + size, number + 1
     assert records.ended == len(bodies)
+
+
+def _ended(bodies: list[bytes], at: int) -> int:
+    """How many records end within the first `at` bytes."""
+    ends = itertools.accumulate(5 + len(body) for body in bodies)
+    return sum(end <= at for end in ends)
+
+
+def test_few_records_end_in_each_piece() -> None:
+    stream = memoryview(b"\x17\x03\x03\x00\x01a" * 100)
+    assert list(Records().pieces(stream)) == [96, 192, 288, 384, 480, 576, 600]

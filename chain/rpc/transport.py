@@ -27,6 +27,8 @@ to 500 MiB. The limit is enough for 170,000 logs."""
 RECEIVED_LIMIT_BYTES = 2 * ANSWER_LIMIT_BYTES
 """The most bytes of all partially received answers of the process."""
 _CONNECT_LIMIT_S = 5.0
+_MESSAGES_AT_ONCE = 64
+"""Messages of a WebSocket that are handled before other work. One read may have 100,000 pings."""
 _CLOSE_LIMIT_S = 1.0  # time limit of the closing handshake of a WebSocket
 _TOO_LARGE, _TOO_MANY_REQUESTS, _UNAVAILABLE = 413, 429, 503
 
@@ -229,6 +231,7 @@ class WebSocketTransport:
                     self._url,
                     max_msg_size=self._limit_bytes,
                     heartbeat=self._ping_s,
+                    autoping=False,
                     timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_LIMIT_S),
                 )
                 self._reader = asyncio.create_task(self._read(self._socket))
@@ -236,14 +239,22 @@ class WebSocketTransport:
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._reason = "the connection ended"
+        messages = 0
         try:
             async for message in socket:
-                if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                messages += 1
+                if not messages % _MESSAGES_AT_ONCE:
+                    await asyncio.sleep(0)
+                if message.type is aiohttp.WSMsgType.PING:
+                    await socket.pong(message.data)
+                elif message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                     self._dispatch(_answer(_json(message.data)))
                 elif message.type is aiohttp.WSMsgType.ERROR:
                     raise TransportError(self._broken(message.data))
         except TransportError as error:
             self._reason = str(error)
+        except (aiohttp.ClientError, OSError) as error:  # while it answers a ping
+            self._reason = _reason(error)
         finally:
             for waiting in self._pending.values():
                 if not waiting.done():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +14,12 @@ from typing import Any
 import pytest
 
 from fieldbrook.chain.rpc import transport
-from fieldbrook.chain.rpc.transport import HttpTransport, TooLargeError, TransportError
+from fieldbrook.chain.rpc.transport import (
+    HttpTransport,
+    TooLargeError,
+    TransportError,
+    WebSocketTransport,
+)
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -89,3 +97,36 @@ async def test_answers_that_are_together_too_large_end_and_later_ones_are_read(
     server.body = Endpoint.body
     assert (await client.request("eth_chainId", []))["result"] == "0x1"
     await client.close()
+
+
+_PING, _PINGS = b"\x89\x00", 50_000
+_ANSWER = b'{"id":1,"result":"0x1"}'
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
+
+
+async def _send_pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Open a WebSocket, send pings, then the answer to a request, and read what comes."""
+    key = re.search(rb"Sec-WebSocket-Key: (\S+)", await reader.readuntil(b"\r\n\r\n"))
+    assert key is not None
+    accepted = base64.b64encode(hashlib.sha1(key[1] + _GUID).digest())  # noqa: S324
+    head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    writer.write(head + b"Sec-WebSocket-Accept: " + accepted + b"\r\n\r\n")
+    await reader.read(1)
+    writer.write(_PING * _PINGS + b"\x81" + bytes([len(_ANSWER)]) + _ANSWER)
+    while await reader.read(1 << 16):
+        pass
+    writer.close()
+
+
+async def test_other_work_goes_on_while_an_endpoint_sends_pings() -> None:
+    server = await asyncio.start_server(_send_pings, "127.0.0.1", 0)
+    client = WebSocketTransport(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    asked = asyncio.create_task(client.request("eth_chainId", []))
+    turns = 0
+    while not asked.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert (await asked)["result"] == "0x1"
+    assert turns > _PINGS // transport._MESSAGES_AT_ONCE
+    await client.close()
+    server.close()

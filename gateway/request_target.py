@@ -58,7 +58,7 @@ class TargetApplication(web.Application):
 
     def find_handler(
         self, request: httputil.HTTPServerRequest, **kwargs: Any
-    ) -> httputil.HTTPMessageDelegate:
+    ) -> web._HandlerDelegate:
         """Called by Tornado for each request."""
         forwarded = request.headers.get_list("X-Forwarded-For")
         request.remote_ip = self.proxies.client(request.remote_ip or "", forwarded)

@@ -11,10 +11,7 @@ import asyncio
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from typing import Any, cast
 
 SPARSE_READ_BYTES = 2 << 10
 """The size of one read of a connection whose bytes carry little data, as after the handshake."""
@@ -99,9 +96,9 @@ class CountedObject(ssl.SSLObject):
 
     data = records = 0
 
-    def read(self, len: int = 1024, buffer: WriteableBuffer | None = None) -> Any:  # noqa: A002
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
         """See `ssl.SSLObject`; returns data of one record, or of the rest of it."""
-        got: Any = super().read(len, cast(Any, buffer))
+        got: Any = super().read(len, buffer)
         self.data += got if buffer is not None else got.__len__()
         self.records += not self.pending()
         return got

@@ -12,10 +12,6 @@ from fieldbrook.chain.libraries import preserve_recursion_limit
 from tests.support.browser import Visit
 from tests.support.nodes import RunningNode, StartNode
 
-with preserve_recursion_limit():
-    from eth_account import Account
-    from eth_account.messages import encode_defunct
-
 pytestmark = pytest.mark.timeout(300)
 SCRIPT = Path(__file__).parent / "js" / "wallets.js"
 
@@ -29,6 +25,10 @@ def open_node(start_module_node: StartNode) -> RunningNode:
 def test_one_of_several_wallets_signs_in_and_a_refusal_is_told(
     open_node: RunningNode, browser: Any
 ) -> None:
+    with preserve_recursion_limit():  # takes a second, also where no wallet is tested
+        from eth_account import Account
+        from eth_account.messages import encode_defunct
+
     key = Account.create()
 
     def sign(text: str) -> str:

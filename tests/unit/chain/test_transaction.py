@@ -27,9 +27,6 @@ from fieldbrook.chain.transaction import (
     sign,
 )
 
-with preserve_recursion_limit():
-    from eth_account import Account
-
 SECRET = bytes.fromhex("11" * 32)
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"  # of that key
 GWEI = 10**9
@@ -132,6 +129,9 @@ def test_raised_fees_follow_the_market_when_that_is_more() -> None:
 
 
 def test_a_signature_is_the_same_each_time_and_of_the_key() -> None:
+    with preserve_recursion_limit():  # takes a second, also where nothing is signed
+        from eth_account import Account
+
     call = ContractCall(ADDRESS, 5, b"\x01\x02")
     for fees in (Fees(7 * GWEI, GWEI), Fees(7 * GWEI, None)):
         signed = sign(SECRET, 4690, 9, call, 30_000, fees)

@@ -7,6 +7,7 @@ import socket
 import threading
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -361,13 +362,16 @@ def test_a_server_without_tls_is_told(capsys: Output) -> None:
         port = listener.getsockname()[1]
 
         def answer() -> None:
-            with listener.accept()[0] as there:
-                there.recv(4_096)
-                there.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            with suppress(OSError):  # the listener has ended
+                while True:
+                    with listener.accept()[0] as there:
+                        there.recv(4_096)
+                        there.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         code, error = refused(capsys, f"https://127.0.0.1:{port}/{SECRET}")
+        listener.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert code == 3
     assert f"https://127.0.0.1:{port}: " in error

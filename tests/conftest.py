@@ -8,7 +8,7 @@ import inspect
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,14 +90,30 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out thorough tests, unless they are asked for, and put the longest files first."""
+    """Leave out thorough tests, unless they are asked for, and put the longest files first.
+
+    The other files of unit tests, which compute, are among those that start nodes and wait: in
+    several processes, some always have work for the processor.
+    """
     by_name = any("::" in argument for argument in config.args)
     if not by_name and not config.getoption("thorough"):
         thorough = [item for item in items if _is_thorough(item)]
         items[:] = [item for item in items if not _is_thorough(item)]
         config.hook.pytest_deselected(items=thorough)
     place = {file: number for number, file in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+    share = _shares([*dict.fromkeys(_file(item) for item in items)])
+    items.sort(key=lambda item: (place.get(_file(item), len(place)), share[_file(item)]))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _shares(files: Sequence[str]) -> dict[str, float]:
+    """For each file, the share of the unit tests, or of the others, that comes before it."""
+    unit = [file for file in files if file.startswith("tests/unit/")]
+    others = [file for file in files if not file.startswith("tests/unit/")]
+    return {file: n / len(kind) for kind in (unit, others) for n, file in enumerate(kind)}
 
 
 def _is_thorough(item: pytest.Item) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, alive, message, parts, strategies, until
+from tests.support.nodes import PROGRAM, RunningNode, alive, message, parts, strategies, until
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
@@ -36,6 +36,10 @@ endpoint = "http://127.0.0.1:9/{CHAIN_KEY}"
 """
 
 
+class _Node(RunningNode):
+    program = PROGRAM  # a process with arguments, an environment and limits of its own
+
+
 class Planted:
     """A node at its most talkative, with everything secret that it can have."""
 
@@ -45,7 +49,7 @@ class Planted:
         config.touch(0o600)
         config.write_text(CONFIG)
         flags = ("--config", str(config), "--log-level", "DEBUG", "--deadline-ms", "300")
-        self.node = node = RunningNode(folder / "n", *flags)
+        self.node = node = _Node(folder / "n", *flags)
         self.secrets = {
             "password": PASSWORD,
             "other password": OTHER_PASSWORD,

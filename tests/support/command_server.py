@@ -1,8 +1,10 @@
 """A process that has imported the command line and forks for each command.
 
-The imports of a command take several times as long as what it does. Here each command still has a
-process of its own, with its arguments, environment and standard streams, and runs as
-`python -m fieldbrook` does from its first line to its exit.
+The imports of a command take several times as long as what it does, and those of a node as long
+as all else of its start. Here each command still has a process of its own, with its arguments,
+environment and standard streams, and runs as `python -m fieldbrook` does from its first line to
+its exit. What modules read from the environment while they are imported is that of the server,
+except for the fault points.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -18,7 +21,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, NoReturn
@@ -27,6 +31,47 @@ from tests.support.tools import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 _REQUEST_BYTES = 1 << 20
+
+
+class Started:
+    """A command that was started: what tests need of `subprocess.Popen`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = int(connection.recv(16))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        return self._await(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; returns the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+        """
+        code = self._await(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("fieldbrook", timeout or 0)
+        return code
+
+    def _await(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
+            self.returncode = int(self._connection.recv(16))
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class CommandServer:
@@ -45,28 +90,52 @@ class CommandServer:
         assert self._process.stdout.readline() == b"listening\n"
         atexit.register(self._process.communicate, timeout=LIMIT_S)
 
-    def run(
-        self, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: bytes
-    ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command in the current folder to its end, which comes within `LIMIT_S`."""
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        *,
+        folder: Path | None = None,
+        own_session: bool = False,
+        modules: Sequence[str] = (),
+    ) -> Started:
+        """Start a command, which is killed when the result is lost.
+
+        Args:
+            arguments: those after `fieldbrook`.
+            environment: all its variables.
+            streams: descriptors of its three standard streams.
+            folder: its current folder; None is that of this process.
+            own_session: whether it is in a session of its own.
+            modules: what the server imports before it forks, unless it has them already.
+        """
         request = {
             "arguments": arguments,
             "environment": {**environment},
-            "folder": str(Path.cwd()),
+            "folder": str(folder or Path.cwd()),
+            "own_session": own_session,
+            "modules": modules,
         }
-        with (
-            TemporaryFile() as given,
-            TemporaryFile() as out,
-            TemporaryFile() as err,
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
-        ):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.settimeout(LIMIT_S)
+            connection.connect(self._address)
+            socket.send_fds(connection, [json.dumps(request).encode()], streams)
+            return Started(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command in the current folder to its end, which comes within `LIMIT_S`."""
+        with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
             given.write(stdin)
             given.seek(0)
-            server.settimeout(LIMIT_S)
-            server.connect(self._address)
             streams = [given.fileno(), out.fileno(), err.fileno()]
-            socket.send_fds(server, [json.dumps(request).encode()], streams)
-            code = int(server.recv(16))
+            code = self.start(arguments, environment, streams).wait(LIMIT_S)
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
@@ -78,12 +147,19 @@ def command_server() -> CommandServer:
     return CommandServer()
 
 
+@functools.cache
+def node_server() -> CommandServer:
+    """Another server of this process, for nodes: their modules would make each command slower."""
+    return CommandServer()
+
+
 def _serve(path: str) -> None:
     """Answer until standard input ends."""
     import fieldbrook.cli.main
     import fieldbrook.cli.remote.lookup  # noqa: F401 - which most commands import
 
     gc.freeze()  # a collection in a command would copy what it shares with this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for commands
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
@@ -93,20 +169,40 @@ def _serve(path: str) -> None:
         while listener.fileno() in select.select([listener.fileno(), 0], [], [])[0]:
             connection, _ = listener.accept()
             with connection:
+                data, streams, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
+                request = json.loads(data)
+                _import(request["modules"])
                 if os.fork():
+                    for stream in streams:
+                        os.close(stream)
                     continue
                 listener.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                data, streams, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
                 command = os.fork()
                 if command:
+                    for stream in streams:
+                        os.close(stream)  # whoever reads from a pipe sees that the command ends
                     _await(command, connection)
-            _run(json.loads(data), streams)
+            _run(request, streams)
             return
 
 
+def _import(modules: Sequence[str]) -> None:
+    new = [name for name in modules if name not in sys.modules]
+    if not new:
+        return
+    gc.disable()
+    for name in new:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 def _await(command: int, connection: socket.socket) -> NoReturn:
-    """Tell the client the exit code of its command; kill the command when the client is gone."""
+    """Tell the client the process and the exit code of its command; kill the command when the
+    client is gone."""
+    connection.send(str(command).encode())
     ended = os.pidfd_open(command)
     if ended not in select.select([ended, connection.fileno()], [], [])[0]:
         os.kill(command, signal.SIGKILL)
@@ -117,11 +213,16 @@ def _await(command: int, connection: socket.socket) -> NoReturn:
 
 def _run(request: dict[str, Any], streams: list[int]) -> None:
     """Be `python -m fieldbrook` until it ends."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if request["own_session"]:
+        os.setsid()
     for place, stream in enumerate(streams):
         os.dup2(stream, place)
         os.close(stream)
     os.environ.clear()
     os.environ.update(request["environment"])
+    if fault_points := sys.modules.get("fieldbrook.observability.fault_points"):
+        importlib.reload(fault_points)
     os.chdir(request["folder"])
     sys.path[0] = request["folder"]
     sys.argv = ["fieldbrook", *request["arguments"]]

@@ -6,6 +6,7 @@ import base64
 import http.client
 import itertools
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -14,16 +15,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote
 
+from fieldbrook.observability import fault_points
+from fieldbrook.system.kernel import PORTABLE_VARIABLE
 from fieldbrook.system.process_tree import descendants
 from tests.support import first_administrator
+from tests.support.command_server import Started, node_server
 from tests.support.tools import LIMIT_S, free_port
 
 PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"
 READY = "listen on :"
+PROGRAM = (sys.executable, "-m", "fieldbrook")
+_MODULES_OF_NODES = (  # what nodes import before they fork, and each HTTP process afterwards
+    "fieldbrook.node.up",
+    "fieldbrook.node.main",
+    "fieldbrook.actors.registry",
+    "fieldbrook.actors.supervisor.supervisor",
+    "fieldbrook.actors.worker.actor",
+    "fieldbrook.gateway.http.server",
+    "fieldbrook.gateway.http.tornado.applications",
+)
+_MODULES_OF_CHAINS = ("fieldbrook.chain.process",)  # what the process of each chain imports
 _OWN_PAGES = ("/", "/liveness", "/metrics", "/readiness", "/version")
 
 
@@ -60,13 +75,26 @@ def alive(pid: int) -> bool:
         return False
 
 
+def _is_usual(environment: Mapping[str, str] | None) -> bool:
+    """Whether a fork of the node server, which has the environment of this process, can take this
+    environment: no other difference is read while modules are imported, or by Python itself."""
+    given = environment or os.environ
+    others = {
+        name
+        for name in given.keys() | os.environ.keys()
+        if given.get(name) != os.environ.get(name) and not name.startswith("PYTEST_")
+    }
+    return PORTABLE_VARIABLE not in given and others <= {fault_points.VARIABLE}
+
+
 class RunningNode:
     """`fieldbrook up` (or `node`) on free ports with a data folder of its own."""
 
     prefix: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
-    program: tuple[str, ...] = (sys.executable, "-m", "fieldbrook")
+    program: tuple[str, ...] = ()
+    """Empty: `PROGRAM`, for which tests take a fork of a process that has imported its modules."""
 
     def __init__(
         self,
@@ -98,15 +126,7 @@ class RunningNode:
         ]
         command, *flags = self._flags
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.prefix, *self.program, command, *arguments, *flags],
-                env=self.environment,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self.process = self._launch([command, *arguments, *flags], log)
         if ready:
             with self.killed_on_failure():
                 until(
@@ -114,6 +134,29 @@ class RunningNode:
                     f"{READY} in {self.log_path}",
                 )
             assert self.process.poll() is None, self.log
+
+    def _launch(self, arguments: list[str], log: BinaryIO) -> subprocess.Popen[bytes] | Started:
+        is_usual = not self.prefix and not self.program and _is_usual(self.environment)
+        if is_usual and "pytest" in sys.modules:
+            has_chains = "--chain" in arguments
+            with Path(os.devnull).open("rb") as nothing:
+                return node_server().start(
+                    arguments,
+                    self.environment or os.environ,
+                    [nothing.fileno(), log.fileno(), log.fileno()],
+                    folder=self.folder,
+                    own_session=True,
+                    modules=_MODULES_OF_NODES + _MODULES_OF_CHAINS * has_chains,
+                )
+        return subprocess.Popen(
+            [*self.prefix, *(self.program or PROGRAM), *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     @contextmanager
     def killed_on_failure(self) -> Iterator[None]:

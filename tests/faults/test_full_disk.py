@@ -154,7 +154,7 @@ def is_507(answer: Answer) -> None:
 def test_an_event_without_space_on_the_disk_is_answered_507_until_there_is_space(
     disk: Path, start_node: StartNode
 ) -> None:
-    node, publisher = node_that_counts(start_node, 4_096)
+    node, publisher = node_that_counts(start_node, 32_768)
     assert node.send("p", message(publisher, b"first")).status == 201
     filler = fill(disk)
 

@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not _is_thorough(item)]
         config.hook.pytest_deselected(items=thorough)
     place = {file: number for number, file in enumerate(LONGEST_FIRST)}
-    share = _shares([*dict.fromkeys(_file(item) for item in items)])
+    share = shares([*dict.fromkeys(_file(item) for item in items)])
     items.sort(key=lambda item: (place.get(_file(item), len(place)), share[_file(item)]))
 
 
@@ -109,7 +109,7 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def _shares(files: Sequence[str]) -> dict[str, float]:
+def shares(files: Sequence[str]) -> dict[str, float]:
     """For each file, the share of the unit tests, or of the others, that comes before it."""
     unit = [file for file in files if file.startswith("tests/unit/")]
     others = [file for file in files if not file.startswith("tests/unit/")]

@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 
 from tests.support.browser import Visit, chromium
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, StartNode
 from tests.support.tools import npm_installed
 
 Open = Callable[..., Visit]
 JS = Path(__file__).parent / "js"
 
 
-@pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """One node for all tests of the folder, with an administrator."""
-    running = RunningNode(tmp_path_factory.mktemp("dashboard") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+@pytest.fixture(scope="module")
+def node(start_module_node: StartNode) -> RunningNode:
+    """One node for all tests of a file, with an administrator. One for all files would run beside
+    the tests of other folders, too, and an idle node takes processor time."""
+    return start_module_node()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import RunningNode, until
+from tests.support.nodes import StartNode, until
 from tests.support.tools import LIMIT_S, free_port
 
 
@@ -80,7 +80,8 @@ def test_a_terminal_shows_where_the_node_is_and_a_command_that_works(
     assert " project list --server http://localhost:" in later["next"]
 
 
-def test_a_log_names_the_file_of_the_setup_code_and_not_the_code(node: RunningNode) -> None:
+def test_a_log_names_the_file_of_the_setup_code_and_not_the_code(start_node: StartNode) -> None:
+    node = start_node(logged_in=False)
     path = node.data / "secrets" / "setup-code"
     server = f"http://localhost:{node.http_port}"
     told = f" admin create --server {server}`; the setup code is in {path}"

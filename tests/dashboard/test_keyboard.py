@@ -135,7 +135,7 @@ def focus(page: Any, role: str, name: str, limit: int = 80) -> None:
     """Press Tab until the focus is where it should be."""
     wanted = page.get_by_role(role, name=name, exact=True)
     for _ in range(limit):
-        if wanted.count() and wanted.first.evaluate("(one) => one === document.activeElement"):
+        if wanted.evaluate_all("([first]) => first && first === document.activeElement"):
             return
         page.keyboard.press("Tab")
     raise AssertionError(f"no {role} {name!r} within {limit} steps")

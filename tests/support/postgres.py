@@ -102,6 +102,7 @@ class PostgresServer:
                 return
             except psycopg.OperationalError:
                 assert self._process.poll() is None, (self.folder / "log").read_text()
+                time.sleep(0.02)  # tries without a pause would take time from what it does
 
     def run(self, statement: str, dsn: str | None = None) -> list[tuple[object, ...]]:
         """A statement as the node's role, or whomever the DSN names; its rows."""

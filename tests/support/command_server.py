@@ -192,8 +192,10 @@ def _import(modules: Sequence[str]) -> None:
     if not new:
         return
     gc.disable()
+    limit = sys.getrecursionlimit()
     for name in new:
         importlib.import_module(name)
+    sys.setrecursionlimit(limit)  # which eth-account raises, see `fieldbrook.chain.libraries`
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -29,16 +29,16 @@ PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"
 READY = "listen on :"
 PROGRAM = (sys.executable, "-m", "fieldbrook")
-_MODULES_OF_NODES = (  # what nodes import before they fork, and each HTTP process afterwards
-    "fieldbrook.node.up",
-    "fieldbrook.node.main",
-    "fieldbrook.actors.registry",
-    "fieldbrook.actors.supervisor.supervisor",
-    "fieldbrook.actors.worker.actor",
-    "fieldbrook.gateway.http.server",
-    "fieldbrook.gateway.http.tornado.applications",
+# What a node imports before it forks, and each of its processes afterwards.
+_MODULES_OF_NODES = (
+    *("fieldbrook.node.up", "fieldbrook.node.main", "fieldbrook.storage.upgrade"),
+    *("fieldbrook.actors.registry", "fieldbrook.actors.supervisor.supervisor"),
+    *("fieldbrook.actors.worker.actor", "jwt"),
+    *("fieldbrook.gateway.http.server", "fieldbrook.gateway.http.tornado.applications"),
+    *("fieldbrook.gateway.mqtt.listener.server", "fieldbrook.gateway.delivery.api_calls"),
+    *("fieldbrook.security.certificates", "prometheus_client"),
 )
-_MODULES_OF_CHAINS = ("fieldbrook.chain.process",)  # what the process of each chain imports
+_MODULES_OF_CHAINS = ("fieldbrook.chain.process", "eth_account")
 _OWN_PAGES = ("/", "/liveness", "/metrics", "/readiness", "/version")
 
 
@@ -138,15 +138,16 @@ class RunningNode:
     def _launch(self, arguments: list[str], log: BinaryIO) -> subprocess.Popen[bytes] | Started:
         is_usual = not self.prefix and not self.program and _is_usual(self.environment)
         if is_usual and "pytest" in sys.modules:
-            has_chains = "--chain" in arguments
+            variables = self.environment or os.environ
+            may_have_chains = "--config" in arguments or "FIELDBROOK_CHAINS" in variables
             with Path(os.devnull).open("rb") as nothing:
                 return node_server().start(
                     arguments,
-                    self.environment or os.environ,
+                    variables,
                     [nothing.fileno(), log.fileno(), log.fileno()],
                     folder=self.folder,
                     own_session=True,
-                    modules=_MODULES_OF_NODES + _MODULES_OF_CHAINS * has_chains,
+                    modules=_MODULES_OF_NODES + _MODULES_OF_CHAINS * may_have_chains,
                 )
         return subprocess.Popen(
             [*self.prefix, *(self.program or PROGRAM), *arguments],

@@ -22,7 +22,7 @@ from wasmtime import _ffi
 
 from fieldbrook.core.errors import NodeError
 from fieldbrook.wasm.engine import glue, raw
-from fieldbrook.wasm.engine.engine import Engine
+from fieldbrook.wasm.engine.engine import Engine, deadline_ticks
 from fieldbrook.wasm.engine.instance import RawGuest
 from fieldbrook.wasm.host import bind
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
@@ -100,7 +100,7 @@ class BatchGuest(RawGuest):
         super().__init__(engine, module, interface, limits, seeded=seeded)
         # In repeatable runs, the events of a batch must not depend on the machine's load.
         self._batch_ms = limits.deadline_ms if seeded else BATCH_MS
-        self._ticks = -(-self._batch_ms // engine.tick_ms) + 1
+        self._ticks = deadline_ticks(engine, self._batch_ms)
         self._module = module
         self._module_at = raw.address(module.ptr())
         self._glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(glue.GLUE)))
@@ -139,6 +139,7 @@ class BatchGuest(RawGuest):
         try:
             if self._wasi:
                 raw.set_wasi(context, raw.wasi_config_new())
+            self._engine.begin_run()
             raw.set_epoch_deadline(context, self._ticks)
             if not self._open(handler, size, runs, count):
                 self.unbatchable = True

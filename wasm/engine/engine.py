@@ -23,11 +23,22 @@ log = logging.getLogger(__name__)
 
 _WASMTIME = "50.0.1"  # its version: a test compares it, because asking for it imports 15 modules
 TICK_MS = 10
+_REST_S = 1.0  # without runs, until the ticker rests
+_LOOK_S = 1.0  # how often a ticker that rests looks whether its engine is gone
 # Bytes of an instance that are cleared instead of returned to the kernel: the fastest value
 # from 0 to 512 KiB for applets of the public SDKs.
 _KEEP_RESIDENT_BYTES = 256 << 10
 _TABLES_PER_MODULE = 4
 _TABLE_ELEMENTS = 65_536
+
+
+class _Activity:
+    """Whether an engine runs something, for its ticker: a run says so, and wakes the ticker."""
+
+    def __init__(self) -> None:
+        self.is_used = False  # since the ticker has looked
+        self.rests = False
+        self.woken = threading.Event()
 
 
 class Engine(wasmtime.Engine):
@@ -42,6 +53,8 @@ class Engine(wasmtime.Engine):
         self.linked: weakref.WeakValueDictionary[str, LinkedModule] = weakref.WeakValueDictionary()
         self.tick_ms = TICK_MS
         self.ticker_pid = 0
+        self.longest_ticks = 0  # of the deadlines of runs
+        self.activity = _Activity()
         super().__init__(config)
 
     def tick(self) -> bool:
@@ -50,6 +63,13 @@ class Engine(wasmtime.Engine):
             if not self._closed:
                 self.increment_epoch()
             return not self._closed
+
+    def begin_run(self) -> None:
+        """Let the epoch advance until the deadline of a run that is about to begin."""
+        activity = self.activity
+        activity.is_used = True  # before the look at `rests`: the ticker does both the other way
+        if activity.rests:
+            activity.woken.set()
 
     def _delete(self, ptr: Any) -> None:
         # A weak reference still returns the object while its finalizer runs, and the library
@@ -125,30 +145,54 @@ def make_engine(limits: Limits, slots: int = 256, *, lines: bool = False) -> Eng
 def start_ticker(engine: Engine, tick_ms: int = TICK_MS) -> None:
     """Advance the engine's epoch every `tick_ms` for as long as the engine lives.
 
-    Deadlines depend on it. A second call does nothing, except in a forked child, where
-    the parent's thread does not exist.
+    Deadlines depend on it. When all of them are over and nothing has run for a second, the epoch
+    stands still until the next run, so that an idle process sleeps. A second call does nothing,
+    except in a forked child, where the parent's thread does not exist.
     """
     if engine.ticker_pid == os.getpid():
         return
     engine.tick_ms, engine.ticker_pid = tick_ms, os.getpid()
+    engine.activity = _Activity()  # in a child, that of the parent may say that its ticker rests
     thread = threading.Thread(
-        target=_tick, args=(weakref.ref(engine), tick_ms / 1000), name="epoch", daemon=True
+        target=_tick,
+        args=(weakref.ref(engine), engine.activity, tick_ms / 1000),
+        name="epoch",
+        daemon=True,
     )
     thread.start()
 
 
-def _tick(engine: weakref.ref[Engine], tick_s: float) -> None:
+def _tick(engine: weakref.ref[Engine], activity: _Activity, tick_s: float) -> None:
+    quiet = 0  # ticks since a run began
     while True:
         time.sleep(tick_s)
         alive = engine()
         if alive is None or not alive.tick():
             return
+        quiet += 1
+        if activity.is_used:
+            activity.is_used, quiet = False, 0
+        rests = quiet > alive.longest_ticks + _REST_S / tick_s
         del alive
+        if rests:
+            _rest(engine, activity)
+            quiet = 0
 
 
-def deadline_ticks(engine: Engine, limits: Limits) -> int:
-    """Return the number of ticks after which the deadline has certainly passed."""
-    return -(-limits.deadline_ms // engine.tick_ms) + 1
+def _rest(engine: weakref.ref[Engine], activity: _Activity) -> None:
+    """Wait until a run begins, or the engine is gone."""
+    activity.rests = True
+    while not activity.is_used and engine() is not None:
+        activity.woken.wait(_LOOK_S)
+    activity.rests = False
+    activity.woken.clear()
+
+
+def deadline_ticks(engine: Engine, deadline_ms: int) -> int:
+    """Return the number of ticks after which a deadline of runs has certainly passed."""
+    ticks = -(-deadline_ms // engine.tick_ms) + 1
+    engine.longest_ticks = max(engine.longest_ticks, ticks)
+    return ticks
 
 
 @cache

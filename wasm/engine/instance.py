@@ -120,7 +120,7 @@ class RawGuest(Guest):
         self._bound = False
         self._can_alloc = False
         self._context = 0
-        self._ticks = deadline_ticks(engine, limits)
+        self._ticks = deadline_ticks(engine, limits.deadline_ms)
 
         self._instance = _ffi.wasmtime_instance_t()
         self._instance_at = ctypes.addressof(self._instance)
@@ -194,6 +194,7 @@ class RawGuest(Guest):
         context = self._context
         if self._wasi:
             raw.set_wasi(context, raw.wasi_config_new())
+        self._engine.begin_run()
         raw.set_epoch_deadline(context, self._ticks)
         error = raw.instantiate(self._pre_at, context, self._instance_at, self._trap_at)
         if error or self._trap.value:

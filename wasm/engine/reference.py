@@ -48,7 +48,7 @@ class _ReferenceGuest(Guest):
         start_ticker(engine)
         self._engine = engine
         self._wasi = interface.wasi
-        self._ticks = deadline_ticks(engine, limits)
+        self._ticks = deadline_ticks(engine, limits.deadline_ms)
         self._store: wasmtime.Store | None = None
         self._memory: wasmtime.Memory | None = None
         self._alloc: wasmtime.Func | None = None
@@ -86,6 +86,7 @@ class _ReferenceGuest(Guest):
             if self._wasi:
                 store.set_wasi(wasmtime.WasiConfig())
             store.set_limits(memory_size=self.limits.memory_pages * PAGE_BYTES)
+            self._engine.begin_run()
             store.set_epoch_deadline(self._ticks)
             with self._reasons():
                 exports = self._pre.instantiate(store).exports(store)

@@ -50,6 +50,7 @@ class ReusedGuest(RawGuest):
             else:
                 self.calls_left = self.limits.host_calls
                 self._can_alloc = self._exports_alloc
+                self._engine.begin_run()
                 raw.set_epoch_deadline(self._context, self._ticks)
             context, arguments = self._context, self._arguments
             raw.export_get(context, self._instance_at, handler, size, self._handler_at)

@@ -30,6 +30,7 @@ from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import Run
+from tests.support.nodes import until
 from tests.support.tools import LIMIT_S
 
 MODULES = Path(__file__).parents[3] / "modules"
@@ -258,6 +259,16 @@ def test_an_engine_has_one_ticker_which_ends_with_it() -> None:
     gc.collect()
     ticker.join(LIMIT_S)
     assert not ticker.is_alive()
+
+
+def test_a_ticker_rests_while_nothing_runs_and_ends_a_loop_afterwards(wasm: Path) -> None:
+    limits = Limits(memory_bytes=LIMITS.memory_bytes, deadline_ms=20)
+    engine = make_engine(limits)
+    host = AppletHost(engine, compiled(wasm), limits)
+    for _ in range(2):
+        until(lambda: engine.activity.rests, "the ticker rests")
+        assert host.run("loop", Run(b"")) == (-1, "deadline of 20 ms exceeded")
+        assert not engine.activity.rests
 
 
 def test_a_loop_ends_at_the_deadline_whatever_the_tick(wasm: Path) -> None:

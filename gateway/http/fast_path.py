@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Protocol, cast
 from fieldbrook.gateway.events.handling import Rest
 from fieldbrook.gateway.events.message import SINGLE
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_head import (
     HEAD_LIMIT,
     Fields,
@@ -32,6 +31,7 @@ from fieldbrook.gateway.http.request_head import (
 from fieldbrook.gateway.http.tls.bridge import bridge
 from fieldbrook.gateway.listening.connections import IdleConnection
 from fieldbrook.gateway.listening.proxies import Proxies
+from fieldbrook.gateway.listening.read_turns import ReadTurns
 from fieldbrook.gateway.listening.reads import limit_reads
 from fieldbrook.gateway.memory_budget import Charge, Shared, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply

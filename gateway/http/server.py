@@ -21,10 +21,10 @@ from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.events.traced import TracedEventService
 from fieldbrook.gateway.http.lingering import LingeringConnections
 from fieldbrook.gateway.http.ports import Port, Ports
-from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.tls.bridge import EndingConnections
 from fieldbrook.gateway.http.tls.certificate import Certificate
 from fieldbrook.gateway.listening.connections import Connections, connections_limit
+from fieldbrook.gateway.listening.read_turns import ReadTurns
 from fieldbrook.gateway.listening.sockets import bind
 from fieldbrook.gateway.memory_budget import MULTIPART_SLACK, request_budget
 from fieldbrook.gateway.registry_client import SocketRegistryClient

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from fieldbrook.gateway.listening.connections import Connections
 from fieldbrook.gateway.listening.listener import Listener
+from fieldbrook.gateway.listening.read_turns import ReadTurns
 from fieldbrook.gateway.listening.tls_reads import CountedObject, TlsConnection
 
 HANDSHAKE_LIMIT_S = 10.0
@@ -59,6 +60,7 @@ class TlsListener(Listener):
         handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
         super().__init__(listening, protocol, connections, handshakes)
         context.sslobject_class = CountedObject
+        self._turns = ReadTurns()
         self._context = context
         self._plain = plain
 
@@ -74,9 +76,8 @@ class TlsListener(Listener):
     async def _shake_hands(self, connection: socket.socket) -> None:
         """As `loop.connect_accepted_socket` with a context, but with a `TlsConnection`."""
         waiter: asyncio.Future[None] = self.loop.create_future()
-        tls = TlsConnection(
-            self.protocol, self._context, waiter, HANDSHAKE_LIMIT_S, _SHUTDOWN_LIMIT_S
-        )
+        limits = HANDSHAKE_LIMIT_S, _SHUTDOWN_LIMIT_S
+        tls = TlsConnection(self.protocol, self._context, waiter, self._turns, *limits)
         transport, _ = await self.loop.connect_accepted_socket(lambda: tls, connection)
         try:
             await waiter

@@ -13,13 +13,15 @@ from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+from fieldbrook.gateway.listening.read_turns import ReadTurns
+
 SPARSE_READ_BYTES = 2 << 10
 """The size of one read of a connection whose bytes carry little data, as after the handshake."""
 EMPTY_RECORDS = 16
 """How many records without data a connection may send at once. Clients change their keys after
 millions of records, and send no other ones after the handshake."""
 EMPTY_RECORDS_PER_S = 1
-_AT_ONCE = 16  # records that are decrypted before their data is counted
+_AT_ONCE = 32  # records that are decrypted before their data is counted
 _DENSE_SHARE = 4  # of a dense connection's bytes, one in so many is data
 _RECENT_BYTES = 64 << 10
 _HEAD_BYTES = 5
@@ -113,6 +115,7 @@ class TlsConnection(sslproto.SSLProtocol):
         protocol: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext,
         waiter: asyncio.Future[None],
+        turns: ReadTurns,
         handshake_limit_s: float,
         shutdown_limit_s: float,
     ) -> None:
@@ -122,6 +125,7 @@ class TlsConnection(sslproto.SSLProtocol):
             protocol: creates the protocol.
             context: the TLS context of the server.
             waiter: ends with the handshake.
+            turns: those of the connections whose bytes carry little data.
             handshake_limit_s: how long the handshake may take.
             shutdown_limit_s: how long the end of the connection may take.
         """
@@ -135,6 +139,7 @@ class TlsConnection(sslproto.SSLProtocol):
         own: Any = self  # what typeshed does not know
         # What waits while the protocol does not read is decrypted in one piece later.
         own._set_read_buffer_limits(high=SPARSE_READ_BYTES, low=0)
+        self._turns, self._held = turns, b""
         self._records, self._allowance = Records(), Allowance(loop.time())
         self._in_handshake = 0  # records
         self._recent = self._recent_data = self._counted_data = 0
@@ -142,11 +147,34 @@ class TlsConnection(sslproto.SSLProtocol):
     def get_buffer(self, n: int) -> memoryview:
         """See `asyncio.BufferedProtocol`: one read is small until the bytes carry data."""
         view: memoryview = super().get_buffer(n)
-        is_dense = self._recent_data * _DENSE_SHARE > self._recent
-        return view if is_dense else view[:SPARSE_READ_BYTES]
+        return view if self._is_dense else view[:SPARSE_READ_BYTES]
+
+    @property
+    def _is_dense(self) -> bool:
+        return self._recent_data * _DENSE_SHARE > self._recent
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See `asyncio.BufferedProtocol`."""
+        """See `asyncio.BufferedProtocol`: bytes that may carry little data wait for their turn."""
+        own: Any = self
+        is_handshake = own._state is sslproto.SSLProtocolState.DO_HANDSHAKE
+        if is_handshake or self._is_dense or self._turns.may_go_on():
+            self._decrypt(nbytes)
+            return
+        self._held = bytes(own._ssl_buffer_view[:nbytes])
+        own._transport.pause_reading()
+        self._turns.call(self._go_on)
+
+    def _go_on(self) -> None:
+        own: Any = self
+        held, self._held = self._held, b""
+        if own._transport is None or own._transport.is_closing():
+            return
+        own._ssl_buffer_view[: len(held)] = held
+        self._decrypt(len(held))
+        if own._transport is not None and not own._ssl_reading_paused:
+            own._transport.resume_reading()
+
+    def _decrypt(self, nbytes: int) -> None:
         own: Any = self
         view: memoryview = own._ssl_buffer_view
         begin = 0

@@ -23,9 +23,9 @@ from typing import Protocol
 from tornado import iostream
 
 from fieldbrook.gateway.http.lingering import linger
-from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_head import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tornado.frame_reads import FrameReads
+from fieldbrook.gateway.listening.read_turns import ReadTurns
 
 _UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
 _HANDSHAKE = b"\x16"  # the first byte of TLS (RFC 8446, 5.1)

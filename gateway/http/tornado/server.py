@@ -9,11 +9,11 @@ from typing import Any
 from tornado import httpserver, web
 
 from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.request_head import HEAD_LIMIT
 from fieldbrook.gateway.http.tornado.bridged_stream import BridgedStream
 from fieldbrook.gateway.http.tornado.request_stream import RequestStream
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnection
+from fieldbrook.gateway.listening.read_turns import ReadTurns
 from fieldbrook.gateway.memory_budget import MULTIPART_SLACK
 
 

@@ -14,9 +14,9 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.fast_path import FastPath
 from fieldbrook.gateway.http.later import LaterServer
-from fieldbrook.gateway.http.read_turns import ReadTurns
 from fieldbrook.gateway.http.tornado.server import TornadoServer
 from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS
+from fieldbrook.gateway.listening.read_turns import ReadTurns
 from fieldbrook.gateway.replies import Answer, EventReply
 from tests.support.tools import LIMIT_S
 

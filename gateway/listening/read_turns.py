@@ -1,4 +1,4 @@
-"""Turns of the event loop for what clients send over HTTP.
+"""Turns of the event loop for what clients send over HTTP or TLS.
 
 Tornado goes on without a pause with what has arrived: 256 pieces of a chunked body, or frames of a
 WebSocket, for each connection in each turn of the loop. The fast path takes 16 events. With

@@ -15,8 +15,8 @@ from tornado import httpserver, web
 
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.fast_path import FastPath, Turns
-from fieldbrook.gateway.http.read_turns import SLICE_S, ReadTurns
 from fieldbrook.gateway.http.tornado.server import hand_over
+from fieldbrook.gateway.listening.read_turns import SLICE_S, ReadTurns
 from fieldbrook.gateway.replies import Answer, EventReply
 from tests.support.tools import LIMIT_S
 

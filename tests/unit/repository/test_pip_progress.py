@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tools import LIMIT_S
+from tests.support.tools import LIMIT_S, PREPARING_S
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "scripts" / "pip_progress.py"
@@ -134,7 +134,7 @@ def test_the_environment_is_made_with_lines_that_tell_the_time(tmp_path: Path) -
     folder = tmp_path / ".venv"
     command = [sys.executable, "-I", str(PROGRAM), "--venv"]
     done = subprocess.run(
-        [*command, str(folder)], capture_output=True, text=True, check=False, timeout=LIMIT_S
+        [*command, str(folder)], capture_output=True, text=True, check=False, timeout=PREPARING_S
     )
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()

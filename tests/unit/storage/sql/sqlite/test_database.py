@@ -40,7 +40,8 @@ from tests.contract.sql.databases import (
 
 
 def opened(path: Path, **limits: int) -> SqliteDatabase:
-    database = SqliteDatabase(path / "sql.db", config(READINGS), SqlLimits(**limits))
+    made = SqlLimits(**{"statement_ms": 10_000, **limits})  # a busy machine may take a second
+    database = SqliteDatabase(path / "sql.db", config(READINGS), made)
     database.begin_event()
     return database
 
@@ -595,7 +596,7 @@ def test_a_statement_that_grows_before_it_runs_is_refused_within_seconds(
     db.keep_event()
     db.commit(1)
     db.begin_event()
-    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits())
+    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits(statement_ms=10_000))
     began = time.thread_time()
     with pytest.raises(StatementError, match="to be prepared"):
         ask(db, statement)
@@ -619,7 +620,7 @@ def test_a_query_of_many_parts_runs_after_its_trial(db: SqliteDatabase, tmp_path
     statement = f"WITH {parts} SELECT {columns} FROM p0 {joined}"
     assert translate(statement, frozenset()).effort > EFFORT_LIMIT
     assert ask(db, statement, {"int32": 0}) == {f"c{n}": 1 for n in range(12)}
-    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits())
+    reader = SqliteReader(tmp_path / "sql.db", config(READINGS), SqlLimits(statement_ms=10_000))
     assert reader.query(statement, [0]).rows == [[1] * 12]
 
 

@@ -330,10 +330,10 @@ def test_the_will_of_a_login_that_has_ended_is_not_published(site: Site) -> None
 
     with owner.connected() as reader:
         assert reader.subscribe("cliff/#") == 1
-        leave(lamp, 1)
+        leave(lamp, 5)  # so that the login certainly ends before
         with owner.acting() as node:
             node.call("POST", f"/publisher/data/{lamp['publisherID']}/token", {})
-        leave(bell, 2)
+        leave(bell, 5)
         assert reader.receive().topic == "cliff/bell/gone"
 
 

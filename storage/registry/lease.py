@@ -62,7 +62,7 @@ class Lease:
             UnavailableError: it may lack changes, such as a token that was revoked.
         """
         if self.left_s < 0:
-            raise UnavailableError(what="this host does not hear enough of the other hosts")
+            raise UnavailableError(what="this host is not connected to a majority of the hosts")
 
 
 class NoLease(Lease):

@@ -74,7 +74,7 @@ def test_a_revoked_token_is_refused_by_a_host_that_does_not_hear_of_it(
     # The change was answered when the lease of the cut host had ended.
     answer = cut.send(PROJECT, message(publisher))
     assert answer.status == 503, answer
-    assert b"does not hear enough of the other hosts" in answer.body
+    assert b"not connected to a majority of the hosts" in answer.body
     assert cut.call("GET", f"/project/{PROJECT}").status == 503
     assert cut.states()[other.name] == "silent", "what an operator asks is answered"
     network.mend(cut.name)

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPECT_S = 600.0  # a project in whose turn a worker died has a worker of its own for this time
-SUSPECTS = 8  # of them at most; a further one waits until one has caused no death for `PROVEN_S`
+SUSPECTS = 8  # at most so many at a time; others wait until one has run for `PROVEN_S`
 PROVEN_S = 60.0
 _GIVEN_UP_AFTER = 2  # deaths in a row: another worker reads its journal and takes its projects
-_ASKED_AGAIN_S = 30.0
-_NEW_PROJECT = 0.05  # the share of a core that one is expected to use
+_ASKED_AGAIN_S = 30.0  # pause before another worker is asked again
+_NEW_PROJECT = 0.05  # share of a core that a new project is expected to use
 
 
 class Workers:
     """Places projects in workers, and decides which project has caused a worker's death.
 
-    `dedicated` are the ids of the projects whose owner wants a worker for each alone.
+    `dedicated` has the ids of the projects whose owners want a worker of its own for each.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._shared: list[str] = []
-        self._recovered = False  # whether each worker was up, so that all journals are read
+        self._recovered = False  # whether all journals are read: all shared workers have been up
         self.dedicated: frozenset[int] = frozenset()
         self._balance = Balance(supervisor)
         # When another worker was asked to read the journal of a part that cannot start.
@@ -50,14 +50,16 @@ class Workers:
     def run(self, project: Child) -> None:
         """Have a worker run a project that starts.
 
-        A project waits for its old worker when that has died: its last batches may be in that
-        worker's journal only. After the start of the node all journals are read first.
+        If the last worker of the project has died, the project waits until this worker runs again,
+        because only its journal may have the last batches. After the start of the node, no project
+        runs before all journals are read.
         """
         supervisor = self._supervisor
         home = supervisor.children.get(project.worker)
         if not self._recovered or (project.in_journal and home is not None and home.state != UP):
             return
-        ordered = project.in_journal and home is not None  # the order is sent again
+        # A worker that has the order already gets it again, which changes nothing.
+        ordered = project.in_journal and home is not None
         worker = home if ordered and home is not None else self._worker_for(project)
         if worker is None:
             self._let_wait(project)
@@ -73,7 +75,7 @@ class Workers:
             worker.wanted = True
 
     def _worker_for(self, project: Child) -> Child | None:
-        """Choose a worker; None when the project has to have its own, and too many others do."""
+        """Choose a worker; None when the project needs its own, and too many suspects have one."""
         children = self._supervisor.children
         if self.is_alone(project):
             part = f"{DEDICATED}{project.project_id}"
@@ -100,16 +102,17 @@ class Workers:
         return starts and self.is_alone(project) and part not in children
 
     def _let_wait(self, project: Child) -> None:
-        """Let a project wait, and return the suspect with the oldest last death to the others."""
+        """Let a project wait; move the suspect that has run longest back to the shared workers."""
         supervisor = self._supervisor
-        detail = f"it waits for a worker of its own: {SUSPECTS} projects in whose turn workers died"
-        supervisor.board.raise_(project.part, health.CANNOT_START, f"{detail} have one")
+        others = f"{SUSPECTS} other projects have one, because workers died in their turns"
+        detail = f"the project waits for a worker of its own: {others}"
+        supervisor.board.raise_(project.part, health.CANNOT_START, detail)
         supervisor.schedule_health()
         supervisor.send_to_gateways(m.Unreachable(project.project_id))
         now = time.monotonic()
         here = [child for child in self._suspects() if child.state in (UP, RETIRING)]
         proven = [child for child in here if child.state == UP and now - child.since >= PROVEN_S]
-        if proven and all(map(self.is_alone, here)):  # else one is about to leave
+        if proven and all(map(self.is_alone, here)):  # otherwise one moves back already
             min(proven, key=lambda child: child.since).suspect_until = 0.0
             self.settle()
 
@@ -155,8 +158,8 @@ class Workers:
     def _load(self, worker: Child) -> tuple[float, int]:
         """The load of a worker: its CPU share in tenths of a core, and the number of its projects.
 
-        The rates do not have yet what projects use that started within their window, so that many
-        starts at once would all go to the worker that was calmest before them.
+        The measured rates do not include projects that started within the last window, so a share
+        is added for each. Otherwise projects that start together would all go to one worker.
         """
         projects = self._projects_of(worker)
         now = time.monotonic()
@@ -190,10 +193,11 @@ class Workers:
                 self.run(child)
 
     def on_exit(self, worker: Child, *, blames: bool) -> None:
-        """Close the projects of a worker that has died, and start those again that are needed.
+        """Close the projects of a worker that has died, and start the needed ones again.
 
-        Only a project in whose turn the worker died may have caused that, if its exit `blames`
-        projects at all. It gets a worker of its own; the others come back to this one.
+        Only a project in whose turn the worker died may have caused the death. `blames` says
+        whether this kind of exit can have been caused by a project. A suspected project gets a
+        worker of its own; the others return to this one.
         """
         supervisor = self._supervisor
         lost = self._projects_of(worker)
@@ -223,7 +227,7 @@ class Workers:
         return row[metrics.IN_TURN] > 0 or row[metrics.RUNNING_AHEAD] > 0
 
     def _recover_elsewhere(self, now: float) -> None:
-        """Have the journals of workers that cannot start read by others, for their projects."""
+        """Have other workers read the journals of workers that cannot start, for their projects."""
         supervisor = self._supervisor
         for part in self._shared:
             worker = supervisor.children[part]
@@ -234,11 +238,11 @@ class Workers:
                 self._asked[part] = now
 
     def on_retired(self, worker: Child) -> None:
-        """Have the journal of a dedicated worker removed, which will not start again."""
+        """Have the journal of a dedicated worker removed; this worker will not start again."""
         self._ask(worker)
 
     def _ask(self, worker: Child) -> bool:
-        """Ask the calmest worker to read and remove the journal of another one."""
+        """Ask the least busy worker to read and remove the journal of another one."""
         supervisor = self._supervisor
         shared = [supervisor.children[part] for part in self._shared]
         running = [other for other in shared if other.state == UP and other is not worker]
@@ -248,9 +252,9 @@ class Workers:
         return bool(running)
 
     def on_journal_recovered(self, recovered: m.JournalRecovered) -> None:
-        """Run the projects of a worker that cannot start elsewhere, now that its journal is read.
+        """Let others run the projects of a worker that cannot start; its journal has been read.
 
-        When the worker has come up meanwhile, it has run them itself.
+        If the worker has started meanwhile, it runs them itself.
         """
         part = f"worker:{recovered.name}"
         if part not in self._asked:

@@ -1,8 +1,8 @@
 """The actor of one project: it owns the strategies, the instance pool and the store.
 
-It lives in a worker, which gives it turns; one thread at a time runs a turn. Its life: the first
-turn opens the store, later ones handle bodies, write what waits to the store or use an idle
-moment, and the last one closes the store.
+It is a part of a worker, which gives it turns; one thread at a time runs a turn. The first turn
+opens the store. Later turns handle bodies (lists of events and requests, see `actors.wire`), write
+waiting batches to the store, or do idle work. The last turn closes the store.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_AFTER_S = 5.0
 CHECKPOINT_BYTES = 4 << 20
-_RETRY_S = 1.0  # after a checkpoint that failed
+_RETRY_S = 1.0  # pause after a checkpoint that failed
 _SNAPSHOT_LOOK_S, _SNAPSHOT_RETRY_S = 1.0, 30.0
-_YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of the account
+_YIELDS_AFTER_S = 2.0  # idle time before it makes room for a waiting project of the account
 _REST_S = 0.25
 
 
@@ -94,7 +94,7 @@ class ProjectActor:
         self._context = context
         self._idle_s = float(context.settings.project_idle_s)
         self._outside: list[tuple[ProjectLink, Any]] = []
-        self.ended: m.ProjectEnded | m.Failed | None = None  # to be told when it is gone
+        self.ended: m.ProjectEnded | m.Failed | None = None  # sent once the actor is gone
         self.notified: set[Connection] = (
             set()
         )  # connections that were answered `LOST` or `NOT_HERE`
@@ -119,7 +119,7 @@ class ProjectActor:
         return link
 
     def forget_closed_links(self) -> None:
-        """Forget connections that are closed; the next turn is due, for those who wait for it."""
+        """Forget closed connections; if there were any, a turn is due: it notifies others again."""
         if any(connection.closed for connection in self._links):
             self._links = {c: link for c, link in self._links.items() if not c.closed}
             self._next_rest = 0.0
@@ -128,8 +128,8 @@ class ProjectActor:
         """Queue a body.
 
         Returns:
-            Whether the project has to be given a turn: it had none, and gets no other. None when
-            the actor is gone and does not take the body.
+            Whether the caller has to schedule a turn: none is under way, and none is scheduled.
+            None when the actor is gone and does not take the body.
         """
         with self._lock:
             if self.gone:
@@ -141,14 +141,14 @@ class ProjectActor:
             return self._claim()
 
     def claim_turn(self) -> bool:
-        """Ask for a turn without a body; return whether the project has to be given one."""
+        """Ask for a turn without a body; return whether the caller has to schedule it."""
         with self._lock:
             return self._claim()
 
     def end_turn(self) -> bool:
-        """End a turn after its commit; return whether the project has to be given another one.
+        """End a turn after its commit; return whether the caller has to schedule another one.
 
-        A closed actor is gone then. It returns the bodies in `outside` that came too late.
+        If the actor is closed, it is gone now; `outside` has the bodies that came too late.
         """
         with self._lock:
             self.gone = self.closed
@@ -176,7 +176,7 @@ class ProjectActor:
         return self._executor is not None
 
     def wants_turn(self, now: float) -> bool:
-        """Whether a turn without bodies is due: for a checkpoint, or to use an idle moment."""
+        """Whether a turn without bodies is due: for a checkpoint, or for idle work."""
         return now >= self._next_rest or self.retiring or self.checkpoint_wanted
 
     @property
@@ -217,7 +217,7 @@ class ProjectActor:
             self._next_rest = self._rest_at(now)
 
     def finish(self, *, full: bool) -> None:
-        """Answer what the last turn has handled, unless the journal is `full`: next turn then."""
+        """Answer the bodies of the last turn; if the journal is `full`, the next turn does it."""
         if self._executor is not None:
             self._executor.finish(full=full)
 
@@ -227,13 +227,13 @@ class ProjectActor:
         self._next_rest = 0.0
 
     def fail(self, *, blamed: bool = True) -> None:
-        """End after an exception in its code: tell everyone who waits, and save what is committed.
+        """End after an exception in its code: answer all requesters, save committed batches.
 
         Unless it is `blamed`, it may start again at once.
 
         Raises:
-            StoreError: what waits for a checkpoint cannot be written; only a new start of the
-                worker, which reads the journal, can repair that.
+            StoreError: the batches that wait for a checkpoint cannot be written; only a new start
+                of the worker, which reads the journal, can repair that.
         """
         executor, store = self._executor, self._store
         self.records.waiting.clear()
@@ -264,7 +264,7 @@ class ProjectActor:
             self._store.close()
 
     def stop(self) -> bool:
-        """Close the store, as the worker ends; return whether it has everything that waited."""
+        """Close the store, because the worker ends; return whether it has all waiting batches."""
         executor, store = self._executor, self._store
         if self.closed or executor is None or store is None:
             return True
@@ -346,7 +346,7 @@ class ProjectActor:
         if self.records.is_complete:
             self._commit_rows(store)
         if not executor.checkpoint():
-            self.retiring = False  # what is in memory only must not be lost: it stays
+            self.retiring = False  # the actor stays: only its memory has these batches
             self._context.post(m.Ready(self.part, self.generation, 0))
             return
         with self._lock:
@@ -367,7 +367,7 @@ class ProjectActor:
             log.warning("%s: the next owner lacks the newest rows of its log: %s", self.part, error)
 
     def _end(self, executor: ProjectExecutor) -> None:
-        """Close all but the store. Events that wait for a `RESUME` still wait in the next actor."""
+        """Close all but the store. Connections that are refused until a `RESUME` remain so."""
         self.notified |= {
             link.connection for link in list(self._links.values()) if executor.holds(link)
         }
@@ -382,7 +382,7 @@ class ProjectActor:
 
     def _snapshot_due(self) -> bool:
         records, store = self.records, self._store
-        # The size of a store takes longer to ask for than all else that decides about a turn.
+        # Asking for the size of a store takes longer than all other decisions about a turn.
         if not records.is_complete or time.monotonic() < self._next_snapshot:
             return False
         self._next_snapshot = time.monotonic() + _SNAPSHOT_LOOK_S
@@ -417,7 +417,7 @@ class ProjectActor:
             self._context.post(m.Idle(self.project_id, self.generation))
 
     def _rest_at(self, now: float) -> float:
-        """The time of the next turn without bodies: an idle project must cost next to nothing."""
+        """The time of the next turn without bodies; an idle project must use almost no time."""
         executor, store = self._executor, self._store
         assert executor is not None
         assert store is not None

@@ -1,7 +1,8 @@
 """The core of a worker: decides which project has the next turn, and when turns are committed.
 
 It has no thread, no socket and no clock of its own; `runners` drives it in production, and a
-simulation in tests.
+simulation in tests. A worker has several threads. The one that holds the *baton*, an exclusive
+right, distributes frames and starts turns.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from fieldbrook.observability.metrics import here
 
 log = logging.getLogger(__name__)
 
-_ANSWERS_S = 3.0  # for commits in flight at the end
+_ANSWERS_S = 3.0  # how long the end of the worker waits for commits in flight
 CARE_S = 0.25  # how often all projects are asked whether they need a turn without events
 
 
 class WorkerCore:
     """The projects of a worker, in the order in which they get their turns.
 
-    Only the thread with the baton uses it, except for `call`, and for `run`, `commit` and `done` of
-    a project whose turn it is.
+    Only the thread with the baton uses it, with two exceptions: any thread may use `call`, and the
+    thread that runs the turn of a project may use `run`, `commit` and `done` for this project.
 
     Args:
         journal: where batches are committed.
@@ -63,11 +64,11 @@ class WorkerCore:
         self.schedule(actor)
 
     def others_wait(self) -> bool:
-        """Whether anything but the present turn could need the baton; from any thread."""
+        """Whether another project or a call may need the baton; any thread may ask."""
         return bool(self._calls) or len(self._projects) > 1
 
     def retire(self, project_id: int) -> None:
-        """Close a project after the bodies that it has."""
+        """Close a project once it has handled its queued bodies."""
         actor = self._projects.get(project_id)
         if actor is not None and not actor.closed:
             actor.retiring = True
@@ -110,7 +111,7 @@ class WorkerCore:
     def care(self, now: float) -> None:
         """Carry out calls, and give turns to projects that need one without events.
 
-        The projects are asked for that every `CARE_S`.
+        The projects are asked only every `CARE_S`.
         """
         while self._calls:
             self._calls.popleft()()
@@ -175,7 +176,7 @@ class WorkerCore:
         records.in_flight = records.turn_is_over = False
         records.outcome = None
         if error is not None:
-            # Whether it is stored only the next owner can tell, so this actor forgets it.
+            # Only the next owner can tell whether the batch is stored, so this actor drops it.
             log.warning("%s stops, because its batch was not committed: %s", actor.part, error)
             actor.fail(blamed=False)
         self._finish([actor], ())
@@ -204,7 +205,7 @@ class WorkerCore:
     def done(self, actor: ProjectActor) -> bool:
         """End a project's turn; return whether it got another one at once.
 
-        A turn whose commit is in flight ends with that.
+        A turn whose commit is in flight ends when the commit is settled.
         """
         records = actor.records
         if records.in_flight:
@@ -222,12 +223,12 @@ class WorkerCore:
         return again
 
     def _refuse_later(self, actor: ProjectActor) -> None:
-        """Refuse requests of gateways for an actor that is gone, until they know that."""
+        """Refuse requests for an actor that is gone, until the gateways know that it is gone."""
         for link, _ in actor.outside:
             link.connection.answer([(actor.project_id, NOT_HERE)])
             actor.notified.add(link.connection)
         actor.outside.clear()
-        # Another thread than the one with the baton may be here.
+        # A thread without the baton may run this.
         notified = [(connection, actor.project_id) for connection in actor.notified]
         self.call(lambda: self._refused.update(notified))
         if actor.ended is not None:
@@ -238,7 +239,7 @@ class WorkerCore:
         actor.fail()
 
     def close(self, in_turn: Collection[ProjectActor] = ()) -> bool:
-        """Close all projects but those in a turn; the journal has what these have yet to store.
+        """Close all projects but those in a turn, whose waiting batches stay in the journal.
 
         Returns:
             Whether everything that waited is in the stores.

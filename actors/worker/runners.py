@@ -1,10 +1,10 @@
 """Runners: the threads of a worker, of which one at a time serves all projects.
 
-The thread with the baton polls the connections and gives projects their turns. A handler runs
-outside the interpreter's lock; when one takes long, a watcher gives the baton to another thread,
-which goes on with all other projects. The first thread finishes its project's turn, commits it
-alone, and waits for the baton. So a slow handler costs others a few milliseconds at most, and
-without slow handlers a single thread does all the work.
+The *baton* is an exclusive right: the thread that holds it polls the connections and gives projects
+their turns. A handler runs outside the interpreter's lock; when one takes long, a watcher gives the
+baton to another thread, which goes on with all other projects. The first thread finishes its
+project's turn, commits it alone, and waits for the baton. So a slow handler delays other projects
+by a few milliseconds at most, and without slow handlers a single thread does all the work.
 """
 
 from __future__ import annotations

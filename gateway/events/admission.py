@@ -83,18 +83,19 @@ class Admission:
             ProjectNotFoundError: no project of that name.
             PublisherNotFoundError: no such publisher in this project.
             PublisherTokenError: the token is not the publisher's current one; the
-                description says why (expired, another key, another publisher's, replaced).
+                description says why (expired, signed with another key, of another publisher,
+                replaced).
             AccessKeyPermissionDeniedError: the token is an access key that may not send events.
             DisabledAccountError: the project's account is disabled.
-            StorageQuotaError: it has more bytes stored than it may.
+            StorageQuotaError: the account stores more bytes than its quota allows.
         """
         if not self._is_current:
             self.refresh()
         ids = self._admitted.get((project_name, pub_id, token))
         if ids is not None:
             return ids
-        # One form is cached: a device could fill the cache with other prefixes of the channel and
-        # other blanks around its token.
+        # Only one form of channel and token is cached. Otherwise a device could fill the cache with
+        # other prefixes of the channel and other blanks around its token.
         token = strip_scheme(token)
         key = (name_of_channel(project_name), pub_id, token)
         ids = self._admitted.get(key)
@@ -140,7 +141,7 @@ class Admission:
             InvalidEventChannelError: the channel is not that of the publisher's project.
             AccessKeyPermissionDeniedError: the token is an access key that may not send events.
             DisabledAccountError: the project's account is disabled.
-            StorageQuotaError: it has more bytes stored than it may.
+            StorageQuotaError: the account stores more bytes than its quota allows.
         """
         if not self._is_current:
             self.refresh()
@@ -157,7 +158,7 @@ class Admission:
         return admitted
 
     def _admit_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
-        """Return the publisher of a token, and whether the token expires unnoticed by `allow`."""
+        """Return a token's publisher, and whether the token has an expiry that `allow` ignores."""
         expires = False
         publisher = self._reader.publisher_with_token(token)
         if publisher is None:
@@ -178,7 +179,7 @@ class Admission:
     def _resolve_other_token(self, token: str) -> tuple[Publisher, bool]:
         """Resolve a token that is not stored with a publisher: an access key, or an invalid one."""
         if not access_keys.is_access_key(token):
-            # As in the original, an account's login token is looked up like a publisher's token
+            # As in W3bstream, an account's login token is looked up like a publisher's token
             # and is answered "publisher not found".
             owner = tokens.read_any_token(self._token_key, token)
             publisher = None if owner.is_account else self._reader.publisher_anywhere(owner.id)
@@ -228,14 +229,14 @@ class Admission:
         """Return the project of a channel, for its owner or an administrator with an access key.
 
         Raises:
-            InvalidTokenError: no token, or none of this node.
+            InvalidTokenError: there is no token, or it is not one of this node.
             PublisherNotFoundError: an account's login.
             InvalidAuthValueError: a token of another kind than an account's access key.
             InvalidAccessKeyError, AccessKeyNotFoundError, AccessKeyExpiredError,
-            AccessKeyPermissionDeniedError: an access key that is not good for events.
+            AccessKeyPermissionDeniedError: an access key that may not send events.
             AccountNotFoundError, DisabledAccountError: its account is gone, or disabled.
             ProjectNotFoundError: no project has that channel.
-            NoProjectPermissionError: it is somebody else's.
+            NoProjectPermissionError: the project belongs to another account.
         """
         if not self._is_current:
             self.refresh()
@@ -293,8 +294,8 @@ class Admission:
             self._restricted.clear()
             self._names.clear()
             self._version = version
-        # Checked once per turn of the loop, not per event: the answer to a management call
-        # leaves in a later turn, and so do the events that are sent after that answer.
+        # Checked once per iteration of the event loop, not per event. The answer to a management
+        # call leaves in a later iteration, and events that are sent after it arrive still later.
         self._is_current = True
         asyncio.get_running_loop().call_soon(self._expire_check)
 

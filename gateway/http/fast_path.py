@@ -37,15 +37,16 @@ from fieldbrook.gateway.memory_budget import Charge, Shared, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 
 PIPELINED_LIMIT = 16
-_SLICE_S = 0.05  # of all connections in a turn of the loop
-# The sender of a refused event waits for no worker: 120 of them could occupy the loop, and an
-# accepted event would wait for all of them at each of its steps.
+_SLICE_S = 0.05  # for all connections in one iteration of the event loop
+# A refused event is answered without a worker. So the senders of refused events, 120 of them for
+# example, could keep the event loop busy, and an accepted event would wait for all of them at each
+# of its steps.
 _REFUSED_SLICE_S = 0.004
-_FEWEST_REFUSED = 8  # connections that go on in a turn of the loop, however long it takes
-REFUSALS_AT_ONCE = 4  # of a connection in its turn
-# Batches that wait for their next turn, of which each holds its body and its answers even when its
-# client has gone away. Others wait in the buffers of their connections, which the memory budget
-# counts. Those of clients whose last events were accepted have places of their own.
+_FEWEST_REFUSED = 8  # connections that go on in each iteration, even if they exceed the slice
+REFUSALS_AT_ONCE = 4  # refused events of one connection before it waits again
+# Batches that may be partly submitted at a time. Each keeps its body and its answers in memory,
+# even when its client has disconnected. Further batches wait in the buffers of their connections,
+# which the memory budget counts. Clients whose last events were accepted have their own limit.
 _BATCHES_AT_ONCE = 16
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
@@ -114,7 +115,8 @@ def header_value(text: str) -> bytes:
 class Turns(NamedTuple):
     """The turns that the fast paths of a process share.
 
-    `others` are those of connections whose last events were not all accepted, and of new ones.
+    `accepted` is for connections whose last events were all accepted, `others` for new connections
+    and all other ones.
     """
 
     accepted: ReadTurns
@@ -148,7 +150,7 @@ class FastPath:
                 and the bytes read so far.
             memory_budget: the memory budget for partially received requests.
             turns: the turns that the fast paths of a process share.
-            proxies: connections of these count for no client, but for the budget.
+            proxies: their connections count toward the memory budget, but not as those of a client.
         """
         self.turns = turns or make_turns()
         self.memory_budget = memory_budget or request_budget(body_limit_bytes)
@@ -157,7 +159,7 @@ class FastPath:
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
         self.connections: set[EventConnection] = set()
-        self.batches = {True: 0, False: 0}  # not submitted as a whole yet, by `_is_accepted`
+        self.batches = {True: 0, False: 0}  # partly submitted ones, by `_is_accepted`
         self._heads: dict[bytes, Head] = {}
         self._fields: dict[bytes, Fields] = {}
 
@@ -235,8 +237,8 @@ class EventConnection(asyncio.Protocol):
         self._missing = 0
         self._charge = Charge(table.memory_budget, "")
         self._answers: list[list[bytes | None]] = []
-        self._batch: Rest | None = None  # that is not submitted as a whole yet
-        self._batch_was_accepted = False  # `_is_accepted` when it came
+        self._batch: Rest | None = None  # the part of a batch that is not submitted yet
+        self._batch_was_accepted = False  # `_is_accepted` before the batch
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
@@ -298,7 +300,7 @@ class EventConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._writing_paused = False
         self._active_at = loop.time()
-        # The hand-over waits for the next turn of the loop: the transport calls this method in
+        # The hand-over waits for the next iteration of the loop: the transport calls this method in
         # the middle of a write.
         if not self._handing_over:
             self._resume_reading()
@@ -347,7 +349,7 @@ class EventConnection(asyncio.Protocol):
             self._transport.close()
 
     def _handle_requests(self, *, has_turn: bool = False) -> None:
-        """Handle the complete requests of the buffer; with `has_turn` others need not be asked."""
+        """Handle the complete requests of the buffer; `has_turn`: without waiting for a turn."""
         buffer, table, transport = self._buffer, self._fast_path, self._transport
         turns = self._turns
         start, end, refused = 0, len(buffer), 0

@@ -12,7 +12,7 @@ by one with each message that is completed. A project that refused a group of me
 did not fit, may well accept them one by one.
 
 As in `fair_queue`, the limit of messages in progress is a dynamic threshold: a project may use at
-most as much space as is still free. What waits is bounded by the source, which stops to read.
+most as much space as is still free. The source limits the waiting messages: it stops reading.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class Backlog:
         """Remove a message, which the caller has acknowledged."""
         project = pending.project
         self._end(pending)
-        # While more messages are in progress than the window allows, they are from before it
-        # shrank: completing them does not widen it.
+        # Messages in progress above the window were started before it shrank: completing them does
+        # not widen it.
         if project.in_progress < project.window < IN_PROGRESS_LIMIT:
             project.window += 1
         self._use_capacity(project)

@@ -144,11 +144,11 @@ class SqlSession(Protocol):
 
 
 class Run:
-    """Input and output of one handler run. An object serves one run; its outputs are read after.
+    """Input and output of one handler run. An object serves one run; read its outputs afterwards.
 
     Attributes:
-        read: looks a key up in the store, below `writes`. It may raise a NodeError, which ends
-            the run; `Host.run` raises it again.
+        read: looks up in the store a key that `writes` does not have. It may raise a NodeError,
+            which ends the run; `Host.run` raises it again.
         writes: the keys that the handler wrote. The handler's reads look here first. They
             count only when the run did not fail.
         effects: messages, calls, metrics and transactions. They leave the node after the
@@ -160,9 +160,9 @@ class Run:
             `capabilities` interprets.
         ends_at: the run's deadline, in seconds of the monotonic clock; 0 in a batch, where
             nothing may wait (see `NotInBatchError`). The host sets it.
-        memory_bytes: None, unless the caller wants to know the linear memory of the handler:
-            then `Host.run` puts its size after the run here, which is its largest, because a
-            linear memory never shrinks. 0 if there was no instance.
+        memory_bytes: None by default. Set it to 0 to get the size of the handler's linear memory:
+            `Host.run` writes the size after the run here. This is the largest size, because
+            a linear memory never shrinks. It stays 0 if there was no instance.
     """
 
     __slots__ = (
@@ -252,8 +252,8 @@ class Host(Protocol):
         Returns:
             Codes and empty texts of the runs that succeeded, from the first on. If the list is
             shorter than `runs`, the next run left no outputs: it failed, did not fit or came
-            too late. Pass it to `run`, because only its own instance shows whether the failure
-            is its own.
+            too late. Pass it to `run`: only a run in an instance of its own shows whether the
+            event itself causes the failure.
         """
         ...
 

@@ -169,7 +169,7 @@ class Leases:
         return returned(result)
 
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
-        """End the leases of a batch: leases in `committed` become transactions, others drop."""
+        """End the leases of a batch: `committed` ones become transactions, others are dropped."""
         leased = {row.call_key: row for row in self._leases_of(project_id)}
         self._end(
             [leased[key] for key in committed if key in leased],

@@ -213,7 +213,7 @@ class Outbox:
         return added
 
     def create_marker(self) -> None:
-        """Create the marker file. Call it before the commit, so that no entry is without one."""
+        """Create the marker file. Call it before the commit: no entry may exist without it."""
         if not len(self):
             with store_errors(self._marker):
                 self._marker.touch()
@@ -231,7 +231,7 @@ class Outbox:
     def first(self, limit: int, after: int = 0, consumer: str = "") -> list[NumberedEntry]:
         """Return the oldest entries of a consumer with numbers above `after`.
 
-        There are at most `limit`, and none after the one that reaches `FIRST_BYTES` in sum.
+        The list has at most `limit` entries, and ends when their sum reaches `FIRST_BYTES`.
         """
         found: list[NumberedEntry] = []
         size = 0
@@ -302,7 +302,7 @@ class Outbox:
         return 1
 
     def forget(self, sequences: Iterable[int], rows: int) -> None:
-        """Note that a transaction that took entries, and wrote `rows` of deliveries, is on disk."""
+        """Note that the transaction of `take`, which wrote `rows` of deliveries, is on disk."""
         self._delivered.committed(rows)
         for sequence in sequences:
             if sequence not in self._sizes:
@@ -346,8 +346,8 @@ def effects_of(
 
     Args:
         limit: the largest number of effects.
-        spans: when the event ran (`history.search.spans_of`); entries from before are not
-            searched. An effect may be delivered long after its event.
+        spans: when the event ran (`history.search.spans_of`); entries that were removed before
+            are not searched. An effect may be delivered long after its event.
     """
     needle = event_id.encode()
     begin = min((span.begin for span in spans), default=0)

@@ -1,7 +1,8 @@
-"""Taking over what another host, or an earlier process of this one, has owned.
+"""Takes a subject over from another host, or from an earlier process of this one.
 
-The takeover is a record of its own. Once the stream has stored it, nothing of the owner before can
-follow; only then are the records before it read. Positions decide, clocks do not.
+The takeover is a record of its own. Once the stream has stored it, the stream refuses all records
+of the previous owner. Only then are the records before it read. The order follows from positions in
+the stream; clocks do not matter.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def carry_out(
     """Append one record, and wait until it is stored; returns its position.
 
     Raises:
-        NodeError: why it is not, or may not be; see `Append`.
+        NodeError: the record is not stored, or may not be; see `Append`.
     """
     while not append.done:
         time.sleep(max(0.0, append.due - now()))
@@ -136,12 +137,12 @@ def read(
     upto: int,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[int, Entry]]:
-    """Iterate over the records of a subject behind position `after`, up to `upto`.
+    """Iterate over the records of a subject after position `after`, up to `upto`.
 
     Args:
         connection: to the engine of this host; any replica may answer.
         subject: the subject.
-        after: 0 to begin with the oldest record that is kept.
+        after: a position; 0 begins with the oldest record that is kept.
         upto: the position of a record, 0 when there is none.
         now: the clock, monotonic seconds.
 
@@ -167,7 +168,7 @@ def read_unchecked(
             part, reason = [], error
         for position, entry in part:
             if position > upto:
-                return  # the takeover, or what came after it
+                return  # at the takeover, or at a later record
             at, deadline = position, now() + LIMIT_S
             yield position, entry
         if not part:

@@ -16,7 +16,7 @@ class UnavailableError(NodeError):
 
 
 class ChainUnavailableError(UnavailableError):
-    """The chain's process or its RPC endpoints do not answer, or not as they should. Names
+    """The chain's process or its RPC endpoints do not answer, or answer wrongly. The text names
     endpoints by their hosts only, because URLs may hold keys."""
 
     template = "chain {chain}: {reason}"
@@ -69,8 +69,8 @@ class JournalFullError(StoreError):
 
 
 class JournalFailedError(StoreError):
-    """The journal could not be written or synced. It is open whether the last batches happened:
-    only the next process that reads the journal can tell, so this one has to end."""
+    """The journal could not be written or synced. It is unknown whether the last batches
+    are stored: only the next process that reads the journal can tell, so this one has to end."""
 
 
 class JournalBusyError(StoreError):

@@ -61,7 +61,7 @@ _BATCH_SLICE_S = 0.004
 _ITEMS_AT_ONCE = 8  # of a batch, between two looks at the clock
 
 Rest = Callable[[], bool]
-"""Submits more of a long batch in a later turn of the loop; returns whether that was the rest."""
+"""Submits more of a long batch in a later iteration; returns whether nothing is left."""
 
 
 class Login(NamedTuple):

@@ -1,8 +1,8 @@
-"""Turns of the event loop for what clients send over HTTP or TLS.
+"""Read turns: limits the time that an iteration of the event loop spends on clients of HTTP and TLS.
 
-Tornado goes on without a pause with what has arrived: 256 pieces of a chunked body, or frames of a
-WebSocket, for each connection in each turn of the loop. The fast path takes 16 events. With
-thousands of connections, one turn takes longer than the watchdog waits for a process.
+Without a limit, each iteration handles for each connection up to 256 received pieces of a chunked
+body, or frames of a WebSocket (Tornado), or 16 events (the fast path). With thousands of
+connections, one iteration takes longer than the watchdog waits for a process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _FEW, _MANY = 4, 64
 
 
 class ReadTurns:
-    """Counts the time of all connections' reads in a turn of the loop; is used in it only.
+    """Limits the time of all connections' reads in an iteration of the loop; use it only there.
 
-    When it is used up, the next ones wait. In each further turn some of them go on, the one that
-    has waited for the longest time first: a few at the beginning, because each may be a head that
-    takes 40 ms, and more after turns that were short.
+    When the time is used up, further connections wait. In each later iteration some of them go on;
+    the first is the one that has waited for the longest time. At the beginning only a few go on,
+    because each may have a head that takes 40 ms; after short iterations more go on.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class ReadTurns:
         """Create the turns of some connections.
 
         Args:
-            slice_s: how long they may take in a turn of the loop.
+            slice_s: how long the connections may take in one iteration of the loop.
             clock: the time in seconds.
-            fewest: how many of those that wait go on in each turn, however long turns take.
+            fewest: how many waiting connections go on at least, even after a long iteration.
         """
         self._slice_s = slice_s
         self._fewest = fewest
@@ -81,7 +81,7 @@ class ReadTurns:
                 asyncio.get_running_loop().call_soon(self._begin)
 
     def _number(self, now: float) -> int:
-        """How many may go on in this turn, by the time that the last turn has taken."""
+        """How many connections may go on now; fewer if the last iteration took long."""
         took, self._began_at = now - self._began_at, now
         if took > 2 * self._slice_s:
             self._at_once = max(self._fewest, self._at_once // 2)

@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 SLOW_S = 0.002  # of processor time
 WAITS_S = 0.010  # without processor time: for a disk or a service, or on a busy machine
 SLICE_S = 0.005  # of a project's events, while other projects wait
-ALONE_S = 0.020
+ALONE_S = 0.020  # of a project's events, while no other project waits
 _ROUND_S = 0.005  # after this the turns so far are committed, so that their answers leave
 _WATCH_S = 0.002
-_QUIET_WATCHES = 50  # without a turn, after which the watcher sleeps until there is one
+_QUIET_WATCHES = 50  # checks without a turn before the watcher sleeps until the next turn
 _MOST_RUNNERS = 256  # some may only wait, for a chain or a database
 _STOP_S = 3.0
 
@@ -37,7 +37,7 @@ class _Runner:
     def __init__(self) -> None:
         self.baton = threading.Event()
         self.project: ProjectActor | None = None
-        self.clock = 0  # of the thread's processor time
+        self.clock = 0  # id of the clock of the thread's processor time
 
     def is_slow(self, seen: _Seen) -> bool:
         """Whether the same step has taken long since the watcher has first seen it."""
@@ -170,7 +170,7 @@ class Runners:
             if last:
                 self._close()
         except BaseException:
-            # Without the data the process is useless: exit, and be started again.
+            # A worker that cannot run its projects is useless. The supervisor starts it again.
             log.exception("a thread that runs projects failed; the worker ends")
             os._exit(70)
 
@@ -210,7 +210,7 @@ class Runners:
                 self._core.done(project)
 
     def _finish_alone(self, runner: _Runner, project: ProjectActor) -> None:
-        """Commit a turn that lost the baton, and wait for the next one."""
+        """Commit a turn whose thread has lost the baton; then the thread waits for the baton."""
         self._core.commit([project])
         if self._core.done(project):
             self._server.wake()

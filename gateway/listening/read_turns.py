@@ -1,4 +1,4 @@
-"""Read turns: limits the time that an iteration of the event loop spends on clients of HTTP and TLS.
+"""Read turns: limits the time that one iteration of the event loop spends on HTTP and TLS clients.
 
 Without a limit, each iteration handles for each connection up to 256 received pieces of a chunked
 body, or frames of a WebSocket (Tornado), or 16 events (the fast path). With thousands of

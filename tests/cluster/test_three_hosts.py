@@ -103,10 +103,15 @@ def test_what_a_handler_sends_reaches_subscribers_on_each_host_once(site: Site) 
         subscriber.close()
 
 
+def _may_lose_one(host: Host) -> bool:
+    return bool(host.call("GET", "/cluster").json["spare"] == 1)
+
+
 def test_each_host_lists_all_and_invites_more(site: Site) -> None:
     for host in site.hosts:
+        until(partial(_may_lose_one, host), "the replicas of all streams have caught up")
         answer = host.call("GET", "/cluster").json
-        assert (answer["total"], answer["missing"], answer["spare"]) == (3, 0, 1)
+        assert (answer["total"], answer["missing"]) == (3, 0)
         assert sum(row["projects"] for row in answer["data"]) >= 1
         assert [row["name"] for row in answer["data"] if row["me"]] == [host.name]
         invitation = host.call("POST", "/cluster/invitation").json

@@ -83,12 +83,13 @@ class FailedBodies:
         """Forget which events could not be stored: the project accepts all again."""
         self._blocked_queues.clear()
 
-    def take_back(self, alone: bool, settled: Settled) -> bool:
+    def take_back(self, alone: bool, settled: Settled, worker: str = "") -> bool:
         """Queue the events again, before all others, or settle them.
 
         Args:
             alone: whether no other event was in flight in the worker, which ran no other project.
             settled: gets the events that are settled.
+            worker: the path of the worker's socket if the worker has died.
 
         Returns:
             Whether there were bodies of which nothing ran.
@@ -97,7 +98,7 @@ class FailedBodies:
         lost = [pending for body in self._lost for pending in body.events]
         self._lost = []
         if len(lost) == 1 and alone and not returned:
-            blame(lost[0])
+            blame(lost[0], worker)
         self._suspects.add(self._to_resend(lost, settled))
         if returned:
             self._put_back(returned, settled)

@@ -39,7 +39,16 @@ class PendingEvent:
     are answered "outcome unknown". Events with the same `queue_id` keep their order.
     """
 
-    __slots__ = ("blocked", "deadline", "deaths", "event", "queue_id", "resend", "settle")
+    __slots__ = (
+        "blocked",
+        "deadline",
+        "deaths",
+        "died_in",
+        "event",
+        "queue_id",
+        "resend",
+        "settle",
+    )
 
     def __init__(
         self,
@@ -57,6 +66,7 @@ class PendingEvent:
         self.deadline = deadline
         self.resend = resend
         self.deaths = 0  # of dedicated workers while only this event was in flight
+        self.died_in = ""  # the path of the last of these workers
 
     def finish(self, outcome: Outcome) -> None:
         """Settle the event, unless its deadline has settled it already."""

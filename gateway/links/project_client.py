@@ -354,10 +354,10 @@ class ProjectClient:
     def link_ended(self, alone: bool, settled: Settled) -> None:
         """See `LinkUser`."""
         self._forget_route()
-        self._link = None
+        worker, self._link = "" if self._link is None else self._link.path, None
         self._failed.add_unanswered(self._sent)
         self._sent.clear()
-        if self._failed.take_back(alone and self._alone, settled):
+        if self._failed.take_back(alone and self._alone, settled, worker):
             self._route.missed()
         self._paused = False
         # The socket may outlive the worker for a moment, so the supervisor is asked for a route.

@@ -50,11 +50,19 @@ class Suspects:
         return [p for group in groups for p in group if p.queue_id in queue_ids]
 
 
-def blame(pending: PendingEvent) -> None:
+def blame(pending: PendingEvent, worker: str) -> None:
     """Count a worker's death against the event that was alone in flight in it.
 
     After two deaths the event is marked as poison, and becomes a dead letter.
+
+    Args:
+        pending: the event.
+        worker: the path of the socket of the worker that died, which no later worker has; empty if
+            the project failed and its worker goes on.
     """
+    if worker and pending.died_in == worker:
+        return  # its socket took another connection while it died
+    pending.died_in = worker
     pending.deaths += 1
     if pending.deaths == DEAD_LETTER_AFTER_DEATHS and pending.resend:
         log.error(

@@ -251,6 +251,24 @@ async def test_only_the_worker_of_a_single_project_makes_dead_letters(
     assert ("event a becomes a dead letter" in caplog.text) is alone
 
 
+async def test_a_worker_that_takes_one_more_connection_while_it_dies_has_died_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world(tmp_path, 2) as (gateway, dying, next_one):
+        gateway.submit(1, "a", resend=True)
+        for arrived in (1, 2):
+            gateway.route(dying, 1, alone=True)
+            await until(lambda: dying.ids(1) == ["a"] * arrived)  # noqa: B023
+            dying.connections[-1].transport.abort()
+            await until(lambda: not gateway.clients[1].routed)
+        gateway.route(next_one, 1, alone=True)
+        await until(lambda: next_one.ids(1) == ["a"])
+        next_one.send((1, results(7)))
+        await until(lambda: gateway.clients.idle)
+        assert gateway.code("a") == 7
+    assert "becomes a dead letter" not in caplog.text
+
+
 async def test_a_new_route_is_used_when_nothing_is_unanswered_on_the_old_one(
     tmp_path: Path,
 ) -> None:

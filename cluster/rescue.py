@@ -187,8 +187,12 @@ def _damage(streams: Path, states: Mapping[str, _State]) -> dict[str, str]:
 
 
 def _bring_up_to_date(
-    settings: Settings, connection: Connection, host: str, damage: Mapping[str, str]
+    settings: Settings, connection: Connection, host: str, damage: dict[str, str]
 ) -> tuple[list[RescuedProject], list[str]]:
+    """Add what the registry, the modules and the stores lack; see `Rescued`.
+
+    What cannot be read of the registry's stream is added to `damage`.
+    """
     data = settings.data
     writer = RegistryWriter(
         data / "registry",
@@ -198,7 +202,10 @@ def _bring_up_to_date(
         settings.audit_rows,
     )
     try:
-        writer.replicate(connection, host).catch_up()
+        try:
+            writer.replicate(connection, host).catch_up()
+        except JournalDamagedError as error:
+            damage.setdefault(REGISTRY.name, str(error))
         reader = writer.reader()
         missing = _add_modules(connection, reader, data / "modules")
         projects = [

@@ -115,26 +115,50 @@ def test_streams_of_an_unknown_form_are_left_alone(lost: Lost, tmp_path: Path) -
     assert (data / "cluster" / "hosts.json").exists()
 
 
-def test_records_behind_damage_are_told_and_those_before_it_are_there(
-    lost: Lost, tmp_path: Path
-) -> None:
-    data = copied(lost, tmp_path)
-    files = (data / "cluster" / "engine").rglob("J*/msgs/*.blk")
+def damaged(data: Path, pattern: str) -> None:
+    """Change a byte in the middle of the largest of some files of the engine."""
+    files = (data / "cluster" / "engine").rglob(pattern)
     largest = max(files, key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 0xFF
     largest.write_bytes(content)
+
+
+def test_records_behind_damage_are_told_and_those_before_it_are_there(
+    lost: Lost, tmp_path: Path
+) -> None:
+    data = copied(lost, tmp_path)
+    damaged(data, "J*/msgs/*.blk")
     done = rescue(data)
     assert done.returncode == 1
     told = json.loads(done.stdout)["projects"][1]
     assert told["name"] == PROJECT
     assert told["damage"], done
-    assert "newer events of 1 project are lost" in done.stderr
+    assert "newer events of 1 project may be lost" in done.stderr
     node = RunningNode(data)
     try:
         node.log_in()
         assert node.count(PROJECT, lost.applet) < lost.acknowledged
         assert node.send(PROJECT, named(message(lost.publisher), "afterwards")).status == 201
+    finally:
+        node.kill()
+
+
+def test_a_damaged_stream_of_the_registry_is_told_and_the_host_has_its_copy(
+    lost: Lost, tmp_path: Path
+) -> None:
+    data = copied(lost, tmp_path)
+    damaged(data, "R/msgs/*.blk")
+    done = rescue(data)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["registry_damage"]
+    assert [project["damage"] for project in told["projects"]] == ["", ""]
+    assert "newer changes of accounts and projects may be lost" in done.stderr
+    node = RunningNode(data)
+    try:
+        node.log_in()
+        assert node.count(PROJECT, lost.applet) == lost.acknowledged
     finally:
         node.kill()
 

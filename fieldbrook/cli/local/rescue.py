@@ -37,7 +37,8 @@ def carry_out(settings: Settings) -> int:
     for sha256 in done.missing:
         note(f"module {sha256} is missing: upload it again")
     if done.registry_damage:
-        note(f"newer changes of accounts and projects are lost: {done.registry_damage}")
+        note(f"newer changes of accounts and projects may be lost: {done.registry_damage}")
     if damaged:
-        note(f"newer events of {counted(damaged, 'project')} are lost, because files are damaged")
+        projects_damaged = counted(damaged, "project")
+        note(f"newer events of {projects_damaged} may be lost, because files are damaged")
     return EXIT_REFUSED if defects else 0

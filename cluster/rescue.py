@@ -31,6 +31,7 @@ from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.writer import RegistryWriter
 from fieldbrook.storage.replication import snapshots
 from fieldbrook.storage.replication.connection import Connection
+from fieldbrook.storage.replication.marks import remove_mark
 from fieldbrook.storage.replication.streams import (
     REGISTRY,
     Stream,
@@ -202,8 +203,9 @@ def _bring_up_to_date(
         settings.audit_rows,
     )
     try:
+        replica = writer.replicate(connection, host)
         try:
-            writer.replicate(connection, host).catch_up()
+            replica.catch_up()
         except JournalDamagedError as error:
             damage.setdefault(REGISTRY.name, str(error))
         reader = writer.reader()
@@ -212,6 +214,7 @@ def _bring_up_to_date(
             _bring_project(settings, connection, project.project_id, project.name, damage)
             for project in sorted(reader.projects(), key=lambda one: one.name)
         ]
+        replica.leave()
     finally:
         writer.close()
     return projects, missing
@@ -258,4 +261,5 @@ def _bring_project(
             number = stored_number(folder)
     except NodeError as error:
         damage, number = str(error), stored_number(folder)
+    remove_mark(folder)
     return RescuedProject(name, number, number - before, damage)

@@ -156,6 +156,14 @@ class RegistryReplica:
         with store_errors(), self._environment.begin() as txn:
             return from_key(txn.get(NUMBER_CELL, b"", db=self._meta))
 
+    def leave(self) -> None:
+        """Forget the number of the last change: the registry belongs to no cluster any more.
+
+        A host whose registry has a number does not put it into the streams of a new cluster.
+        """
+        with store_errors(), self._environment.begin(write=True) as txn:
+            txn.delete(NUMBER_CELL, db=self._meta)
+
     # ---------------------------------------------------------------- the owner
 
     def take_over(self) -> None:

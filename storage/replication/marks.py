@@ -65,6 +65,15 @@ def write_mark(folder: Path, mark: Mark) -> None:
         log.info("%s is not written: %s", folder / FILE, error)
 
 
+def remove_mark(folder: Path) -> None:
+    """Remove the mark of a store that belongs to no cluster any more, if it has one.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    (folder / FILE).unlink(missing_ok=True)
+
+
 def records_after(
     connection: Connection,
     subject: Subject,

@@ -98,6 +98,22 @@ def test_the_last_host_becomes_a_node_with_all_that_was_acknowledged(
     assert "is not that of a host of a cluster" in again.stderr
 
 
+def test_a_rescued_node_founds_a_new_cluster(lost: Lost, tmp_path: Path) -> None:
+    data = copied(lost, tmp_path)
+    assert rescue(data).returncode == 0
+    cluster = Cluster.of_node(Host(data, "h1"), tmp_path)
+    try:
+        counts = {host.count(PROJECT, lost.applet) for host in cluster.hosts}
+        assert counts == {lost.acknowledged}
+        last = cluster.hosts[2]
+        assert last.send(PROJECT, named(message(lost.publisher), "afterwards")).status == 201
+        assert {host.count(PROJECT, lost.applet) for host in cluster.hosts} == {
+            lost.acknowledged + 1
+        }
+    finally:
+        cluster.kill()
+
+
 def test_a_rescue_that_was_interrupted_is_repeated(lost: Lost, tmp_path: Path) -> None:
     data = copied(lost, tmp_path)
     (data / "cluster" / "rescue" / "streams").mkdir(parents=True)

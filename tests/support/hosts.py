@@ -111,14 +111,30 @@ class Cluster:
             self.hosts.append(first)
             first.log_in()
             prepare(first)
-            join = first.invitation()
-            for name in NAMES[1:]:
-                host = Host(folder / name, name, *join, ready=False, network=network)
-                self.hosts.append(host)
-            self.await_formed()
+            self._form(folder, network)
         except BaseException:
             self.kill()
             raise
+
+    @classmethod
+    def of_node(cls, first: Host, folder: Path) -> Cluster:
+        """Make a cluster of a node that runs, and two new ones in a folder."""
+        made = cls.__new__(cls)
+        made.hosts = [first]
+        try:
+            first.log_in()
+            made._form(folder, None)
+        except BaseException:
+            made.kill()
+            raise
+        return made
+
+    def _form(self, folder: Path, network: Network | None) -> None:
+        join = self.hosts[0].invitation()
+        for name in NAMES[1:]:
+            host = Host(folder / name, name, *join, ready=False, network=network)
+            self.hosts.append(host)
+        self.await_formed()
 
     def await_formed(self) -> None:
         """Wait until all hosts serve as a cluster."""

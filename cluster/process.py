@@ -53,7 +53,7 @@ class ClusterActor(NodeActor):
         self._peers: dict[str, Peer] = {}
         self._routes = Routes(self.post)
         self._up: tuple[str, ...] = ()
-        self._pins: dict[int, str] = {}
+        self._pins: tuple[tuple[int, str], ...] = ()
         self._newcomers = Newcomers()
         self._behind: frozenset[str] = frozenset()  # the newcomers
         self._running = RunningProjects()
@@ -294,7 +294,7 @@ class ClusterActor(NodeActor):
         stay = sorted(name for name, is_leaving in leaves.items() if not is_leaving)
         up = tuple(name for name in stay if name not in behind) or tuple(stay)
         leaving = tuple(o.host.name for o in there if o.host.name not in up)
-        pins = dict(self._known.pins)
+        pins = self._known.pins
         if (up, leaving, pins) == (self._up, self._leaving, self._pins):
             if not self._is_written:
                 self._write_hosts(silent)
@@ -312,7 +312,7 @@ class ClusterActor(NodeActor):
         self._write_hosts(silent)
         own = self._known.me
         alone = self._is_alone(there)
-        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone, pins))
+        self.post(m.HostsUp(own, up or (own,), leaving, tuple(undelivered), alone, dict(pins)))
 
     def _find_behind(self, there: list[Peer]) -> frozenset[str]:
         """Return the hosts whose engines must catch up before the hosts may own projects."""

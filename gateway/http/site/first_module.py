@@ -1,12 +1,12 @@
 """One module instead of the many that every page of the dashboard imports.
 
 A browser takes about 10 ms for each file that it loads first, however small the file is. So the
-module with which the page begins is joined with all modules that it imports, and that these import.
-In the joined module each of them is a function that returns its exports, and other modules get
-the exports from there::
+module with which the page begins is joined with the modules that it imports, and with those that
+these import. In the joined module each of them is a function that returns its exports. Other
+modules import these exports from the joined module::
 
     import { ask } from '../core/api.js';                           // as it is written
-    import { $2 as $m0 } from '../app.js'; const { ask } = $m0;     // as it is served
+    import { $2 as $m1 } from '../app.js'; const { ask } = $m1;     // as it is served
 
 Each `import` and `export` is the beginning of a line, in one of the forms that the dashboard uses.
 Libraries stay modules of their own. The first module must not await others at its top level,

@@ -25,7 +25,8 @@ _MASK = (1 << 64) - 1
 _LOW = (1 << 32) - 1
 _PACKET = 32
 _LANES = struct.Struct("<4Q")
-_RECORD = struct.Struct("<IQ")  # the length of the whole record, and its number
+# The length of the whole record, its number, the time, and the length of its subject.
+_HEAD = struct.Struct("<IQ8xH")
 _LENGTH_BITS = (1 << 31) - 1  # the other one is set if the record has headers
 _NO_RECORD = 0b11 << 62  # removed records, and marks of removed ones
 _MULTIPLIERS_0 = (
@@ -132,11 +133,11 @@ def _swap(lane: int) -> int:
     return (lane >> 32) | (lane << 32) & _MASK
 
 
-def last_sequence(stream: Path) -> int:
-    """Return the number of the last record in the files of a stream, 0 if it has none.
+def last_records(stream: Path) -> dict[bytes, int]:
+    """Return by subject the position of the last record in the files of a stream.
 
-    An engine that finds damage leaves out all records behind it, and only its log says so. This
-    looks at nothing but the head of each record, so it finds the records behind the damage.
+    An engine that finds damage leaves out the damaged record, or all records behind it, and only
+    its log says so. This looks at nothing but the heads, so it finds what the engine leaves out.
 
     Args:
         stream: the folder of a stream, whose engine does not run.
@@ -145,19 +146,22 @@ def last_sequence(stream: Path) -> int:
         JournalDamagedError: a file ends within a record, or has no record where one should begin.
         OSError: a file cannot be read.
     """
-    found = 0
+    by_subject = dict[bytes, int]()
     for path in (stream / "msgs").glob("*.blk"):
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             at = 0
             while at < size:
-                head = file.read(_RECORD.size)
-                length, number = _RECORD.unpack(head) if len(head) == _RECORD.size else (0, 0)
+                head = file.read(_HEAD.size)
+                if len(head) < _HEAD.size:
+                    raise JournalDamagedError(reason=f"{path} is damaged at {at}")
+                length, number, subject_length = _HEAD.unpack(head)
                 length &= _LENGTH_BITS
-                if length < _RECORD.size or at + length > size:
+                if length < _HEAD.size + subject_length or at + length > size:
                     raise JournalDamagedError(reason=f"{path} is damaged at {at}")
                 if not number & _NO_RECORD:
-                    found = max(found, number)
+                    subject = file.read(subject_length)
+                    by_subject[subject] = max(by_subject.get(subject, 0), number)
                 at += length
                 file.seek(at)
-    return found
+    return by_subject

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,13 @@ from fieldbrook.actors.worker.journal import open_store
 from fieldbrook.cluster import engine_files, hosts_file
 from fieldbrook.cluster.engine import Address, Engine
 from fieldbrook.core import clock
-from fieldbrook.core.errors import JournalDamagedError, NodeError, SettingsError, StoreError
+from fieldbrook.core.errors import (
+    JournalDamagedError,
+    NodeError,
+    SettingsError,
+    StoreError,
+    StreamStalledError,
+)
 from fieldbrook.core.settings import Settings
 from fieldbrook.security.node_secrets import load_or_create_key
 from fieldbrook.storage import data_lock
@@ -30,15 +36,18 @@ from fieldbrook.storage.project.stored import stored_number
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.writer import RegistryWriter
 from fieldbrook.storage.replication import snapshots
+from fieldbrook.storage.replication.appends import Subject
 from fieldbrook.storage.replication.connection import Connection
 from fieldbrook.storage.replication.marks import remove_mark
+from fieldbrook.storage.replication.records import Entry, Kind
 from fieldbrook.storage.replication.streams import (
     REGISTRY,
     Stream,
     project_subject,
+    registry_subject,
     shard_streams,
 )
-from fieldbrook.storage.replication.takeover import last, read
+from fieldbrook.storage.replication.takeover import last, read_unchecked
 from fieldbrook.system.fsync import sync_folder
 
 _COPY = "rescue"  # folder of the engine that serves the copy
@@ -48,9 +57,8 @@ _STREAMS = (REGISTRY, *shard_streams())
 
 
 class _State(msgspec.Struct):
-    """The part of a stream's state that matters here: its last record, and when it was stored."""
+    """The part of a stream's state that matters here: when its last record was stored."""
 
-    last_seq: int
     last_ts: str
 
 
@@ -122,8 +130,8 @@ def rescue(settings: Settings) -> Rescued:
         connection = Connection(lambda: endpoint, _COPY)
         try:
             states = {stream.name: _state(connection, stream) for stream in _STREAMS}
-            damage = _damage(folder / "engine" / "streams", states)
-            projects, missing = _bring_up_to_date(settings, connection, known.me, damage)
+            files = _files(folder / "engine" / "streams")
+            projects, missing = _bring_up_to_date(settings, connection, known.me, files)
         finally:
             connection.close()
             engine.stop()
@@ -140,7 +148,7 @@ def rescue(settings: Settings) -> Rescued:
         hosts=tuple(host.name for host in known.others),
         last_at=max(state.last_ts for state in states.values()),
         projects=projects,
-        registry_damage=damage.get(REGISTRY.name, ""),
+        registry_damage=files.damage.get(REGISTRY.name, ""),
         missing=missing,
         kept=kept,
     )
@@ -169,30 +177,35 @@ def _state(connection: Connection, stream: Stream) -> _State:
         raise StoreError(reason=reason) from error
 
 
-def _damage(streams: Path, states: Mapping[str, _State]) -> dict[str, str]:
-    """Return by stream what its files have and the engine has left out, because of damage."""
-    found = {}
-    for name, state in states.items():
+class _Files(NamedTuple):
+    """What the files of the streams say.
+
+    Attributes:
+        damage: by stream, why its files cannot be read to their ends.
+        last: by subject, the position of its last record.
+    """
+
+    damage: dict[str, str]
+    last: dict[bytes, int]
+
+
+def _files(streams: Path) -> _Files:
+    files = _Files({}, {})
+    for stream in _STREAMS:
         try:
-            (folder,) = streams.glob(f"jetstream/*/streams/{name}")
-            number = engine_files.last_sequence(folder)
+            (folder,) = streams.glob(f"jetstream/*/streams/{stream.name}")
+            files.last.update(engine_files.last_records(folder))
         except JournalDamagedError as error:
-            found[name] = str(error)
-        else:
-            if number > state.last_seq:
-                found[name] = (
-                    f"{folder} is damaged: the engine reads up to record {state.last_seq} of "
-                    f"{number}"
-                )
-    return found
+            files.damage[stream.name] = str(error)
+    return files
 
 
 def _bring_up_to_date(
-    settings: Settings, connection: Connection, host: str, damage: dict[str, str]
+    settings: Settings, connection: Connection, host: str, files: _Files
 ) -> tuple[list[RescuedProject], list[str]]:
     """Add what the registry, the modules and the stores lack; see `Rescued`.
 
-    What cannot be read of the registry's stream is added to `damage`.
+    What cannot be read of the registry's stream is added to `files.damage`.
     """
     data = settings.data
     writer = RegistryWriter(
@@ -205,13 +218,16 @@ def _bring_up_to_date(
     try:
         replica = writer.replicate(connection, host)
         try:
-            replica.catch_up()
-        except JournalDamagedError as error:
-            damage.setdefault(REGISTRY.name, str(error))
+            found = _last(connection, registry_subject(), files)
+            if found.damage:
+                files.damage.setdefault(REGISTRY.name, found.damage)
+            replica.repeat(_records(connection, registry_subject(), found.position))
+        except (JournalDamagedError, StreamStalledError) as error:
+            files.damage.setdefault(REGISTRY.name, str(error))
         reader = writer.reader()
         missing = _add_modules(connection, reader, data / "modules")
         projects = [
-            _bring_project(settings, connection, project.project_id, project.name, damage)
+            _bring_project(settings, connection, project.project_id, project.name, files)
             for project in sorted(reader.projects(), key=lambda one: one.name)
         ]
         replica.leave()
@@ -235,22 +251,28 @@ def _add_modules(connection: Connection, reader: RegistryReader, folder: Path) -
 
 
 def _bring_project(
-    settings: Settings,
-    connection: Connection,
-    project_id: int,
-    name: str,
-    damage_of: Mapping[str, str],
+    settings: Settings, connection: Connection, project_id: int, name: str, files: _Files
 ) -> RescuedProject:
     projects = settings.data / "projects"
     folder = store_path(projects, project_id)
-    before = number = stored_number(folder)
+    before = stored_number(folder)
     subject = project_subject(project_id)
-    damage = damage_of.get(subject.stream, "")
+    damage = files.damage.get(subject.stream, "")
     try:
-        found = last(connection, subject)
-        if found is not None and found[1].number > before:
-            records = list(read(connection, subject, 0, found[0]))
-            todo = snapshots.plan(project_id, records, before, found[1].number)
+        found = _last(connection, subject, files)
+        damage = damage or found.damage
+        if found.position and (found.damage or found.number > before):
+            records = list[tuple[int, Entry]]()
+            try:
+                for record in _records(connection, subject, found.position):
+                    records.append(record)
+            except NodeError as error:
+                damage = damage or str(error)
+            number = _last_complete(records, before)
+            if number < found.number:
+                damage = damage or f"batch {number + 1} is missing"
+            records = [record for record in records if record[1].number <= number]
+            todo = snapshots.plan(project_id, records, before, number)
             if todo.snapshot is not None:
                 snapshots.download(connection, subject, todo.snapshot, folder)
             store = open_store(settings, projects, project_id)
@@ -258,8 +280,54 @@ def _bring_project(
                 apply_records(store, todo.batches)
             finally:
                 store.close()
-            number = stored_number(folder)
     except NodeError as error:
-        damage, number = str(error), stored_number(folder)
+        damage = str(error)
+    number = stored_number(folder)
     remove_mark(folder)
     return RescuedProject(name, number, number - before, damage)
+
+
+class _Last(NamedTuple):
+    """The last record of a subject: its position, the number of its batch, and its damage."""
+
+    position: int
+    number: int
+    damage: str
+
+
+def _last(connection: Connection, subject: Subject, files: _Files) -> _Last:
+    """Ask the engine for the last record of a subject, and compare it with the files.
+
+    An engine with an intact index says of a subject whose last record is damaged that it has none.
+
+    Raises:
+        JournalDamagedError: the record is damaged.
+        StreamStalledError: the engine does not answer.
+    """
+    found = last(connection, subject)
+    position, number = (found[0], found[1].number) if found is not None else (0, 0)
+    known = files.last.get(subject.name.encode(), 0)
+    if known <= position:
+        return _Last(position, number, "")
+    damage = f"{subject.name}: the engine cannot read the last record, which is {known}"
+    return _Last(position or known, number, damage)
+
+
+def _records(connection: Connection, subject: Subject, upto: int) -> Iterator[tuple[int, Entry]]:
+    """Iterate over the records of a subject up to a position.
+
+    The engine leaves out single records whose bytes are damaged, if its index is intact. Who needs
+    them sees it by the numbers of batches.
+    """
+    return read_unchecked(connection, subject, 0, upto, time.monotonic)
+
+
+def _last_complete(records: Sequence[tuple[int, Entry]], stored: int) -> int:
+    """Return the number of the last batch before which none is missing."""
+    numbers = {entry.number for _, entry in records if entry.kind is Kind.BATCH}
+    if numbers and min(numbers) > stored + 1:
+        taken = [entry.number for _, entry in records if entry.kind is Kind.SNAPSHOT]
+        stored = max([stored, *taken])
+    while stored + 1 in numbers:
+        stored += 1
+    return stored

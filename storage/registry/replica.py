@@ -174,7 +174,7 @@ class RegistryReplica:
             StoreError: the stream or the registry does not answer.
         """
         taken = take_over(self._connection, registry_subject(), self._host)
-        self._apply(taken.records)
+        self.repeat(taken.records)
         if self.number() != taken.number:
             raise JournalDamagedError(
                 reason=f"the registry ends with change {self.number()}, and its stream "
@@ -258,7 +258,7 @@ class RegistryReplica:
         found = last(self._connection, registry_subject())
         if found is not None and found[0] > self._position:
             subject = registry_subject()
-            self._apply(read(self._connection, subject, self._position, found[0]))
+            self.repeat(read(self._connection, subject, self._position, found[0]))
 
     def renew(self, lease: Lease) -> None:
         """Renew the lease of this copy, and repeat the changes that it lacks; see `repeated`.
@@ -271,14 +271,20 @@ class RegistryReplica:
         if renewed.registry > self._position:
             self._owner = None  # another host has changed the registry
             records = read(self._connection, registry_subject(), self._position, renewed.registry)
-            self._apply(records)
+            self.repeat(records)
         lease.renew(began)
 
-    def _apply(self, records: Iterable[tuple[int, Entry]]) -> None:
+    def repeat(self, records: Iterable[tuple[int, Entry]]) -> None:
+        """Repeat the changes in records of the stream that this registry lacks; see `repeated`.
+
+        Raises:
+            JournalDamagedError: a change is missing.
+            StoreError: the registry cannot be written, or what the records' source raises.
+        """
         number = self.number()
         for position, entry in records:
             if entry.kind is Kind.SNAPSHOT and not number:
-                self._repeat(0, _decoder.decode(entry.body))
+                self._write(0, _decoder.decode(entry.body))
             elif entry.kind is Kind.BATCH and entry.number > number:
                 if entry.number != number + 1:
                     raise JournalDamagedError(
@@ -286,10 +292,10 @@ class RegistryReplica:
                         f"and the registry ends with change {number}"
                     )
                 number = entry.number
-                self._repeat(number, _decoder.decode(entry.body))
+                self._write(number, _decoder.decode(entry.body))
             self._position = position
 
-    def _repeat(self, number: int, changes: Changes) -> None:
+    def _write(self, number: int, changes: Changes) -> None:
         modules: set[str] = set()
         removed: set[int] = set()
         with store_errors(), self._environment.begin(write=True) as txn:

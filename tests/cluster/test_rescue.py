@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fieldbrook.cluster import engine_files
+from fieldbrook.cluster.engine import Address, Engine
 from fieldbrook.storage.data_lock import acquire_data_lock
 from tests.support.applets import TALLY
 from tests.support.hosts import Cluster, Host, Senders
@@ -131,52 +135,106 @@ def test_streams_of_an_unknown_form_are_left_alone(lost: Lost, tmp_path: Path) -
     assert (data / "cluster" / "hosts.json").exists()
 
 
-def damaged(data: Path, pattern: str) -> None:
-    """Change a byte in the middle of the largest of some files of the engine."""
+def with_index(data: Path) -> None:
+    """Let the engine write the index of its streams, which it does each two minutes too."""
+    streams, copy = data / "cluster" / "engine" / "streams", data.with_name("copy")
+    shutil.copytree(streams, copy / "streams")
+    engine_files.make_single(copy / "streams")
+    room = 2 * sum(path.stat().st_size for path in copy.rglob("*.blk"))
+    address = Address("127.0.0.1", 0)
+    engine = Engine(copy, "h", "c", address, others=(), tls=None, file_bytes=room)
+    engine.start()
+    engine.stop()
+    written = list(copy.glob("streams/jetstream/NODE/streams/*/msgs/index.db"))
+    assert written
+    for path in written:
+        shutil.copy(path, streams / path.relative_to(copy / "streams"))
+
+
+def without_index(data: Path) -> None:
+    for path in data.glob("cluster/engine/streams/jetstream/NODE/streams/*/msgs/index.db"):
+        path.unlink()
+
+
+def damaged(data: Path, pattern: str, place: float | re.Pattern[bytes] = 0.5) -> None:
+    """Change a byte of the largest of some files of the engine.
+
+    Args:
+        data: the data folder of a host.
+        pattern: of the files.
+        place: a part of the file's length, or what the last changed record begins with.
+    """
     files = (data / "cluster" / "engine").rglob(pattern)
     largest = max(files, key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
-    content[len(content) // 2] ^= 0xFF
+    if isinstance(place, float):
+        at = int(len(content) * place)
+    else:
+        *_, found = place.finditer(content)
+        at = found.end()
+    content[at] ^= 0xFF
     largest.write_bytes(content)
 
 
+# The end of a file is the checksum of its last record.
+@pytest.mark.parametrize("part", [0.5, 0.9999])
+@pytest.mark.parametrize("index", [with_index, without_index])
 def test_records_behind_damage_are_told_and_those_before_it_are_there(
-    lost: Lost, tmp_path: Path
+    lost: Lost, tmp_path: Path, index: Callable[[Path], None], part: float
 ) -> None:
     data = copied(lost, tmp_path)
-    damaged(data, "J*/msgs/*.blk")
+    index(data)
+    damaged(data, "J*/msgs/*.blk", part)
     done = rescue(data)
     assert done.returncode == 1
     told = json.loads(done.stdout)["projects"][1]
     assert told["name"] == PROJECT
+    assert told["batches"] > 0
     assert told["damage"], done
     assert "newer events of 1 project may be lost" in done.stderr
     node = RunningNode(data)
     try:
         node.log_in()
-        assert node.count(PROJECT, lost.applet) < lost.acknowledged
+        assert 0 < node.count(PROJECT, lost.applet) < lost.acknowledged
         assert node.send(PROJECT, named(message(lost.publisher), "afterwards")).status == 201
     finally:
         node.kill()
 
 
-def test_a_damaged_stream_of_the_registry_is_told_and_the_host_has_its_copy(
-    lost: Lost, tmp_path: Path
+@pytest.mark.parametrize("index", [with_index, without_index])
+def test_the_host_has_its_copy_of_the_registry_although_the_stream_is_damaged(
+    lost: Lost, tmp_path: Path, index: Callable[[Path], None]
 ) -> None:
     data = copied(lost, tmp_path)
+    index(data)
     damaged(data, "R/msgs/*.blk")
     done = rescue(data)
-    assert done.returncode == 1
     told = json.loads(done.stdout)
-    assert told["registry_damage"]
+    if index is without_index:  # the engine leaves out all that is behind the damage
+        assert done.returncode == 1
+        assert told["registry_damage"]
+        assert "newer changes of accounts and projects may be lost" in done.stderr
+    else:
+        assert done.returncode == 0, done
     assert [project["damage"] for project in told["projects"]] == ["", ""]
-    assert "newer changes of accounts and projects may be lost" in done.stderr
     node = RunningNode(data)
     try:
         node.log_in()
         assert node.count(PROJECT, lost.applet) == lost.acknowledged
     finally:
         node.kill()
+
+
+def test_the_last_change_of_the_registry_is_damaged(lost: Lost, tmp_path: Path) -> None:
+    data = copied(lost, tmp_path)
+    with_index(data)
+    damaged(data, "R/msgs/*.blk", re.compile(rb"fb\.registry....NATS", re.DOTALL))
+    shutil.rmtree(data / "registry")  # all comes from the stream
+    done = rescue(data)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert "cannot read the last record" in told["registry_damage"]
+    assert [project["name"] for project in told["projects"]] == ["late", PROJECT]
 
 
 def test_a_folder_on_which_a_node_runs_is_left_alone(lost: Lost, tmp_path: Path) -> None:

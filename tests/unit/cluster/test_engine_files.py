@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.cluster.engine_files import _checksum, last_sequence, make_single
+from fieldbrook.cluster.engine_files import _checksum, last_records, make_single
 from fieldbrook.core.errors import JournalDamagedError
 
 KEY = bytes(range(32))
@@ -80,18 +80,24 @@ def record(number: int, body: bytes) -> bytes:
 def test_the_last_record_of_a_stream_is_found_also_behind_removed_ones(tmp_path: Path) -> None:
     folder = tmp_path / "msgs"
     folder.mkdir()
-    assert last_sequence(tmp_path) == 0
+    assert last_records(tmp_path) == {}
     removed = record(9 | 1 << 63, b"") + record(10 | 1 << 62, b"")
     (folder / "1.blk").write_bytes(record(1, b"x") + record(2, b"") + removed)
     (folder / "2.blk").write_bytes(record(3, b"y" * 100))
-    assert last_sequence(tmp_path) == 3
+    assert last_records(tmp_path) == {b"a": 3}
 
 
 @pytest.mark.parametrize(
-    "damaged", [record(1, b"x")[:-1], record(1, b"x") + b"\0", record(1, b"x") + bytes(30)]
+    "damaged",
+    [
+        record(1, b"x")[:-1],
+        record(1, b"x") + b"\0",
+        record(1, b"x") + bytes(30),
+        record(1, b"")[:12],
+    ],
 )
 def test_a_file_that_ends_within_a_record_is_damaged(tmp_path: Path, damaged: bytes) -> None:
     (tmp_path / "msgs").mkdir()
     (tmp_path / "msgs" / "1.blk").write_bytes(damaged)
     with pytest.raises(JournalDamagedError, match=r"1\.blk is damaged at"):
-        last_sequence(tmp_path)
+        last_records(tmp_path)

@@ -4,11 +4,13 @@ All files are read into memory when the node starts, so the path of a request ne
 disk. They are served below `/ui/<digest of all of them>/`, where a browser keeps them for a year;
 the page itself, `index.html`, is asked for each time. The page names its files as `"/ui/app.js"`,
 into which the node puts the digest. Modules import each other by relative addresses. The modules
-that every page needs are served as one (`first_module.py`).
+that every page needs are served as one (`first_module.py`). The script `first.js` is part of the
+page that is sent, because a browser runs it before it looks at the rest.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import logging
@@ -16,7 +18,7 @@ import re
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tornado import httputil, routing
 
@@ -38,8 +40,8 @@ PAGES = ("/", "/setup", "/signin", "/projects", "/node")
 PAGE_FOLDERS = ("/projects/", "/node/")
 """Every address that begins with one of these is that of a page, too."""
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+_POLICY = (
+    "default-src 'none'; script-src 'self'{}; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
@@ -55,6 +57,8 @@ DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
 
 _PAGE = "index.html"
 _ENTRY = "app.js"
+_FIRST = "first.js"
+_FIRST_ELEMENT = b'<script src="/ui/first.js"></script>'
 _DIGITS = 12
 _SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ".wat", ""})  # those of setup.cfg
 _KEPT = "public, max-age=31536000, immutable"
@@ -105,7 +109,7 @@ class Dashboard:
         """
         self._folder = folder
         self._reread = reread
-        self._page, self._files = _read(folder)
+        self._site = _read(folder)
 
     @classmethod
     def of(cls, folder: Path | None) -> Self:
@@ -116,14 +120,19 @@ class Dashboard:
         """The page, `index.html`."""
         if self._reread:
             try:
-                self._page, self._files = _read(self._folder)
+                self._site = _read(self._folder)
             except SettingsError as error:
                 log.warning("%s", error)
-        return self._page
+        return self._site.page
 
     def file(self, path: str) -> ServedFile | None:
         """The file at the path of a request; None when there is none."""
-        return self._files.get(path)
+        return self._site.files.get(path)
+
+    @property
+    def policy(self) -> str:
+        """What the page may do: the value of the header `Content-Security-Policy`."""
+        return self._site.policy
 
 
 def is_page(path: str) -> bool:
@@ -131,8 +140,15 @@ def is_page(path: str) -> bool:
     return path in PAGES or path.startswith(PAGE_FOLDERS)
 
 
-def _read(folder: Path) -> tuple[ServedFile, dict[str, ServedFile]]:
-    """Read a folder: the page, and the files by the path of their requests."""
+class _Site(NamedTuple):
+    """The page, its policy, and the files by the path of their requests."""
+
+    page: ServedFile
+    policy: str
+    files: dict[str, ServedFile]
+
+
+def _read(folder: Path) -> _Site:
     try:
         names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
         names = sorted(name for name in names if is_served(folder, name))
@@ -142,16 +158,28 @@ def _read(folder: Path) -> tuple[ServedFile, dict[str, ServedFile]]:
         page = contents.pop(_PAGE)
     except (OSError, KeyError) as error:
         raise SettingsError(reason=f"the dashboard in {folder} cannot be read: {error}") from error
-    modules = {name: contents.pop(name) for name in names if name.endswith(".js")}
+    page, policy = _with_first_script(page, contents)
+    modules = {name: contents.pop(name) for name in list(contents) if name.endswith(".js")}
     contents |= _joined(modules) if _ENTRY in modules else modules
     every = hashlib.sha256(page)
     for name, body in contents.items():
         every.update(f"{name} {len(body)} ".encode() + body)
     prefix = f"{_PREFIX}{every.hexdigest()[:_DIGITS]}/"
     page = page.replace(b'"/ui/', f'"{prefix}'.encode())
-    return _served(_PAGE, page), {
-        prefix + name: _served(name, body) for name, body in contents.items()
-    }
+    files = {prefix + name: _served(name, body) for name, body in contents.items()}
+    return _Site(_served(_PAGE, page), policy, files)
+
+
+def _with_first_script(page: bytes, contents: dict[str, bytes]) -> tuple[bytes, str]:
+    """Move the first script from the files into the page; return the page and its policy."""
+    if _FIRST_ELEMENT not in page or _FIRST not in contents:
+        return page, _POLICY.format("")
+    script = contents.pop(_FIRST)
+    if b"</" in script:
+        raise SettingsError(reason=f"the dashboard's script {_FIRST} has '</', which may end it")
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    page = page.replace(_FIRST_ELEMENT, b"<script>%s</script>" % script)
+    return page, _POLICY.format(f" 'sha256-{digest}'")
 
 
 def _joined(modules: dict[str, bytes]) -> dict[str, bytes]:
@@ -215,7 +243,6 @@ class DashboardHandler(StaticHandler):
     def set_default_headers(self) -> None:
         """Called by Tornado for every answer, errors included."""
         super().set_default_headers()
-        self.set_header("Content-Security-Policy", POLICY)
         self.set_header("Cross-Origin-Opener-Policy", "same-origin")
         self.set_header("Cross-Origin-Resource-Policy", "same-origin")
 
@@ -235,6 +262,7 @@ class DashboardHandler(StaticHandler):
 
     def _send_file(self, file: ServedFile, caching: str) -> None:
         gzipped = accepts_gzip(self.request.headers.get("Accept-Encoding", ""))
+        self.set_header("Content-Security-Policy", self._dashboard.policy)
         self.set_header("Cache-Control", caching)
         self.set_header("Vary", "Accept-Encoding")
         if self.is_unchanged(f"{file.digest}-gzip" if gzipped else file.digest):

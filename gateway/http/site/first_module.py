@@ -9,8 +9,8 @@ modules import these exports from the joined module::
     import { $2 as $m1 } from '../app.js'; const { ask } = $m1;     // as it is served
 
 Each `import` and `export` is the beginning of a line, in one of the forms that the dashboard uses.
-Libraries stay modules of their own. The first module must not await others at its top level,
-because these wait for it.
+Libraries stay modules of their own, and so do the modules that are imported by `import('…')` when
+a page needs them. The first module must not await those at its top level, because they wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _IMPORT = re.compile(
     r"^import (?:\{ ([\w, ]+) \} from |\* as (\w+) from )?'(\.[^'\n]+)';$", re.MULTILINE
 )
 _EXPORT = re.compile(r"^export ((?:async function|function|class|const) (\w+))", re.MULTILINE)
-_UNKNOWN = re.compile(r"^(?:import|export)\b.*|(?<!\{)\bimport\('", re.MULTILINE)
+_LATER = re.compile(r"(?<![{<])\bimport\((['`])(\.[^'`$\n]*)")
+_UNKNOWN = re.compile(r"^(?:import|export)\b.*|(?<![{<])\bimport\((?!['`]\.).*", re.MULTILINE)
 _OWN_ADDRESS = "import.meta.url"
 _LIBRARIES = "vendor/"
 
@@ -87,6 +88,7 @@ def _as_function(name: str, text: str, own_names: Mapping[str, str]) -> str:
     exported = [each[1] for each in _EXPORT.findall(text)]
     text = _IMPORT.sub(lambda match: _bound(match, own_names[_target(name, match[3])]), text)
     text = _EXPORT.sub(r"\1", text)
+    text = _LATER.sub(lambda match: f"import({match[1]}./{_later(name, match, own_names)}", text)
     unknown = _UNKNOWN.search(text)
     if unknown is not None:
         raise SettingsError(reason=f"the dashboard's module {name} cannot be joined: {unknown[0]}")
@@ -111,7 +113,20 @@ def _outside(name: str, text: str, own_names: Mapping[str, str], entry: str) -> 
             f"import {{ {own_names[target]} as {alias} }} from '{source}'; {_bound(match, alias)}"
         )
 
+    for match in _LATER.finditer(text):
+        _later(name, match, own_names)
     return _IMPORT.sub(imported, text)
+
+
+def _later(name: str, match: re.Match[str], own_names: Mapping[str, str]) -> str:
+    """The path of what a module imports when it runs, or the first part of this path."""
+    target = _target(name, match[2]) + "/" * match[2].endswith("/")
+    if target in own_names:
+        raise SettingsError(
+            reason=f"the dashboard's module {name} cannot be joined: {match[0]} names a module of "
+            "the first page"
+        )
+    return target
 
 
 def _bound(match: re.Match[str], exports: str) -> str:

@@ -193,10 +193,15 @@ TABLE: dict[str, Entry] = {
         ("findall", "sub"),
         (("export const ", "a", ""), ("", "export\n", "")),
     ),
+    "fieldbrook.gateway.http.site.first_module:_LATER": Entry(
+        _OWN + ": the modules of the dashboard, 8 MiB",
+        ("finditer", "sub"),
+        (("import('.", "a", ""), ("", "import('.", ""), ("", "import(`./", "")),
+    ),
     "fieldbrook.gateway.http.site.first_module:_UNKNOWN": Entry(
         _OWN + ": the modules of the dashboard, 8 MiB",
         ("search",),
-        (("", "import(", ""), ("", "\n", ""), ("", "{import('", "")),
+        (("", "import('.", ""), ("", "\n", ""), ("", "{import('", "")),
     ),
     "fieldbrook.gateway.management.framework.generations:_PARAMETER": Entry(
         _OWN + ": the patterns of routes", ("sub",), (("", "{", ""), ("{", "a", ""))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import re
 from pathlib import Path
 
@@ -69,7 +71,23 @@ def test_files_that_browsers_do_not_need_are_not_served(tmp_path: Path) -> None:
     (folder / ".git" / "hidden.js").write_text("hidden")
     (folder / "node_modules").mkdir()
     (folder / "node_modules" / "tool.js").write_text("tool")
-    assert list(Dashboard(folder)._files) == [f"{address_of(Dashboard(folder))}app.js"]
+    assert list(Dashboard(folder)._site.files) == [f"{address_of(Dashboard(folder))}app.js"]
+
+
+def test_the_first_script_is_part_of_the_page_and_the_only_one_that_may_be(tmp_path: Path) -> None:
+    script = "const asked = 1 < 2;\n"
+    folder = write(tmp_path, index=f'<script src="/ui/first.js"></script>{PAGE}', app="1;")
+    without = Dashboard(folder)
+    assert "script-src 'self'; " in without.policy
+    (folder / "first.js").write_text(script)
+    dashboard = Dashboard(folder)
+    assert f"<script>{script}</script>".encode() in dashboard.page().body
+    assert dashboard.file(f"{address_of(dashboard)}first.js") is None
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'self' 'sha256-{digest}'; " in dashboard.policy
+    (folder / "first.js").write_text("'</script>'")
+    with pytest.raises(SettingsError, match=r"first\.js has '</'"):
+        Dashboard(folder)
 
 
 def test_a_developers_folder_is_read_again_for_each_page_and_the_packages_is_not(

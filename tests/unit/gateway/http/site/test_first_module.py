@@ -15,12 +15,13 @@ from tests.support.tools import require_tool
 MODULES = {
     "app.js": """\
 import { named, told as heard } from './core/one.js';
+import { load } from './core/load.js';
 import * as words from './words/en.js';
 import './core/early.js';
 
 heard.push('the page');
-import('./pages/later.js').then((later) =>
-  console.log(JSON.stringify([named(), words.hello('you'), heard, later.seen()])));
+load('here').then(([later, part]) =>
+  console.log(JSON.stringify([named(), words.hello('you'), heard, later.seen(), part.here])));
 """,
     "core/one.js": """\
 import { hello } from '../words/en.js';
@@ -40,6 +41,11 @@ export class Kind {
   }
 }
 export const place = new URL('../styles/one.css', import.meta.url).pathname.split('/').slice(-2);
+""",
+    "core/load.js": """\
+/** @returns {Promise<import('./one.js').Kind[]>} */
+export const load = (name) =>
+  Promise.all([import('../pages/later.js'), import(`../pages/parts/${name}.js`)]);
 """,
     "core/early.js": """\
 import { told } from './one.js';
@@ -88,7 +94,8 @@ def test_the_joined_modules_do_what_they_did(tmp_path: Path) -> None:
     before = output(tmp_path / "before", MODULES)
     assert before == output(tmp_path / "after", joined)
     counted = [3, ["styles", "one.css"], 3, "hello hello here"]
-    assert before == ["hello us", "hello you", ["early", "the page", "later"], counted]
+    told = ["early", "the page", "later"]
+    assert before == ["hello us", "hello you", told, counted, "hello here"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,9 @@ def test_the_joined_modules_do_what_they_did(tmp_path: Path) -> None:
         ("core/one.js", "export let changes = 1;\n", "export let"),
         ("core/one.js", "export default 1;\n", "export default"),
         ("core/one.js", "export * from './early.js';\n", r"export \*"),
-        ("core/one.js", "const a = () => import('./early.js');\n", r"import\('"),
+        ("core/one.js", "const a = () => import('./early.js');\n", r"import\('\./early"),
+        ("core/one.js", "const a = (name) => import(name);\n", r"import\(name"),
+        ("pages/later.js", "const a = () => import('../core/one.js');\n", r"import\('\.\./core"),
         ("core/one.js", "import {\n  a,\n} from './early.js';\n", "import {"),
         ("core/one.js", "import './early.js'; import './late.js';\n", "import"),
         ("core/one.js", "import { a } from './one.js';\n", "core/one.js imports itself"),

@@ -54,7 +54,8 @@ FORWARDED = "_forwarded"
 SOCKET = "registry"
 _HEX = frozenset("0123456789abcdef")
 _DIGEST_CHARS = 64
-TICK_S = 0.05
+TICK_S = 0.25
+_SPREAD_S = 0.05
 _ANSWER_S = 25.0  # the change is stored in 10 s, and known on all hosts `LEASE_S` later
 _SYNC_S = 1.0
 _RENEW_S = 1.0
@@ -193,18 +194,18 @@ class RegistryReplication:
         return True
 
     def tick(self) -> None:
-        """Renew the lease of this copy, and repeat changes of the owner if that is another host."""
-        if time.monotonic() < self._next_try:
+        """Once in `_RENEW_S`: renew the lease of this copy, and repeat the changes that it lacks.
+
+        The owner asks all hosts to repeat a change before it answers, so nobody waits for this.
+        """
+        if time.monotonic() < self._next_try or not self._is_renewal_due():
             return
         try:
-            if self._is_renewal_due():
-                self._renew()
-                if self._replica.is_owner:
-                    self._note_leases()
-            if self.owner == self._host and self._replica.is_owner:
-                self._remove_projects()
-            else:
-                self._catch_up()
+            self._renew()
+            if self._replica.is_owner:
+                self._note_leases()
+                if self.owner == self._host:
+                    self._remove_projects()
             self.damage = ""
         except StoreError as error:
             self.damage = str(error) if isinstance(error, JournalDamagedError) else ""
@@ -275,7 +276,7 @@ class RegistryReplication:
             with contextlib.suppress(NodeError):
                 if self._is_renewal_due():
                     self._renew()
-            time.sleep(TICK_S)  # a host that is about to be gone refuses at once
+            time.sleep(_SPREAD_S)  # a host that is about to be gone refuses at once
 
     def _has(self, host: str, number: int) -> bool:
         """Have another host repeat all changes; returns whether it has the one with this number."""

@@ -1,8 +1,8 @@
 """The core of a worker: decides which project has the next turn, and when turns are committed.
 
 It has no thread, no socket and no clock of its own; `runners` drives it in production, and a
-simulation in tests. A worker has several threads. The one that holds the *baton*, an exclusive
-right, distributes frames and starts turns.
+simulation in tests. A worker has several threads. One thread at a time holds the *execution lock*:
+it distributes frames and starts turns.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ CARE_S = 0.25  # how often all projects are asked whether they need a turn witho
 class WorkerCore:
     """The projects of a worker, in the order in which they get their turns.
 
-    Only the thread with the baton uses it, with two exceptions: any thread may use `call`, and the
-    thread that runs the turn of a project may use `run`, `commit` and `done` for this project.
+    Only the thread with the execution lock uses it, with two exceptions: any thread may use `call`,
+    and the thread that runs the turn of a project may use `run`, `commit` and `done` for this
+    project.
 
     Args:
         journal: where batches are committed.
@@ -52,7 +53,7 @@ class WorkerCore:
         self._settling = threading.Lock()  # for commits that are settled before their turn is over
 
     def call(self, action: Callable[[], None]) -> None:
-        """Have the thread with the baton call `action` before its next turn; from any thread."""
+        """Have the thread with the execution lock call `action` before its next turn."""
         self._calls.append(action)
 
     def host(self, actor: ProjectActor) -> None:
@@ -64,7 +65,7 @@ class WorkerCore:
         self.schedule(actor)
 
     def others_wait(self) -> bool:
-        """Whether another project or a call may need the baton; any thread may ask."""
+        """Whether another project or a call may need the execution lock; any thread may ask."""
         return bool(self._calls) or len(self._projects) > 1
 
     def retire(self, project_id: int) -> None:
@@ -228,7 +229,7 @@ class WorkerCore:
             link.connection.answer([(actor.project_id, NOT_HERE)])
             actor.notified.add(link.connection)
         actor.outside.clear()
-        # A thread without the baton may run this.
+        # A thread without the execution lock may run this.
         notified = [(connection, actor.project_id) for connection in actor.notified]
         self.call(lambda: self._refused.update(notified))
         if actor.ended is not None:

@@ -1,10 +1,11 @@
 """Runners: the threads of a worker, of which one at a time serves all projects.
 
-The *baton* is an exclusive right: the thread that holds it polls the connections and gives projects
-their turns. A handler runs outside the interpreter's lock; when one takes long, a watcher gives the
-baton to another thread, which goes on with all other projects. The first thread finishes its
-project's turn, commits it alone, and waits for the baton. So a slow handler delays other projects
-by a few milliseconds at most, and without slow handlers a single thread does all the work.
+One thread at a time holds the *execution lock*: it polls the connections and gives projects their
+turns. A handler runs outside the interpreter's lock (the GIL); when a handler takes long, a watcher
+gives the execution lock to another thread, which continues with all other projects. The first
+thread finishes its project's turn, commits it alone, and waits for the execution lock. So a slow
+handler delays other projects by a few milliseconds at most, and without slow handlers a single
+thread does all the work.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SLOW_S = 0.002  # of processor time
 WAITS_S = 0.010  # without processor time: for a disk or a service, or on a busy machine
 SLICE_S = 0.005  # of a project's events, while other projects wait
 ALONE_S = 0.020  # of a project's events, while no other project waits
-_ROUND_S = 0.005  # after this the turns so far are committed, so that their answers leave
+_COMMIT_S = 0.005  # between two commits of finished turns; the answers leave after a commit
 _WATCH_S = 0.002
 _QUIET_WATCHES = 50  # checks without a turn before the watcher sleeps until the next turn
 _MOST_RUNNERS = 256  # some may only wait, for a chain or a database
@@ -35,7 +36,7 @@ class _Runner:
     """One thread, and the project whose turn it runs."""
 
     def __init__(self) -> None:
-        self.baton = threading.Event()
+        self.holds_execution_lock = threading.Event()
         self.project: ProjectActor | None = None
         self.clock = 0  # id of the clock of the thread's processor time
 
@@ -73,7 +74,7 @@ class Runners:
         self._lock = threading.Lock()
         self._runners: list[_Runner] = []
         self._idle: list[_Runner] = []
-        self._owner: _Runner | None = None
+        self._holder: _Runner | None = None
         self._prepared: list[ProjectActor] = []  # turns that wait for their commit
         self._busy = threading.Event()  # wakes the watcher
         self._watcher_sleeps = False
@@ -84,7 +85,7 @@ class Runners:
     # ---------------------------------------------------------------- for the actor
 
     def start(self) -> None:
-        """Start the first thread, with the baton, and the watcher."""
+        """Start the first thread, with the execution lock, and the watcher."""
         self._hand_over()
         threading.Thread(target=self._watch, name="watcher", daemon=True).start()
 
@@ -108,11 +109,11 @@ class Runners:
                     longest = busy_s, phase, phase_s, project.project_id
         return longest
 
-    # ---------------------------------------------------------------- the baton
+    # ---------------------------------------------------------------- the execution lock
 
     def _hand_over(self) -> None:
-        """Give the baton to an idle thread, or to a new one; the caller holds the lock or is the
-        only thread."""
+        """Give the execution lock to an idle thread or to a new one. The caller holds `_lock`, or
+        no other thread runs yet."""
         if self._idle:
             runner = self._idle.pop()
         else:
@@ -120,20 +121,20 @@ class Runners:
             name = f"runner-{len(self._runners)}"
             threading.Thread(target=self._run, args=(runner,), name=name, daemon=True).start()
             self._runners.append(runner)
-        if self._owner is not None:
-            self._owner.baton.clear()
-        self._owner = runner
-        runner.baton.set()
+        if self._holder is not None:
+            self._holder.holds_execution_lock.clear()
+        self._holder = runner
+        runner.holds_execution_lock.set()
 
     def _watch(self) -> None:
-        """Hand the baton over when the turn of the thread that has it takes long."""
+        """Give the execution lock to another thread when the turn of its holder takes long."""
         quiet = 0
         seen = _Seen()
         while not self._ended.is_set():
             time.sleep(_WATCH_S)
-            owner = self._owner
-            project = None if owner is None else owner.project
-            if owner is None or project is None:
+            holder = self._holder
+            project = None if holder is None else holder.project
+            if holder is None or project is None:
                 quiet += 1
                 if quiet >= _QUIET_WATCHES:
                     self._watcher_sleeps = True
@@ -143,12 +144,12 @@ class Runners:
                     quiet = 0
                 continue
             quiet = 0
-            if not owner.is_slow(seen) or not self._core.others_wait():
+            if not holder.is_slow(seen) or not self._core.others_wait():
                 continue
             with self._lock:
                 if (
-                    self._owner is owner
-                    and owner.project is project
+                    self._holder is holder
+                    and holder.project is project
                     and (self._idle or len(self._runners) < _MOST_RUNNERS)
                 ):
                     try:
@@ -161,12 +162,12 @@ class Runners:
         runner.clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             while not self._server.stopping:
-                runner.baton.wait()
+                runner.holds_execution_lock.wait()
                 self._serve(runner)
             with self._lock:
-                last = self._owner is runner
+                last = self._holder is runner
                 if runner in self._idle:
-                    self._idle.remove(runner)  # it cannot take the baton any more
+                    self._idle.remove(runner)  # it cannot get the execution lock any more
             if last:
                 self._close()
         except BaseException:
@@ -175,9 +176,9 @@ class Runners:
             os._exit(70)
 
     def _serve(self, runner: _Runner) -> None:
-        """Serve all projects for as long as this thread has the baton."""
+        """Serve all projects for as long as this thread has the execution lock."""
         core, server, ready = self._core, self._server, self._core.ready
-        self._commit()  # the turns of the thread that had the baton before
+        self._commit()  # the turns of the thread that had the execution lock before
         while not server.stopping:
             requests = server.poll(0 if ready else int(CARE_S * 1000))
             if requests:
@@ -185,12 +186,12 @@ class Runners:
             core.care(time.monotonic())
             if ready and self._watcher_sleeps:
                 self._busy.set()
-            ends_at = time.monotonic() + _ROUND_S
+            ends_at = time.monotonic() + _COMMIT_S
             for _ in range(len(ready)):
                 project = runner.project = ready.popleft()
                 core.run(project, SLICE_S if ready else ALONE_S)
                 with self._lock:
-                    lost = self._owner is not runner
+                    lost = self._holder is not runner
                     if not lost:
                         runner.project = None
                 if lost:
@@ -202,7 +203,7 @@ class Runners:
             self._commit()
 
     def _commit(self) -> None:
-        """Commit the turns since the last commit; only with the baton."""
+        """Commit the turns since the last commit; only with the execution lock."""
         if self._prepared:
             prepared, self._prepared = self._prepared, []
             self._core.commit(prepared)
@@ -210,7 +211,7 @@ class Runners:
                 self._core.done(project)
 
     def _finish_alone(self, runner: _Runner, project: ProjectActor) -> None:
-        """Commit a turn whose thread has lost the baton; then the thread waits for the baton."""
+        """Commit a turn whose thread has lost the execution lock, and make the thread idle."""
         self._core.commit([project])
         if self._core.done(project):
             self._server.wake()

@@ -151,7 +151,7 @@ class Worker:
         return store_path(self.folder / "projects", project_id)
 
     def call(self, action: Any) -> None:
-        """Have the thread with the baton do something, and wait until it has."""
+        """Have the thread with the execution lock do something, and wait until it has."""
         done = threading.Event()
 
         def act() -> None:

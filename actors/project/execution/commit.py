@@ -135,7 +135,7 @@ class BatchCommitter:
         """Commit the prepared batch in the store, because the journal has no room for it.
 
         That takes a sync or two of the store. It is therefore done in a turn, which can lose the
-        baton, and not in `finish`, for which other projects wait.
+        execution lock, and not in `finish`, for which other projects wait.
         """
         self._activity.enter("commit")
         self.has_unwritten = False

@@ -280,11 +280,11 @@ def test_the_end_of_a_turn_and_of_its_commit_come_in_any_order(
 ) -> None:
     core, project_id = turns.core, turns.actor.project_id
     turns.begin()
-    core.commit([turns.actor])  # by a thread without the baton
+    core.commit([turns.actor])  # by a thread without the execution lock
     assert turns.answers == []
     if order == "settled first":
         turns.journal.settle(project_id, error)
-        core.care(0.0)  # by the thread with the baton
+        core.care(0.0)  # by the thread with the execution lock
         assert turns.answers == []
         core.done(turns.actor)
     else:

@@ -150,7 +150,7 @@ def test_a_project_for_which_the_journal_has_no_room_holds_up_no_other_while_its
         assert may_write.wait(20)
         write(self)
 
-    for _ in range(3):  # from now on turns are fast, and keep the baton
+    for _ in range(3):  # from now on turns are fast, and keep the execution lock
         worker.send((one, [event(COUNTER + b"k")]), (other, [event(COUNTER + b"k")]))
         worker.receive(2)
     monkeypatch.setattr(SharedJournal, "commit", commit_others)

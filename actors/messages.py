@@ -292,8 +292,8 @@ class Failed(msgspec.Struct, frozen=True):
 class Activate(msgspec.Struct, frozen=True):
     """A gateway has events for a project and no route to it: start it if necessary.
 
-    `account_id` is the project's owner, and `processes` the owner's quota of running projects
-    (None: no limit).
+    `account_id` is the account that owns the project, and `processes` the account's quota of
+    running projects (None: no limit).
     """
 
     project_id: int
@@ -338,8 +338,8 @@ class JournalRecovered(msgspec.Struct, frozen=True):
 
 
 class DedicatedProjects(msgspec.Struct, frozen=True):
-    """All projects whose owner wants a worker for each alone; sent by the registry at its start
-    and when they change."""
+    """All projects with `dedicated = true`; sent by the registry at its start and when they
+    change."""
 
     project_ids: frozenset[int]
 

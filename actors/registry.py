@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PART = "registry"
-COLLECTION_S = 30.0  # shortest interval between searches for module files without an owner
+COLLECTION_S = 30.0  # shortest interval between searches for unreferenced module files
 STORAGE_S = 5.0  # shortest interval between checks of the accounts' quotas of stored bytes
 _STORAGE_SHARE = 50  # a check that takes t seconds runs at most every 50 t: 2 % of the time
 _FREES_STORAGE = frozenset({"remove_project", "remove_resource", "remove_account"})
@@ -186,8 +186,8 @@ class RegistryActor(NodeActor):
             self.post(m.DedicatedProjects(dedicated))
 
     def _on_quiet(self) -> None:
-        """Use an idle second: probe a failed store again, and remove module files without an
-        owner, if there may be some."""
+        """Do idle work: probe a failed store again, and remove module files that no resource refers
+        to."""
         if self._replication is not None:
             self._replication.tick()
             if self._replication.damage:
@@ -205,7 +205,7 @@ class RegistryActor(NodeActor):
             owned = {resource.sha256 for resource in self._reader.resources()}
             young = collect(self._modules, owned)
         except (OSError, StoreError) as error:
-            log.warning("module files without an owner were not removed: %s", error)
+            log.warning("module files without a resource were not removed: %s", error)
             return
         self._has_orphans = young > 0
 

@@ -1,8 +1,9 @@
 """The journal of a worker on a host of a cluster: batches of projects, in replicated streams.
 
-A commit is not awaited: while the hosts store the records of some projects, others have their
-turns. One thread sends all records of the worker and receives the answers. A project whose record
-cannot be stored, or may not be, ends here; its next owner reads from the stream what happened.
+The worker does not wait for a commit: while the hosts store the records of some projects, other
+projects have their turns. One thread sends all records of the worker and receives the answers. If
+it is certain or possible that a record is not stored, its project ends on this host; the next owner
+host reads from the stream whether the record is stored.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class ReplicatedJournal:
     """Commits the records of the projects of one worker; any thread may use it.
 
     Args:
-        endpoint: returns where the engine of this host listens.
+        endpoint: returns where the replication engine of this host listens.
         host: the name of this host.
-        name: of the worker, for the engine's monitoring.
+        name: the name of the worker, for the monitoring of nats-server.
         settled: called at the end of each commit.
     """
 
@@ -71,7 +72,7 @@ class ReplicatedJournal:
     # ---------------------------------------------------------------- ownership
 
     def take_over(self, project_id: int, folder: Path) -> list[Record]:
-        """Become the owner of a project whose store is closed.
+        """Make this host the owner of a project whose store is closed.
 
         Returns:
             The batches that the store lacks.
@@ -178,7 +179,8 @@ class ReplicatedJournal:
         self._settled(project, append.error)
 
     def _forget(self, project_id: int, subject: Subject) -> None:
-        """Forget an owner that has failed, unless the project has another one here already."""
+        """Forget the `Owner` of a project after a failure, unless the project has a new one
+        already."""
         owner = self._owners.get(project_id)
         if owner is not None and owner.subject is subject:
             del self._owners[project_id]
@@ -347,7 +349,7 @@ class _Sender(threading.Thread):
     def _lose(self, error: EngineUnreachableError) -> None:
         """Note that nothing that was asked will be answered."""
         if self._asked:
-            log.info("the connection to the engine was lost: %s", error)
+            log.info("the connection to nats-server was lost: %s", error)
         now = time.monotonic()
         for append in self._asked.values():
             append.lost(now)
@@ -360,7 +362,7 @@ class _Sender(threading.Thread):
         if append.error is not None:
             log.error("%s", append.error)
         if len(self._asked) > 2 * len(self._active) + _UNANSWERED:
-            # The engine has dropped messages, so their answers never come.
+            # nats-server has dropped messages, so their answers never come.
             self._asked = {number: one for number, one in self._asked.items() if not one.done}
         self._settle(append, project)
         with self._idle:

@@ -43,7 +43,7 @@ def seed(settings: Settings, writer: RegistryWriter, connection: Connection, hos
     Args:
         settings: the node's.
         writer: the registry, which is replicated already.
-        connection: to the engine of this host.
+        connection: to the replication engine of this host.
         host: the name of this host.
 
     Raises:

@@ -72,9 +72,9 @@ The event type is the command. The payload is packed numbers: of dead letters (`
 `WRITE_KEY` is described there."""
 REPLAY, DISCARD, CLEAR_LOG = "replay", "discard", "clear_log"
 WRITE_KEY = "write_key"
-"""Command to change a key of an applet. Its payload is the owner of the key (`kv.owner`), the key,
-and the new value, or None to delete the key. The answer has one result, whose code is 1 when the
-key existed before and 0 otherwise."""
+"""Command to change a key of an applet. Its payload is the id under which the applet's keys are
+stored (`kv.owner`), the key, and the new value, or None to delete the key. The answer has one
+result, whose code is 1 when the key existed before and 0 otherwise."""
 TRACE = "trace"
 """Command that starts a trace in place of the present one, with the fields of a `TraceOrder`, or
 that ends it, without any."""

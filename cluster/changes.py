@@ -1,4 +1,4 @@
-"""Changes of the list of hosts, in the same order on all hosts, and the requests to the engine.
+"""Changes of the list of hosts, in one order on all hosts; requests to the replication engine.
 
 A cluster that has formed keeps its list of hosts in a stream. A change appends a new list, and
 names the position of the list that it is based on. Therefore a change needs a majority of the hosts
@@ -31,7 +31,7 @@ def change(
     """Change the list of hosts of a cluster that has formed.
 
     Args:
-        connection: a connection to the engine of this host.
+        connection: a connection to the replication engine of this host.
         known: this host's copy of the list. It is used if the stream is empty, i.e. if the list
             was never changed since the cluster formed.
         make: returns the new list, given the current one. It may raise `SettingsError`.
@@ -64,7 +64,7 @@ def remove_engine(admin: Connection, name: str) -> None:
     """Remove the engine of a removed host from the cluster of engines, if it is still there.
 
     Args:
-        admin: an administrator's connection to the engine of this host.
+        admin: an administrator's connection to the replication engine of this host.
         name: the name of the removed host.
 
     Raises:
@@ -74,7 +74,9 @@ def remove_engine(admin: Connection, name: str) -> None:
     answer = admin.request("$JS.API.SERVER.REMOVE", {"peer": name}, _API_S)
     error = answer.get("error")
     if error and error.get("err_code") not in _NO_MEMBER:
-        raise StreamStalledError(reason=f"the engines keep {name}: {error.get('description')}")
+        raise StreamStalledError(
+            reason=f"the replication engines do not remove {name}: {error.get('description')}"
+        )
 
 
 def transfer_leadership(connection: Connection, name: str) -> int:
@@ -104,7 +106,7 @@ def restore_replicas(connection: Connection, hosts: Collection[str]) -> int:
     """Replace the replicas of streams that were lost with a removed host.
 
     Args:
-        connection: a connection to the engine of this host.
+        connection: a connection to the replication engine of this host.
         hosts: the names of all hosts. All of them must be up.
 
     Returns:
@@ -143,5 +145,5 @@ def _ask(connection: Connection, api: str, question: object) -> dict[str, Any]:
     answer = connection.request(api, question, _API_S)
     if answer.get("error"):
         reason = answer["error"].get("description", "no reason")
-        raise StreamStalledError(reason=f"the engine refuses {api}: {reason}")
+        raise StreamStalledError(reason=f"nats-server refuses {api}: {reason}")
     return answer

@@ -186,7 +186,7 @@ class Engine:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, ValueError) as error:
             raise EngineUnreachableError(
-                reason=f"the engine's monitoring does not answer: {error}"
+                reason=f"nats-server's monitoring does not answer: {error}"
             ) from error
         return found
 
@@ -217,7 +217,7 @@ class Engine:
         while True:
             if self._process.poll() is not None:
                 raise EngineUnreachableError(
-                    reason=f"the engine ended with code {self._process.returncode}; "
+                    reason=f"nats-server ended with code {self._process.returncode}; "
                     f"see {self._folder / 'nats-server.log'}"
                 )
             try:
@@ -228,7 +228,7 @@ class Engine:
                 return
             if time.monotonic() > deadline:
                 raise EngineUnreachableError(
-                    reason=f"the engine did not start within {_START_S:.0f} s"
+                    reason=f"nats-server did not start within {_START_S:.0f} s"
                 )
             time.sleep(_TICK_S)
 
@@ -237,7 +237,7 @@ class Engine:
         config = self.status("jsz?config=true").get("config", {})
         if not config.get("sync_always"):
             raise EngineUnreachableError(
-                reason=f"the engine does not run with sync_interval: {SYNC}, "
+                reason=f"nats-server does not run with sync_interval: {SYNC}, "
                 "so a power cut could lose acknowledged events"
             )
 

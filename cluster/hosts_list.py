@@ -174,7 +174,7 @@ class HostsList:
         except NodeError as error:
             return str(error)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            return f"the engine's answer has an unknown form: {error!r}"
+            return f"nats-server's answer has an unknown form: {error!r}"
         return ""
 
     def _restore_replicas(self, names: set[str]) -> None:

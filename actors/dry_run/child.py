@@ -1,8 +1,8 @@
 """A dry run, in the child process that `runner` starts with limits.
 
-The child has the engine, the host functions and the capabilities of a worker. It reads the
-project's keys in a snapshot of the store, and its SQL tables in a copy. It has no connection to the
-project's worker, to a chain or to a broker, and sends nothing.
+The child has the WebAssembly engine, the host functions and the capabilities of a worker. It reads
+the project's keys in a snapshot of the store, and its SQL tables in a copy. It has no connection to
+the project's worker, to a chain or to a broker, and sends nothing.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from fieldbrook.wasm.limits import Limits
 
 _MODULE = "fieldbrook.actors.dry_run.child"
 _START_S = 15  # for the interpreter, and for a module that has to be compiled again
-# The engine reserves 6 GiB of addresses for an instance, of which it uses the guest's memory.
+# Wasmtime reserves 6 GiB of addresses for an instance, and uses only the guest's memory of them.
 _ADDRESS_BYTES = 24 << 30
-_OWN_BYTES = (2 << 30) + (384 << 20)  # what the engine maps; the interpreter and its libraries
+_OWN_BYTES = (2 << 30) + (384 << 20)  # what Wasmtime maps; the interpreter and its libraries
 _TABLES_BYTES = 128 << 20
 
 

@@ -19,8 +19,9 @@ SHOWN_BYTES = 4 << 10
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """A handler and the event to run it over.
 
-    `owner` is the owner of the applet's keys (`kv.owner`). `database` is the project's database
-    configuration as JSON, if it has one. Without `with_state` the run sees no keys and no rows.
+    `owner` is the id under which the applet's keys are stored (`kv.owner`). `database` is the
+    project's database configuration as JSON, if it has one. Without `with_state` the run sees no
+    keys and no rows.
     """
 
     project_id: int

@@ -364,7 +364,7 @@ class ProjectActor:
         try:
             store.commit_rows()
         except StoreError as error:
-            log.warning("%s: the next owner lacks the newest rows of its log: %s", self.part, error)
+            log.warning("%s: the next host lacks the newest rows of its log: %s", self.part, error)
 
     def _end(self, executor: ProjectExecutor) -> None:
         """Close all but the store. Connections that are refused until a `RESUME` remain so."""

@@ -25,8 +25,9 @@ class InstancePool:
     Args:
         modules_dir: the folder with the files of all modules.
         limits: the limits of a run.
-        engine: made with the same limits; all projects of a process share it.
-        account_id: the owner of the project. Owners take turns when modules have to be compiled.
+        engine: the WebAssembly engine, with the same limits; all projects of a process share it.
+        account_id: the account that owns the project. Accounts take turns when modules have to be
+            compiled.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The MQTT topics that a project's handlers may publish on.
 
-Topics below `PROJECT/` belong to the owner of that project: its publishers read there what to do.
-Handlers of another account may publish there no more than its MQTT clients may.
+Topics below `PROJECT/` belong to the account that owns the project: its publishers read commands
+there. Handlers of another account have only the rights that MQTT clients of that account have.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Child(msgspec.Struct):
     consumers: set[str] = msgspec.field(default_factory=set)
     removed: bool = False
     slot: int = metrics_table.NO_ROW  # its metrics row, while it has a process
-    account_id: int = 0  # the project's owner; 0 until a gateway has named it
+    account_id: int = 0  # the account that owns the project; 0 until a gateway has named it
     worker: str = ""  # the part of the worker that runs the project, or did last
     in_journal: bool = False  # that worker's journal may have batches that the store lacks
     suspect_until: float = 0.0  # monotonic time until which a project is kept away from others

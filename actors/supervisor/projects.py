@@ -307,7 +307,7 @@ class Projects:
             if not child.is_project or child.state != UP:
                 continue
             if self._gives_up or self._home(child.project_id) is not None:
-                child.wanted = bool(child.consumers)  # the next owner has to deliver
+                child.wanted = bool(child.consumers)  # the next host has to deliver them
                 child.consumers = set()
                 self.retire(child)
                 moving += 1

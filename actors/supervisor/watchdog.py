@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 LONGEST_PING_S = 2.0
 PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
 STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the worker
-_OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine: kill it
+_OVERTIME_S = 3.0  # after its deadline; Wasmtime has not stopped the handler: kill the process
 
 
 class Watchdog:

@@ -28,7 +28,7 @@ _NEW_PROJECT = 0.05  # share of a core that a new project is expected to use
 class Workers:
     """Places projects in workers, and decides which project has caused a worker's death.
 
-    `dedicated` has the ids of the projects whose owners want a worker of its own for each.
+    `dedicated` has the ids of the projects that need a worker of their own (`dedicated = true`).
     """
 
     def __init__(self, supervisor: Supervisor) -> None:

@@ -177,7 +177,8 @@ class WorkerCore:
         records.in_flight = records.turn_is_over = False
         records.outcome = None
         if error is not None:
-            # Only the next owner can tell whether the batch is stored, so this actor drops it.
+            # Only the next owner host can find out whether the batch is stored: this actor drops
+            # it.
             log.warning("%s stops, because its batch was not committed: %s", actor.part, error)
             actor.fail(blamed=False)
         self._finish([actor], ())

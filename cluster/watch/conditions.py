@@ -93,7 +93,7 @@ def _apart(host: Known) -> str:
 
 
 def _stalled(facts: Facts, silent: Sequence[str], since: Since) -> str:
-    # An engine without a majority knows no leaders either; the hosts are the cause.
+    # A replication engine without a majority has no leaders either: the lost hosts are the cause.
     too_few = 2 * (len(facts.hosts) - len(silent)) <= len(facts.hosts)
     if facts.spare < 0 and len(facts.hosts) > 1 and (too_few or since.stalled_s is None):
         return facts.outlook

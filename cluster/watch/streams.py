@@ -1,4 +1,4 @@
-"""Reads the state of the streams from the monitoring of this host's engine, on the loopback."""
+"""Reads the state of the streams from the monitoring of this host's replication engine."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _read(folder: Path, page: str, decode: Callable[[bytes], T]) -> T:
             return decode(answer.read())
     except (OSError, LookupError, ValueError, msgspec.MsgspecError) as error:
         raise EngineUnreachableError(
-            reason=f"the engine's monitoring does not answer: {error}"
+            reason=f"nats-server's monitoring does not answer: {error}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Records as bytes. A round is the unit that one `sync` writes: whole blocks, zeros at the end.
+"""Records as bytes. A journal round is what one `sync` writes: whole blocks, zeros at the end.
 
 A synced block is never written again, so a power cut damages the last round only. The head of a
 record contains the number of records that follow in its round: zeros after the last one are the end

@@ -1,10 +1,10 @@
 """Segments: the files of a journal, filled with zeros when created, and then used in rotation.
 
-A sync of a file whose blocks exist writes no metadata, and needs no space on the disk. The first
-two blocks contain a head each. When a file is used for the next segment, one of them is written.
-If this write is interrupted, the other one still has the head of the file's last segment. The head
-of a segment names the previous segment and the end of its valid part, so that the rest of a failed
-sync is not read.
+A segment contains heads and journal rounds (`records.py`). A sync of a file whose blocks exist
+writes no metadata, and needs no space on the disk. The first two blocks contain a head each. When a
+file is used for the next segment, one of the two blocks is written. If this write is interrupted,
+the other block still has the head of the file's last segment. The head of a segment names the
+previous segment and the end of its valid part, so that the rest of a failed sync is not read.
 """
 
 from __future__ import annotations

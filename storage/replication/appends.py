@@ -3,8 +3,8 @@
 A record is stored when the stream says so. Without an answer, or while the stream has no leader,
 the same record is sent again with the same previous position, so at most one of the tries can be
 stored. When the stream says that another record is the last one, the last one is read: it may be
-this record, stored by an earlier try; a later one of another host means that the owner has
-changed.
+this record, stored by an earlier try; a later record of another host means that this host is not
+the owner any more.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _RESULTS: dict[type[NodeError], str] = {  # labels of the metric
 
 
 class Subject(msgspec.Struct):
-    """The place of an owner in a stream: where its next record goes.
+    """A subject as its owner host sees it: where the next record goes.
 
     Attributes:
         stream: the name of the stream.
         name: the subject.
         last: the position of its last record.
-        term: the term of the owner.
+        term: the term of the owner host.
         place: the number of records in this term.
     """
 

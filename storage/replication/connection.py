@@ -221,7 +221,7 @@ class Connection:
         view = memoryview(data)
         while view:
             if self._socket is None:
-                raise EngineUnreachableError(reason="the connection to the engine is closed")
+                raise EngineUnreachableError(reason="the connection to nats-server is closed")
             try:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
@@ -232,7 +232,7 @@ class Connection:
     def _receive(self, deadline: float, wake: int | None = None) -> None:
         """Read once; waits until something can be read or the time is over."""
         if self._socket is None:
-            raise EngineUnreachableError(reason="the connection to the engine is closed")
+            raise EngineUnreachableError(reason="the connection to nats-server is closed")
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if wake is not None:
@@ -280,4 +280,4 @@ class Connection:
 
     def _fail(self, reason: str, cause: Exception | None) -> NoReturn:
         self.close()
-        raise EngineUnreachableError(reason=f"the engine: {reason}") from cause
+        raise EngineUnreachableError(reason=f"nats-server: {reason}") from cause

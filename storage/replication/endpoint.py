@@ -1,4 +1,4 @@
-"""Where the engine of this host listens: files that its process writes for all others."""
+"""Where the replication engine of this host listens: files that `fb-engine` writes for others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def endpoint_in(run_dir: Path, name: str = CLIENT) -> Callable[[], Endpoint]:
         try:
             host, port, user, password = json.loads((run_dir / name).read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise EngineUnreachableError(reason=f"the engine does not run: {error}") from error
+            raise EngineUnreachableError(
+                reason=f"the replication engine does not run: {error}"
+            ) from error
         return Endpoint(host, port, user, password)
 
     return endpoint

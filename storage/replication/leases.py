@@ -50,7 +50,7 @@ def renew(connection: Connection, host: str) -> Renewed:
     """Store a record of this host, and look for the last change of the registry.
 
     Raises:
-        EngineUnreachableError: the engine of this host does not answer.
+        EngineUnreachableError: the replication engine of this host does not answer.
         StreamStalledError: the stream does not store the record, or no replica has it in time.
     """
     position = _store(connection, host)
@@ -69,14 +69,14 @@ def positions(connection: Connection, after: int) -> dict[str, int] | None:
     """Return the position of each host's last record, by the name of the host.
 
     Args:
-        connection: to the engine of this host.
+        connection: to the replication engine of this host.
         after: the position of a change of the registry, after which they are looked for.
 
     Returns:
         None when the replica that was asked lacks that change, or does not answer.
 
     Raises:
-        EngineUnreachableError: the engine of this host does not answer.
+        EngineUnreachableError: the replication engine of this host does not answer.
     """
     found = _last(connection, f"{REGISTRY.leases}.>", REGISTRY.subjects)
     if found is None or found.pop(REGISTRY.subjects, 0) < after:

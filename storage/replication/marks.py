@@ -26,7 +26,7 @@ FILE = "stream-mark"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A record of an owner, up to which a store has all batches.
+    """The record of a project up to which its store has all batches.
 
     Attributes:
         position: of the record.
@@ -61,7 +61,7 @@ def write_mark(folder: Path, mark: Mark) -> None:
     try:
         new.write_bytes(msgspec.json.encode(mark))
         new.replace(folder / FILE)
-    except OSError as error:  # the next owner reads more
+    except OSError as error:  # a later takeover reads more records
         log.info("%s is not written: %s", folder / FILE, error)
 
 
@@ -84,7 +84,7 @@ def records_after(
     """Read the records of a subject behind a mark, up to a position.
 
     Args:
-        connection: to the engine of this host.
+        connection: to the replication engine of this host.
         subject: the subject.
         mark: of the store.
         upto: the position of the last record.

@@ -1,9 +1,9 @@
 """Records of a replicated journal as bytes.
 
-Each owned thing, such as a project, has a subject in a stream. Its records form a chain: each
-names the position of the one before it. The stream takes a record only when that one is still the
-last of the subject. So after a takeover the owner before cannot append any more, whatever clocks
-and networks do.
+A project has a subject in a stream, and so has the registry. The records of a subject form a chain:
+each names the position of the record before it. The stream stores a record only if the record
+before it is still the last one of the subject. So after a takeover the previous owner host cannot
+append any more, whatever clocks and networks do.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def upload(connection: Connection, subject: Subject, path: Path) -> Snapshot:
     """Send the copy of a store to the stream of snapshots.
 
     Args:
-        connection: to the engine of this host.
+        connection: to the replication engine of this host.
         subject: the owner's.
         path: the file.
 
@@ -211,7 +211,7 @@ def names(connection: Connection, subject: Subject) -> set[str]:
     """Return the names of all snapshots that the stream has of an owner, complete or not.
 
     Raises:
-        NodeError: the engine does not answer.
+        NodeError: the replication engine does not answer.
     """
     base = _base(subject)
     api = f"$JS.API.STREAM.INFO.{SNAPSHOTS.name}"
@@ -227,14 +227,15 @@ def remove_before(
     Call it when a record names the snapshot, which contains the batches up to `position`.
 
     Args:
-        connection: to the engine of this host.
+        connection: to the replication engine of this host.
         subject: the owner's.
         position: of a record before that of the snapshot.
         earlier: the `names` of snapshots before that record was stored. A host that is stopped
             here and goes on after a takeover must not remove what the next owner has stored.
 
     Raises:
-        NodeError: the engine does not answer. What is left is removed after the next snapshot.
+        NodeError: the replication engine does not answer. Records and pieces that were not removed
+            are removed after the next snapshot.
     """
     # The last record is always kept, because an empty subject would accept anybody's record.
     question: dict[str, object] = {"filter": subject.name, "seq": position + 1}
@@ -250,7 +251,7 @@ def remove_project(connection: Connection, subject: Subject) -> None:
     Its id is never used again, so nobody misses the last record.
 
     Raises:
-        NodeError: the engine does not answer; call it again.
+        NodeError: the replication engine does not answer; call it again.
     """
     of_snapshots = f"{_base(subject)}.>"
     for stream, subjects in ((subject.stream, subject.name), (SNAPSHOTS.name, of_snapshots)):

@@ -1,5 +1,4 @@
-"""The streams of a cluster: their names, their configuration, and which one an owner's records
-are in."""
+"""The streams of a cluster: names, configuration, and which stream has the records of a project."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ REPLICAS = 3
 """On how many hosts each stream is kept."""
 SHARDS = 8
 """The number of streams for the records of projects. It is fixed when a cluster forms."""
-# Engines that have not elected a leader yet drop such requests without an answer.
+# Replication engines that have not elected a leader yet drop such requests without an answer.
 _CREATE_S = 1.0
 _RETRY_S = 0.2
 _EXISTS = 10058  # the server's code for a stream of this name with another configuration
@@ -85,7 +84,7 @@ def create(connection: Connection, wanted: Iterable[Stream], replicas: int, limi
     """Create streams, unless they exist; waits until the cluster can.
 
     Args:
-        connection: to any host's engine.
+        connection: to the replication engine of any host.
         wanted: the streams.
         replicas: on how many hosts each is kept.
         limit_s: how long to wait.

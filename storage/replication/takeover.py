@@ -62,7 +62,7 @@ def take_over(
     """Become the owner of a subject.
 
     Args:
-        connection: to the engine of this host.
+        connection: to the replication engine of this host.
         subject: the subject.
         host: the name of this host.
         now: the clock, monotonic seconds.
@@ -140,7 +140,7 @@ def read(
     """Iterate over the records of a subject after position `after`, up to `upto`.
 
     Args:
-        connection: to the engine of this host; any replica may answer.
+        connection: to the replication engine of this host; any replica may answer.
         subject: the subject.
         after: a position; 0 begins with the oldest record that is kept.
         upto: the position of a record, 0 when there is none.
@@ -186,6 +186,6 @@ def _part(
             position = int(message.header(b"Nats-Sequence"))
         except ValueError as error:
             raise JournalDamagedError(
-                reason=f"{subject.name}: the engine sent a record without a position"
+                reason=f"{subject.name}: nats-server sent a record without a position"
             ) from error
         yield position, decode_entry(subject.name, position, message.body)

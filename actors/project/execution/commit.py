@@ -50,7 +50,7 @@ Handlers = tuple[tuple[int, int, int], ...]
 """Strategy id, applet id and version of each handler of an event, as the history stores them."""
 
 _EVENT_TYPES_CACHED = 1_024
-_NODE = 0  # the owner of the node's own keys; no applet has this id
+_NODE = 0  # the scope id of the node's own keys; no applet has this id
 NODE_SCOPE = kv.scope(_NODE)
 
 _UNRECORDED = frozenset(

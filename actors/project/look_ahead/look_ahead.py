@@ -1,8 +1,8 @@
 """Look-ahead for one project: decides whether, for which events and with which hosts it is used.
 
-The project's thread handles the events of a round in order. When handlers are heavy, other threads
-run later events before their turn (`speculation`). The decision page is
-docs/decisions/0042-look-ahead.md.
+A look-ahead round consists of the events that a project has queued when the round begins. The
+project's thread handles these events in order. When handlers are heavy, other threads run later
+events before their turn (`speculation`). The decision page is docs/decisions/0042-look-ahead.md.
 """
 
 from __future__ import annotations

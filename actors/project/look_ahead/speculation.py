@@ -1,4 +1,4 @@
-"""The speculation of one round: later events run in other threads while the first ones are handled.
+"""The speculation of one look-ahead round: other threads run later events ahead of their turn.
 
 A thread takes one event at a time. The events of a publisher run one after another, because they
 often read what the event before wrote. The first event that nobody has begun is left to the

@@ -13,8 +13,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: the version of fieldbrook.
         draining: whether the host is about to stop.
-        ready: whether the host may own projects: its engine has caught up with the others since the
-            host was last without a majority.
+        ready: whether the host may own projects: its replication engine has caught up with the
+            others since the host was last without a majority.
         load: the load average of its machine over the last minute, per processor.
         running: the number of projects that run on the host.
         led: the number of streams that the host leads.

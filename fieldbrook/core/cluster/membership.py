@@ -31,7 +31,7 @@ class Host(msgspec.Struct, frozen=True):
         name: the name, which no other host may get, even after this host was removed.
         address: the address at which other hosts reach it.
         port: the port for connections between hosts.
-        engine_port: the port for connections between engines.
+        engine_port: the port for connections between replication engines.
     """
 
     name: str

@@ -9,8 +9,8 @@ class Newcomers:
     """Hosts that have come up after other hosts were ready, and are not ready yet themselves.
 
     A project that moved to such a host would wait there until the host's engine reaches the
-    streams, although the present owner could continue to run it. Hosts that start together are no
-    newcomers: none of them is ready, and some host must own the projects.
+    streams, although the present owner host could continue to run it. Hosts that start together are
+    no newcomers: none of them is ready, and some host must own the projects.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Placement: the owner of each name, equal on all hosts that see the same hosts.
+"""Placement: the owner host of each name; hosts that see the same hosts compute the same owner.
 
 Rendezvous hashing: each name has an order of all hosts, and the first of these hosts that is up
 owns it. So when a host fails or returns, only the names that it owns move.

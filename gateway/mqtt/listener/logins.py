@@ -33,7 +33,7 @@ class Logins:
         self._check: asyncio.Task[None] | None = None
 
     def registry_changed(self) -> None:
-        """Check all logins soon. Changes that come meanwhile are checked in one more round."""
+        """Check all logins soon. If the registry changes meanwhile, all are checked once more."""
         self._changes += 1
         if self._check is None or self._check.done():
             self._check = essential(self._server.loop.create_task(self._check_until_current()))

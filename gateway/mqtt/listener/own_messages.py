@@ -54,7 +54,7 @@ class OwnMessages:
             check_topic(topic)
         except ProtocolError as error:
             raise MessageRefusedError(error.text) from None
-        # The handler's call was checked, too; since then the topic may have got another owner.
+        # The handler's call was checked, too, but the topic may belong to another account by now.
         why_not = self._server.access.why_no_handler(project_id, topic)
         if why_not is not None:
             raise MessageRefusedError(why_not)

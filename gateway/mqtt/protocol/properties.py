@@ -80,7 +80,7 @@ ITEMS_LIMIT = 1_000
 
 
 class Place(Enum):
-    """The owner of properties: a packet, or the will in a CONNECT."""
+    """Where properties are: in a packet, or in the will of a CONNECT."""
 
     CONNECT = auto()
     WILL = auto()

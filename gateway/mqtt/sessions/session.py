@@ -41,9 +41,10 @@ class Message(Struct, frozen=True):
     """A message on its way to subscribers.
 
     `expires_at_ms` is a Unix time, 0 for none. `publisher_id` and `project_id` are set on replies
-    to events: only their sender and its owner may read them. `project_id` is also set on handlers'
-    messages. `sender` is the name of the session that published it, for subscriptions that want no
-    own messages; `holder` says in whose share of the retained messages it is.
+    to events: only the publisher that sent the event and the account of its project may read a
+    reply. `project_id` is also set on handlers' messages. `sender` is the name of the session that
+    published it, for subscriptions that want no own messages; `holder` says in whose share of the
+    retained messages it is.
     """
 
     topic: str

@@ -56,10 +56,11 @@ class ProjectCapabilities(Capabilities):
         self._api_hosts = api_hosts
         self._chains = chains
         self._prover = prover
-        self._topics: set[str] = set()  # topics found allowed since the registry changed
+        self._topics: set[str] = set()  # allowed ones, since the registry changed
 
     def forget(self) -> None:
-        """Forget the allowed topics: after a change of the registry one may be a project's."""
+        """Clear the cache of allowed topics: after a change of the registry a project may have a
+        topic."""
         self._topics.clear()
 
     def check_topic(self, topic: str) -> None:
@@ -153,8 +154,8 @@ def sends_transaction(method: str, url: str) -> bool:
 class SentByName(NamedTuple):
     """The request of a `POST /system/send_tx`.
 
-    `chain` is the name or id of a chain. `operator` is the name of an operator, None for the
-    project's own. `body` is the transaction, for `chain.transaction.parse_call`.
+    `chain` is the name or id of a chain. `operator` is the name of an operator; None means the
+    operator of the project. `body` is the transaction, for `chain.transaction.parse_call`.
     """
 
     chain: str

@@ -1,10 +1,10 @@
-"""A project's client of the chains: it asks a chain's process and waits, never the reverse.
+"""A project's client of the chains: the project waits for a chain's process, never the reverse.
 
 The chain's process prepares a transaction: it leases a nonce and signs. The transaction goes
 into the project's outbox with the commit of its event. After each commit the project reports
-which nonce leases of the batch were committed. The outbox is the authority after a lost
-connection: the first frame of a new connection names the leases in the outbox and those of the
-current batch.
+which nonce leases of the batch were committed. After a lost connection the outbox decides which
+leases are committed: the first frame of a new connection names the leases in the outbox and those
+of the current batch.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ Origin = tuple[WireEvent, int]
 
 HELLO, COMMITTED, HELD = "hello", "committed", "held"
 """The first frame of a project has three fields: the project's id, the keys of the leases that its
-outbox holds for the chain, and the keys of those that the current batch holds. A chain can ask
-for the same with a frame `{HELLO: part}` to the project."""
+outbox holds for the chain, and the keys of the leases that the current batch holds. A chain can
+request the same fields with a frame `{HELLO: part}` to the project."""
 PREPARE, CALL, SETTLED = "prepare", "call", "settled"
 """Further frames: a transaction to prepare, a contract to call, the keys that a batch committed.
-The first two have a number, and say how many seconds the project waits. Their answer is `(number,
-True, result)`, `(number, False, reason)`, or `(number, None, reason)` when it can be had later."""
+The first two contain a number, and how many seconds the project waits. Their answer is `(number,
+True, result)`, `(number, False, reason)`, or `(number, None, reason)` if a later try may
+succeed."""
 NUMBER, WITHIN_S = "number", "within_s"
 
 _READ_BYTES = 1 << 16
-_WAITED_PART = 0.9  # of what is left of a run's deadline; the rest is for the handler to react
-_MOST_WAITED_S = 60.0  # by a run without a deadline
+_WAITED_PART = 0.9  # share of the remaining time of a run; in the rest the handler can react
+_MOST_WAITED_S = 60.0  # how long a run without a deadline waits
 _CONNECT_AGAIN_S = 0.02
 _NOTICE_LIMIT_S = 2.0
 
@@ -58,14 +59,15 @@ class ChainName(NamedTuple):
 
 
 def chain_socket(run_dir: Path, part: str) -> Path:
-    """Return the socket path of a chain's process; short, as the limit is 108 bytes."""
+    """Return the socket path of a chain's process. It is short, because the limit is 108 bytes."""
     return run_dir / f"c{int(part.partition(':')[2]):x}"
 
 
 def call_key(run: Run, index: int) -> bytes:
     """Return the idempotency key of a transaction: event, strategy and index of the call."""
     event, strategy_id = cast("Origin", run.origin)
-    # Not the event's id alone: a sender that repeats an id would get the first transaction again.
+    # The key contains more than the event's id: otherwise a sender that repeats an id would get the
+    # first transaction again.
     digest = digest_of(event[1], event[0], name_of(event), event[3])
     return digest + strategy_id.to_bytes(8, "big") + index.to_bytes(4, "big")
 
@@ -86,7 +88,8 @@ def chain_named(
     """Return the chain with this id; None gives the `default`, or else the only chain.
 
     Raises:
-        EffectRefusedError: there is no such chain, or None and several chains without a default.
+        EffectRefusedError: there is no such chain; or the id is None, and there are several chains
+            without a default.
     """
     if not chains and chain_id is None:
         raise EffectRefusedError("no chain is configured")
@@ -113,12 +116,13 @@ class ProjectChains:
         project_id: the project that sends the transactions.
         chains: the chains of the settings.
         run_dir: the folder of the sockets.
-        committed: returns the keys of the leases that the outbox holds for a chain's part.
+        committed: returns the keys of the leases that the outbox holds for a chain's process, given
+            the name of the process (`chain:ID`).
         default: the id of the chain for calls that name none; None means the only chain.
 
     Attributes:
-        retries: whether an event whose handler needs a chain that is unavailable is refused for
-            now, instead of the handler being told.
+        retries: what happens if a handler needs a chain that is unavailable. True: the event is
+            refused, and its sender tries again. False: the handler gets an error.
     """
 
     def __init__(
@@ -167,14 +171,15 @@ class ProjectChains:
         Args:
             run: the run; the index of the call is the number of its transactions so far.
             chain: the chain to send it to.
-            operator: the name of the account's operator that signs, None for the project's.
+            operator: the name of the account's operator that signs; None means the operator of the
+                project.
             request: the request of the guest, as JSON.
             event_type: the type of the event that reports the outcome.
             api: the API call that the request came from, if any.
 
         Raises:
             EffectRefusedError: no transaction was prepared; the text has the reason.
-            ChainUnavailableError: the same, for now, with `retries`.
+            ChainUnavailableError: the chain is unavailable, and `retries` is set.
         """
         sent = sum(1 for effect in run.effects if isinstance(effect, Transaction))
         key = call_key(run, sent)
@@ -198,7 +203,7 @@ class ProjectChains:
 
         Raises:
             EffectRefusedError: there is no result; the text has the reason.
-            ChainUnavailableError: the same, for now, with `retries`.
+            ChainUnavailableError: the chain is unavailable, and `retries` is set.
         """
         result: bytes = self._request(run, chain, {CALL: request})
         return result
@@ -211,8 +216,9 @@ class ProjectChains:
     def settle(self, committed: Mapping[str, list[bytes]] | None) -> None:
         """Report to the chains which leases of the finished batch were committed.
 
-        The other leases of the batch were not. None means that the outcome is unknown: the
-        connections are closed, and the next hello reports the state of the outbox.
+        The other leases of the batch were not committed. `committed` is None if the outcome is
+        unknown: then the connections are closed, and the first frame of the next connection reports
+        the state of the outbox.
         """
         for part in self._open:
             connection = self._connections.get(part)
@@ -226,7 +232,7 @@ class ProjectChains:
         self._open = {}
 
     def hello(self, part: str) -> dict[str, Any]:
-        """Return the leases in use, for a chain that does not know them.
+        """Return the leases that the outbox and the current batch use, for a chain's process.
 
         Raises:
             StoreError: the outbox cannot be read.
@@ -304,13 +310,13 @@ class _ChainConnection:
     def request(self, question: dict[str, Any], within_s: float) -> tuple[bool | None, Any]:
         """Send a question and return its answer.
 
-        While the chain's process is down, wait for its successor and ask that one. It gives the
-        same answer, because a question has a key.
+        While the chain's process is down, wait until it is started again, and send the question
+        again. The answer is the same, because a question has a key.
 
         Raises:
             TimeoutError: no answer came within `within_s`.
             ValueError: the answer is malformed.
-            StoreError: the hello could not be made.
+            StoreError: the outbox, which the first frame needs, could not be read.
         """
         ends_at = time.monotonic() + within_s
         self._number += 1

@@ -1,4 +1,4 @@
-"""The configuration of a project: its objects in the registry, as of one version."""
+"""The configuration of a project: its objects in one version of the registry."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ProjectConfiguration(msgspec.Struct, frozen=True):
 
     `per_batch` has the ids of the applets whose events share an instance. `database` is the
     configuration of the SQL database as JSON. `closed` is the reason why the project takes no
-    events, if there is one. `retries_chains` says that events are refused for now while a chain is
-    unavailable.
+    events, if there is one. `retries_chains` says whether events that need a chain are refused
+    while the chain is unavailable, so that their senders try again.
     """
 
     routes: Routes
@@ -59,7 +59,8 @@ class ProjectConfiguration(msgspec.Struct, frozen=True):
     def early_targets(self, event: WireEvent) -> Sequence[Target]:
         """Return the handlers of an event if all of them may run before its turn, else none.
 
-        Duplicates and refused events are not recognised here, but when their turn comes.
+        This does not recognise duplicates and refused events; the executor does when their turn
+        comes.
         """
         if event[1] == NODE_COMMAND or event[5] & POISON:
             return ()

@@ -11,7 +11,8 @@ Answer = tuple[Connection, tuple[int, Any]]
 
 
 class ProjectLink:
-    """One project's side of a connection: its answers wait for the end of a commit."""
+    """One project's side of a connection: it holds the project's answers until a commit has
+    ended."""
 
     __slots__ = ("_answers", "_project_id", "connection")
 

@@ -7,9 +7,9 @@ more than 1 % of the events.
 from __future__ import annotations
 
 FEW_ROWS = 32
-"""Up to this number, rows are written at every request: such a checkpoint delays few events."""
+"""A checkpoint with at most this number of rows is made at every request: it delays few events."""
 SHARE = 200
-"""More rows wait for this multiple of the duration of the last checkpoint."""
+"""A checkpoint with more rows waits for this multiple of the duration of the last checkpoint."""
 LONGEST_S = 2.0
 """The longest time that rows wait."""
 

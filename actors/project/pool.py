@@ -1,4 +1,4 @@
-"""The instance pool: applets of one project, loaded when an event first needs them."""
+"""The instance pool: loads each applet of a project when the first event needs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldbrook.wasm.engine.applet import Host, load_host
 from fieldbrook.wasm.engine.engine import Engine, engine_tag
 from fieldbrook.wasm.limits import Limits
 
-_REFUSED_S = 600.0  # for that time a module that cannot be loaded is not tried again
+_REFUSED_S = 600.0  # a module that cannot be loaded is not tried again for this time
 
 
 class InstancePool:
@@ -38,13 +38,14 @@ class InstancePool:
         self._engine = engine
         self._account_id = account_id
         self._hosts: dict[int, tuple[object, Host]] = {}
-        # Until when a module is refused that could not be loaded, for which file, and why.
+        # Modules that could not be loaded: until when each is refused, the time stamp of its
+        # compiled file, and the reason.
         self._failed: dict[str, tuple[float, int, str]] = {}
 
     def host(self, applet: Applet, waiting: Callable[[], None] = lambda: None) -> Host:
         """Return the host of an applet for its present module and isolation.
 
-        `waiting` is that of `load_host`.
+        `waiting` is passed to `load_host`.
 
         Raises:
             ModuleRefusedError: the module's files are gone or cannot be loaded.
@@ -90,7 +91,7 @@ class InstancePool:
         return sum(host.kept_bytes for _, host in self._hosts.values())
 
     def loaded(self, applet: Applet) -> Host | None:
-        """Return what `host` returns, but None where it would have to load the module."""
+        """Return the host of an applet if its module is loaded, otherwise None."""
         held = self._hosts.get(applet.applet_id)
         return held[1] if held is not None and held[0] == _version(applet) else None
 
@@ -111,7 +112,7 @@ class InstancePool:
 
 
 def _changed_at(file: Path) -> int:
-    """When a file was written, 0 if it does not exist: an upload writes it anew."""
+    """Return when a file was last written (an upload writes it again); 0 if it does not exist."""
     try:
         return file.stat().st_mtime_ns
     except OSError:

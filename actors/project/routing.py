@@ -32,8 +32,8 @@ def build_routes(
 ) -> Routes:
     """Group strategies by event type, in creation order.
 
-    A strategy whose applet is gone gets no target. The registry removes both together, so this
-    happens only when they were read in two snapshots.
+    A strategy whose applet was removed gets no target. The registry removes both together, so this
+    happens only when strategies and applets were read in two snapshots.
 
     Args:
         strategies: the strategies of a project.

@@ -12,7 +12,7 @@ from fieldbrook.core.model import ADMIN, Project
 from fieldbrook.storage.registry.service import RegistryReader
 
 REPLIES = "ack"
-"""The first level of the topics of replies, which are delivered by other rules."""
+"""The first level of the topics of replies to events; other rules apply to these topics."""
 _SHOWN = 128
 
 
@@ -56,7 +56,8 @@ class HandlerTopics:
         return f"topic {shown} belongs to project {name} of another account"
 
     def _owns(self, found: Project) -> bool:
-        """Whether a project is one of the handlers' account, which may be an administrator's."""
+        """Whether the handlers' account has the project `found`; an administrator has all
+        projects."""
         if found.project_id == self._project_id:
             return True
         own = self._reader.project(self._project_id)

@@ -16,7 +16,7 @@ from fieldbrook.core.durations import format_duration
 from fieldbrook.core.errors import TrafficLimitExceededError
 from fieldbrook.core.model import NODE_PUBLISHER, TrafficLimit
 
-_ALL = NODE_PUBLISHER  # the node's events are not counted, so its id holds the project's count
+_ALL = NODE_PUBLISHER  # key of the project's count; events of the node are not counted
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
@@ -42,7 +42,7 @@ class TrafficGate:
     """Admits a project's events up to its traffic limit.
 
     Args:
-        read: returns the value of a key as of the last commit.
+        read: returns the value that a key had at the last commit.
     """
 
     def __init__(self, read: Callable[[bytes], bytes | None]) -> None:
@@ -53,7 +53,8 @@ class TrafficGate:
         self._changed: set[int] = set()
 
     def configure(self, limit: TrafficLimit | None) -> None:
-        """Set the limit; the counts of the window stay when only thresholds changed."""
+        """Set the limit; the counts of the current window are kept if only thresholds have
+        changed."""
         same = limit is not None and self._limit is not None and _same_windows(limit, self._limit)
         self._limit = limit
         if not same:

@@ -1,4 +1,4 @@
-"""The execution of events: one data thread per project runs handlers and commits their effects.
+"""The execution of events: runs the handlers of a project and prepares the commit of their effects.
 
 In: requests of gateways: frames of events, commands of the node, requests for outbox entries.
 Out: one result per event after the commit of its batch; outbox entries.

@@ -1,4 +1,4 @@
-"""The activity of a project's data thread, by which the supervisor recognises that it hangs."""
+"""The current step of a project. The supervisor uses it to detect a project that hangs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ STATEMENT = "statement"
 
 
 class Activity:
-    """The current step of the data thread. The data thread writes it, any thread may read it."""
+    """The current step of a project. The thread that runs the project's turn writes it; any thread
+    may read it."""
 
     __slots__ = ("_phase", "_statements", "busy_since")
 
     def __init__(self) -> None:
         self.busy_since = 0.0  # monotonic time at which the current run began; 0.0 without a run
         self._phase: tuple[str, float] = ("", 0.0)
-        # The run of the last SQL statements (its `busy_since`), the seconds of those that have
-        # ended, and the beginning of the present one, 0.0 without one.
+        # The run to which the last SQL statements belong (its `busy_since`), how many seconds the
+        # ended statements have taken, and when the present statement began (0.0 without one).
         self._statements = (0.0, 0.0, 0.0)
 
     def enter(self, phase: str) -> None:
@@ -24,10 +25,10 @@ class Activity:
         self.busy_since, self._phase = 0.0, (phase, time.monotonic() if phase else 0.0)
 
     def begin_statement(self) -> None:
-        """Note that the run waits for an SQL statement, which is a phase named `statement`.
+        """Note that the run waits for an SQL statement; the name of this phase is `statement`.
 
-        A database looks at the deadline now and then, and not within one row. The handler is not
-        hung meanwhile, and others do not wait for it.
+        A database checks the deadline now and then, but not within one row. Meanwhile the handler
+        does not count as hung, and other projects do not wait for it.
         """
         run, ended_s, _ = self._statements
         ended_s = ended_s if run == self.busy_since else 0.0
@@ -46,9 +47,9 @@ class Activity:
     def current(self) -> tuple[float, str, float]:
         """Return how long a handler has been running, the current phase, and its duration.
 
-        The time of SQL statements is not that of the handler. Durations are in seconds; they are
-        0.0 when no handler runs or no phase is named. A phase is work outside a handler, such as
-        "commit".
+        The time of SQL statements does not count as time of the handler. Durations are in seconds;
+        they are 0.0 when no handler runs or no phase is named. A phase is work outside a handler,
+        such as "commit".
         """
         now, busy_since, (phase, since) = time.monotonic(), self.busy_since, self._phase
         run, ended_s, statement_since = self._statements

@@ -1,7 +1,7 @@
 """Commands of the node to a project: replay and discard dead letters, replay events, clear logs,
 change keys, trace events.
 
-A command travels as an entry of a frame of events, so it keeps its place among them.
+A command is sent as an entry of a list of events, so it runs after the events before it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class NodeCommands:
     def execute(self, event: WireEvent) -> EventResult:
         """Carry out a command; its payload holds the numbers of its objects, or a key.
 
-        Its handlers are told when a chain is unavailable: a part of it cannot be refused for now.
+        If a chain is unavailable, its handlers get an error (`ProjectChains.retries` is off): a
+        part of a command cannot be refused and tried again.
         """
         chains = self._chains
         if chains is None:
@@ -103,7 +104,7 @@ class NodeCommands:
             return to_wire(client_error(error))
 
     def _write_key(self, owner: int, key: bytes, value: bytes | None) -> EventResult:
-        """Change or delete a key in the current batch, between the events before and after it.
+        """Change or delete a key in the current batch, in the order of the batch's events.
 
         An account over its storage quota may still delete.
         """
@@ -142,7 +143,7 @@ class NodeCommands:
         return self._run((target,), event, 0)[0]
 
     def _replay_event(self, place: int, attempt: int) -> HandlerResult:
-        """Run all handlers again over an event of the history, under its publisher."""
+        """Run all handlers again over an event of the history, with the event's publisher."""
         found = self._store.replayable(place)
         if found is None:
             return 0, FAILED, NOT_KEPT

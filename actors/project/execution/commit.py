@@ -59,19 +59,19 @@ _UNRECORDED = frozenset(
 
 
 class BatchCommitter:
-    """Commits the batches of one project: what runs have left in the store, counts, the history.
+    """Commits the batches of one project: the writes and effects of runs, counts, the history.
 
-    A batch is prepared and finished; the worker syncs its journal in between, once for the
-    batches of several projects.
+    Each batch is first prepared. Then the worker syncs its journal, once for the batches of several
+    projects. Then the batch is finished.
 
     Args:
         store: the project's store.
-        runner: it has the SQL database and the size of the batch.
+        runner: gives access to the SQL database and to the size of the batch.
         traffic: the counts of the traffic limit, which are stored with the batch.
-        order: where frames of MQTT messages are held that could not be stored.
+        order: refuses later MQTT messages after one that could not be stored.
         watch: where failures of the store are reported.
         chains: the connection to the chains; None when the node has none.
-        activity: where the committer says what it does.
+        activity: the committer writes its current step there.
         spans: the spans of commits; None when no event is traced.
     """
 
@@ -98,7 +98,7 @@ class BatchCommitter:
         self._handlers: dict[str, Handlers] = {}  # by event type
         self.duplicates: set[int] = set()  # the duplicate events of this batch, by `id()`
         self.has_unwritten = False  # whether `write_prepared` has to come next
-        self.batch: Batch = []  # the batch between `prepare` and `finish`, and what is known of it:
+        self.batch: Batch = []  # between `prepare` and `finish`; its values:
         self._written = 0
         self._counts: list[tuple[int, int]] = []
         self._leases: dict[str, list[bytes]] | None = None
@@ -134,8 +134,8 @@ class BatchCommitter:
     def write_prepared(self) -> None:
         """Commit the prepared batch in the store, because the journal has no room for it.
 
-        That takes a sync or two of the store. It is therefore done in a turn, which can lose the
-        execution lock, and not in `finish`, for which other projects wait.
+        The store needs one or two syncs for that. Other projects would wait for them in `finish`,
+        but not in a turn: its thread can give up the execution lock. Therefore call this in a turn.
         """
         self._activity.enter("commit")
         self.has_unwritten = False
@@ -172,7 +172,7 @@ class BatchCommitter:
         self._activity.enter("")
 
     def _roll_back(self, error: StoreError) -> None:
-        """Replace the results of the batch, which could not be stored, by refusals."""
+        """Replace the results of a batch that could not be stored by refusals."""
         metrics.add(metrics.COMMITS_FAILED)
         self._counts, self._leases = [], None
         self._traffic.roll_back()
@@ -192,8 +192,8 @@ class BatchCommitter:
     def _refusal(self, error: StoreError, batch: Batch, written: int) -> NodeError:
         """Return the error that answers the events of a batch that could not be stored."""
         if isinstance(error, BatchTooLargeError):
-            # An event that is too large alone must not be sent again. In a batch of several each
-            # may be small enough, so the sender may retry.
+            # If the batch has one event, that event is too large, and must not be sent again. In a
+            # batch of several events each may be small enough, so their senders may retry.
             alone = sum(len(results) for _, results, _, _ in batch) == 1
             return EffectsTooLargeError(**error.details) if alone else error
         self._watch.failed(error, written)
@@ -223,8 +223,8 @@ class BatchCommitter:
             payloads, traces = [], []
             for event, result in zip(events[first:] if first else events, results, strict=False):
                 if event[1] == NODE_COMMAND or (result and result[0] in _UNRECORDED):
-                    # Refused events must not push handled ones out of the history. The gateway
-                    # keeps some of the refused events, and counts the others.
+                    # Refused events must not displace handled events from the history. The gateway
+                    # keeps some refused events, and counts all others.
                     continue
                 flags = event[5] & SOURCE_BITS
                 handlers = known_handlers.get(event[0])
@@ -271,7 +271,7 @@ def _mark_duplicates(batch: Batch, duplicates: set[int]) -> None:
 
 
 def leases_of(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
-    """Return the keys of the transactions that a batch has sent, by chain."""
+    """Return the keys of the transactions in a batch, by chain."""
     leases: dict[str, list[bytes]] = {}
     for entry in sent:
         if entry.kind.startswith(TRANSACTIONS):

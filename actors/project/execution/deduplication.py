@@ -32,8 +32,8 @@ HANDLED_BEFORE: Outcome = ((0, 0, ""),)
 def is_certainly_new(store: ProjectStore, event: WireEvent) -> bool:
     """Whether an event is certainly no duplicate, so that it may share an instance.
 
-    An event with a name or an idempotency key is always handled alone: a duplicate of it may
-    be in the same frame. A poison event is handled alone as well, and so is a command of the node.
+    An event with a name or an idempotency key always gets an instance of its own: the same frame
+    may contain a duplicate of it. The same applies to poison events and to commands of the node.
     """
     kind = event[5]
     if kind & (NAMED | KEYED | POISON) or event[1] == NODE_COMMAND:
@@ -61,8 +61,8 @@ def stored_result(store: ProjectStore, event: WireEvent) -> Outcome | None:
 def _was_delivered(store: ProjectStore, event: WireEvent) -> bool:
     """Whether an MQTT delivery was handled before.
 
-    Its name may come again for another message, and is looked up only if the sender says that it
-    repeats one. The rest is that of this event alone.
+    A sender may use its name again for another message. Therefore the name is looked up only if the
+    sender says that it repeats a message. The rest of the name (`delivery_of`) is unique.
     """
     kind = event[5]
     if not kind & (REDELIVERY | RESENT):
@@ -96,8 +96,8 @@ def _result_by_key(store: ProjectStore, event: WireEvent) -> Outcome | None:
 def remember(store: ProjectStore, event: WireEvent, outcome: Outcome) -> None:
     """Store an event's result with the commit of its batch.
 
-    An event without a matching strategy is not stored, unless it is a delivery: it has done
-    nothing, and a strategy may match when it is sent again.
+    The result of an event without a matching strategy is not stored: the event has done nothing,
+    and a strategy may match when it is sent again. MQTT deliveries are stored in any case.
     """
     event_type, publisher_id, event_id, payload, _, kind, name = event[:7]
     finished = store.outcomes

@@ -1,7 +1,7 @@
 """The executor of a project: handles its events in batches, and answers each batch.
 
-A batch ends after `BATCH_EVENTS` events, a slice of time or `BATCH_BYTES` of writes. Its events
-are answered after its commit, which the worker makes for the batches of several projects at once.
+A batch ends after `BATCH_EVENTS` events, after a slice of time, or after `BATCH_BYTES` of writes.
+The worker commits the batches of several projects at once; then the events are answered.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from fieldbrook.storage.sql.sqlite import files as sql
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 
 BATCH_EVENTS = FRAME_EVENTS
-BATCH_BYTES = 16 << 20  # of writes that wait in memory for their commit
+BATCH_BYTES = 16 << 20  # how many bytes of writes may wait in memory for their commit
 SHARED_EVENTS = 6  # fewer events are as fast in separate instances (benchmarks/README.md)
 _GAUGES_S = 1.0
 
@@ -81,13 +81,13 @@ class ProjectExecutor:
         store: the project's store.
         pool: the instance pool.
         api_hosts: the hosts that applets may call, from the settings.
-        notify: called when outbox entries wait, with the part of the node that delivers them.
+        notify: called when outbox entries wait, with the name of the process that delivers them.
         open_database: opens the SQL database for a configuration; SQLite by default.
         chains: the connection to the chains; None when the node has none.
         health: where health conditions are reported.
-        activity: where the project says what it does.
+        activity: the project writes its current step there.
         prover: whether the setting `prover_url` names a service for zero-knowledge proofs.
-        topics: the topics that handlers may publish on; by default as without
+        topics: the topics that handlers may publish on; by default those without the setting
             `mqtt_device_topics`.
         look_ahead: runs heavy handlers before their turn; None when that is switched off.
     """
@@ -186,25 +186,27 @@ class ProjectExecutor:
     # ---------------------------------------------------------------- requests
 
     def take(self, requester: Requester, body: Any) -> None:
-        """Queue a body: a list of events, or a map (a request to the outbox, or `WRITE_LOG`)."""
+        """Queue a body (see `actors.wire`): a list of events, or a map with a request."""
         self._queue.append((requester, body, 0))
 
     @property
     def has_work(self) -> bool:
-        """Whether a body waits, or a batch for which the journal has no room."""
+        """Whether a body waits, or a batch waits for which the journal had no room."""
         return bool(self._queue) or self._committer.has_unwritten
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether the next turn has to be one of `write_prepared`."""
+        """Whether the next turn has to call `write_prepared`."""
         return self._committer.has_unwritten
 
     def write_prepared(self) -> None:
-        """Commit the last batch in the store, as the journal has no room; call `finish` next."""
+        """Commit the last batch in the store, because the journal had no room for it; call `finish`
+        next."""
         self._committer.write_prepared()
 
     def unanswered(self) -> list[tuple[Requester, bool]]:
-        """The requesters of the open bodies, in order, and whether each body has begun."""
+        """Return the requesters of the unanswered bodies, in order, and whether each body has
+        begun."""
         begun = [(requester, body) for requester, _, body, _ in self._committer.batch]
         last = begun[-1][1] if begun else None
         queued = [
@@ -215,7 +217,7 @@ class ProjectExecutor:
     def run(self, slice_s: float) -> None:
         """Handle queued bodies in order for about `slice_s` seconds, and prepare their commit.
 
-        Call `finish` next, after the journal's sync.
+        Then sync the journal, and call `finish`.
         """
         if self.health.has_conditions:
             self.activity.enter("probe")
@@ -248,8 +250,8 @@ class ProjectExecutor:
     def _handle_queue(self, slice_s: float) -> Batch:
         """Handle bodies until a limit of the batch is reached.
 
-        The loop has no function of its own for a body or an event: the calls would cost more
-        than what they do.
+        Bodies and events are handled inline: calls of functions would take more time than the work
+        in them.
         """
         activity, runner, order, queue = self.activity, self._runner, self._order, self._queue
         batch = self._committer.batch = []
@@ -258,13 +260,13 @@ class ProjectExecutor:
         while queue:
             requester, events, at = queue[0]
             if requester.closed and not at and not isinstance(events, dict):
-                queue.popleft()  # the gateway counts these events as lost, and may send them again
+                queue.popleft()  # unanswered events, which the gateway may send again
                 continue
             if isinstance(events, dict):
                 if WRITE_LOG in events:
                     if self._is_checkpoint_wanted(events[WRITE_LOG]):
                         if batch:
-                            break  # the checkpoint has to include the events before it
+                            break  # the checkpoint has to contain the events before the request
                         self.checkpoint()
                     requester.answer(self.trace_state)
                 else:
@@ -307,7 +309,7 @@ class ProjectExecutor:
     # ---------------------------------------------------------------- events
 
     def _handle(self, event: WireEvent) -> EventResult:
-        """Handle one event; an error of the node is its result as well."""
+        """Handle one event, and return its result, which may be an error of the node."""
         if event[1] == NODE_COMMAND:
             return self._commands.execute(event)
         try:
@@ -348,8 +350,9 @@ class ProjectExecutor:
     def _run_all(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
         """Run the handlers of an event.
 
-        If one of them refuses the event for now, nothing stays of those before it, because all
-        will run again. SQL cannot be undone by then, so such events are not refused.
+        If one of them needs an unavailable chain, the effects of the handlers before it are
+        removed, because all will run again. SQL statements of an earlier handler cannot be undone
+        then. So events whose earlier handlers may write with SQL are not refused.
         """
         runner, chains = self._runner, self._chains
         retries = chains is not None and chains.retries
@@ -386,7 +389,7 @@ class ProjectExecutor:
         Returns:
             Their results; empty when the event at `at` has to run alone.
         """
-        if self._traffic.active:  # it checks each event by itself
+        if self._traffic.active:  # the traffic limit checks each event separately
             return ()
         event_type, store = events[at][0], self._store
         target = self._configuration.shared_target(event_type)
@@ -410,7 +413,7 @@ class ProjectExecutor:
     # ---------------------------------------------------------------- between requests
 
     def run_idle_work(self) -> None:
-        """Write waiting log rows, and check raised health conditions again.
+        """Prepare the commit of waiting log rows, and check raised health conditions again.
 
         Call `finish` next, as after `run`.
         """
@@ -423,7 +426,8 @@ class ProjectExecutor:
         self._committer.prepare([])
 
     def checkpoint(self) -> bool:
-        """Write the batches that wait for a checkpoint to the store; return the success."""
+        """Write the batches that wait for a checkpoint to the store; return whether that
+        succeeded."""
         self.activity.enter("checkpoint")
         began = time.monotonic()
         try:
@@ -437,14 +441,13 @@ class ProjectExecutor:
         return True
 
     def _is_checkpoint_wanted(self, by: Any) -> bool:
-        """Whether a checkpoint has to be made at once, by the value of `WRITE_LOG`."""
+        """Whether the value `by` of `WRITE_LOG` requires a checkpoint at once."""
         return by != FOLLOWED or self._followed.is_due(self._store.waiting_rows, time.monotonic())
 
     @property
     def can_retire(self) -> bool:
-        """Whether the project has no work left for which it must run.
-
-        That is: no outbox entries, no health condition to clear, no waiting body.
+        """Whether the project has no work left: no outbox entries, no raised health condition, no
+        waiting body.
         """
         return not (self._queue or len(self._store.outbox) or self.health.has_conditions)
 

@@ -20,13 +20,13 @@ class LookAheadRounds:
 
     Args:
         look_ahead: runs handlers before their turn; None when it is switched off.
-        runner: takes the results.
+        runner: gets the results of the speculative runs.
     """
 
     def __init__(self, look_ahead: LookAhead | None, runner: HandlerRunner) -> None:
         self._look_ahead = look_ahead
         self._runner = runner
-        # Since the last decision whether to look ahead:
+        # Counted since the last decision whether to look ahead:
         self._speculated = self._handled = 0  # events
         self._cpu_s = 0.0
 
@@ -76,20 +76,21 @@ class LookAheadRounds:
         self._speculated = len(events)
 
     def settle(self) -> None:
-        """Discard speculative runs up to the last commit; end the speculation after its events."""
+        """Forget the writes of committed speculative runs; end the round when all its events are
+        handled."""
         if self._look_ahead is None or not self._speculated:
             return
         if self._runner.speculation is not None:
             self._runner.speculation.settle()
         if self._handled and self._handled >= self._speculated:
             self._runner.speculation = None
-            # Thread CPU time, not wall time: on a busy machine wall time would make every handler
-            # look expensive, and other threads can take over CPU time only.
+            # CPU time of the thread, not wall time: on a busy machine wall time would make every
+            # handler look expensive, and other threads can save only CPU time.
             self._look_ahead.end_round(self._cpu_s, self._handled)
             self._cpu_s, self._speculated, self._handled = 0.0, 0, 0
 
     def release_idle(self) -> None:
-        """Release what look-ahead has not used for a while."""
+        """Release copies of hosts that look-ahead has not used for some seconds."""
         if self._look_ahead is not None:
             self._look_ahead.release_idle()
 

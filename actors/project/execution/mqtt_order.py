@@ -1,4 +1,4 @@
-"""The order of MQTT messages after one of them could not be stored."""
+"""Keeps the order of MQTT messages after one of them could not be stored."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from fieldbrook.core.errors import UnavailableError, to_wire
 
 
 class MqttOrder:
-    """Refuses further MQTT messages of a gateway until it knows that one was not stored.
+    """Refuses further MQTT messages of a gateway until the gateway has read that one was not
+    stored.
 
-    Later messages are already on their way and must not overtake the refused one.
+    The gateway has already sent later messages, which must not run before the refused one.
     """
 
     def __init__(self) -> None:

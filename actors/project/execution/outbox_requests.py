@@ -1,4 +1,4 @@
-"""Requests for outbox entries: hands them to the gateways and chains that deliver them."""
+"""Outbox requests: hands outbox entries to the gateways and chains that deliver them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class OutboxRequests:
         self._watch = watch
         self._chains = chains
         self._notify = notify
-        # Consumers that know of entries, and on which connection each has asked for them last.
+        # Consumers that were notified of entries, and the connection of each one's last request.
         self._announced: dict[str, Requester | None] = {}
-        # Consumers that got no entries because the store failed. They do not ask again.
+        # Consumers that got no entries because the store failed. They wait for a notification.
         self._disappointed: set[str] = set()
 
     def announce(self) -> None:
@@ -69,8 +69,9 @@ class OutboxRequests:
     def answer(self, connection: Requester, request: dict[str, Any]) -> None:
         """Answer a request for outbox entries, after removing those that it reports as done.
 
-        A consumer has to be notified again once no entry of its kind was left. When the store
-        fails, it is answered `NOT_HERE`, so that it reports those again, and is notified later.
+        When no entry for a consumer is left, it is notified again of the next entry. When the store
+        fails, the answer is `NOT_HERE`: the consumer reports the same entries again later, after
+        the next notification.
         """
         if HELLO in request:
             self._answer_hello(connection, request[HELLO])

@@ -72,8 +72,8 @@ OpenDatabase = Callable[[Mapping[str, Any]], ProjectDatabase]
 class HandlerRunner:
     """Runs the handlers of one project.
 
-    The writes and effects of a successful run, the dead letter of a failed one, and the log rows
-    of both go into the store's batch, which somebody else commits.
+    The writes and effects of a successful run, the dead letter of a failed run, and the log rows of
+    both go into the store's batch, which `BatchCommitter` commits.
 
     Args:
         store: the project's store.
@@ -81,7 +81,7 @@ class HandlerRunner:
         capabilities: what handlers may use outside of the project.
         open_database: opens the SQL database for a configuration.
         health: where health conditions are reported.
-        activity: where the runner says that a run begins.
+        activity: the runner writes its current step there.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class HandlerRunner:
         self._database_config: bytes | None = None
         self.database: ProjectDatabase | None = None
         self._session: SqlSession | None = None  # the database, as runs use it
-        self.speculation: Speculation | None = None  # of the current requests, if it pays off
+        self.speculation: Speculation | None = None  # of the current look-ahead round
         self.written_bytes = 0  # since the last commit
         self.tracing: Tracing | None = None
         self.contexts: dict[int, bytes] = {}  # of the spans of running handlers, by `id(event)`
@@ -142,7 +142,8 @@ class HandlerRunner:
             self.database = self._session = None
 
     def reader(self, scope: bytes) -> Callable[[bytes], bytes | None]:
-        """Return a function that reads keys of a scope as the current batch sees them."""
+        """Return a function that reads keys of a scope, including the writes of the current
+        batch."""
         store = self._store
         return lambda key: store.read(kv.stored_key(scope, key))
 
@@ -150,9 +151,9 @@ class HandlerRunner:
         """Run a handler over an event.
 
         Raises:
-            StoreError: the store failed, which is no failure of the handler.
-            ChainUnavailableError: a chain is unavailable, and the project wants events to be
-                refused then (`ProjectChains.retries`).
+            StoreError: the store failed; this does not count as a failure of the handler.
+            ChainUnavailableError: a chain is unavailable, and the project refuses events in this
+                case (`ProjectChains.retries`).
         """
         if not target.started:
             metrics.add(metrics.RUN_FAILURES["not_running"])
@@ -183,7 +184,7 @@ class HandlerRunner:
         """Run a handler over several events in one instance.
 
         Returns:
-            The result of each event; none when the module cannot be loaded.
+            The result of each event; an empty sequence if the module cannot be loaded.
         """
         read = self._reads[target.applet_id]
         runs = [
@@ -207,13 +208,13 @@ class HandlerRunner:
         ]
 
     def mark(self) -> Mark:
-        """Note how much the batch has now, for `undo`."""
+        """Return the present content of the batch, for `undo`."""
         store = self._store
         counts = len(store.sent), len(store.metrics), len(store.dead_letters)
         return Mark(dict(store.overlay), *counts, self.written_bytes)
 
     def undo(self, mark: Mark) -> list[OutboxEntry]:
-        """Remove from the batch what runs without SQL have added since `mark`, except logs.
+        """Remove from the batch what runs have added since `mark`, except log rows and SQL.
 
         Returns:
             The effects that they would have sent.
@@ -245,7 +246,7 @@ class HandlerRunner:
     def _refuse_unexported(self, target: Target, event: WireEvent) -> HandlerResult:
         """Add a dead letter for an event whose handler the module does not export.
 
-        The answer to the sender has the wording of the original node.
+        The answer to the sender has the same text as W3bstream.
         """
         metrics.add(metrics.RUN_FAILURES["not_exported"])
         reason = f"the module exports no handler {target.handler} ({NOT_EXPORTED})"
@@ -268,7 +269,7 @@ class HandlerRunner:
         return done
 
     def _execute(self, target: Target, run: Run) -> tuple[int, str]:
-        """Run a handler; see `Host.run`. A module that cannot be loaded counts as its failure."""
+        """Run a handler; see `Host.run`. If its module cannot be loaded, the run has failed."""
         try:
             host = self._host(target.applet_id)
             if host.uses_sql and self.database is not None:
@@ -289,7 +290,7 @@ class HandlerRunner:
         self, database: ProjectDatabase, host: Host, handler: str, run: Run
     ) -> tuple[int, str]:
         """Run a handler with SQL; its statements are kept if it succeeds and undone if not."""
-        run.sql = run.sql or self._session  # that of a traced run is there already
+        run.sql = run.sql or self._session  # a traced run already has its session
         error: str | None = None
         before = database.written_bytes
         database.begin_event()
@@ -345,7 +346,7 @@ class HandlerRunner:
     def _finish(
         self, target: Target, event: WireEvent, run: Run, code: int, error: str
     ) -> HandlerResult:
-        """Add the writes and effects of a run to the batch, or its dead letter if it failed."""
+        """Add the writes and effects of a run to the batch, or a dead letter if the run failed."""
         if error:
             run.effects.clear()
             unreadable = target.applet_id in self._unreadable
@@ -437,7 +438,7 @@ class _NotedSession:
 
 
 def _failure_class(reason: str) -> str:
-    """Return the class of a failed run's reason, as the metrics name it."""
+    """Return the class of a failure, as the metrics name it, from the text of its reason."""
     if reason.startswith(DEADLINE):
         return "deadline"
     budget, of, _ = reason.partition(" budget of ")

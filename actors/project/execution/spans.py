@@ -1,6 +1,6 @@
 """Spans of traced events in a project: each handler, and the commit of its batch.
 
-A project makes these objects only where events are traced, so that no other one pays for them.
+A project creates these objects only if the node sends spans; otherwise they cost nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HandlerSpans:
         if not parent:
             return self._runner.run(target, event)
         context, began_ns = child_of(parent), time.time_ns()
-        self._runner.contexts[id(event)] = context  # for what the handler sends
+        self._runner.contexts[id(event)] = context  # for the messages that the handler sends
         try:
             result = self._runner.run(target, event)
         except Exception as error:
@@ -44,7 +44,7 @@ class HandlerSpans:
         return result
 
     def run_shared(self, target: Target, events: Sequence[WireEvent]) -> Sequence[Outcome]:
-        """See `HandlerRunner.run_shared`; each span has the time of all these events."""
+        """See `HandlerRunner.run_shared`; each span has the duration of the whole batch of runs."""
         parents = {id(event): parent for event in events if (parent := context_of(event))}
         contexts = {key: child_of(parent) for key, parent in parents.items()}
         began_ns = time.time_ns()
@@ -85,7 +85,7 @@ class HandlerSpans:
 
 
 class CommitSpans:
-    """Makes one span for each traced event of a batch; they have the times of the one commit."""
+    """Makes one span for each traced event of a batch; all of them have the times of the commit."""
 
     def __init__(self, spans: Spans, project_id: int) -> None:
         self._spans = spans
@@ -105,7 +105,7 @@ class CommitSpans:
         self._events, self._began_ns, self.error = len(events), time.time_ns(), ""
 
     def end(self) -> None:
-        """End them: the batch is in the journal, or refused."""
+        """End the spans: the batch is in the journal, or was refused."""
         now = time.time_ns()
         attributes: Attributes = {
             "fieldbrook.project.id": self._project,

@@ -1,7 +1,7 @@
 """The trace of a project: for a number of events, the host calls of their handlers are kept.
 
-A trace belongs to the running project. It ends after its events, after its time, or when the
-project stops, moves or starts again.
+A trace belongs to the running project. It ends when it has the requested number of events, when its
+time is over, or when the project stops, moves or starts again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fieldbrook.wasm.recording import Recorder, RecordLimits
 from fieldbrook.wasm.run import Run, SqlSession
 
 LIMITS = RecordLimits(calls=200, total_bytes=64 << 10, value_bytes=1 << 10)
-"""How much of one event is kept."""
-_WAITING_BYTES = 1 << 20  # of traces that wait for their commit; later events are not traced
+"""How many host calls, and how many bytes of them, are kept for one event."""
+_WAITING_BYTES = 1 << 20  # traces of more bytes may not wait for a commit: tracing pauses
 
 
 class TraceOrder(NamedTuple):
@@ -39,7 +39,7 @@ class TraceOrder(NamedTuple):
 
 
 class Tracing:
-    """A trace that is on, and the host calls of the events of the current batch."""
+    """A running trace, and the host calls of the events of the current batch."""
 
     def __init__(self, order: TraceOrder) -> None:
         self._order = order
@@ -48,7 +48,7 @@ class Tracing:
         self._until_ms = clock.now_ms() + round(order.seconds * 1_000)
         # By the `id()` of their events, which stay referenced here.
         self._kept: dict[int, tuple[WireEvent, Recorder]] = {}
-        self._waiting_bytes = 0  # of all events of the batch but the last
+        self._waiting_bytes = 0  # of all events of the batch except the last one
         self._last: Recorder | None = None
 
     @property
@@ -85,7 +85,7 @@ class Tracing:
     def begin(
         self, event: WireEvent, strategy_id: int, run: Run, session: SqlSession | None
     ) -> bool:
-        """Record the host calls of a run if its event is traced; tell whether it is."""
+        """Record the host calls of a run if its event is traced; return whether it is traced."""
         if not self.wants(event):
             return False
         known = self._kept.get(id(event))
@@ -102,11 +102,12 @@ class Tracing:
         return True
 
     def end(self, event: WireEvent, run: Run) -> None:
-        """Note that the run which `begin` records has ended."""
+        """Note the end of the run that `begin` records."""
         self._kept[id(event)][1].end(run)
 
     def take(self, event: WireEvent, index: int) -> EventTrace | None:
-        """Remove and return the trace of an event, which has this index among its records."""
+        """Remove and return the trace of an event; `index` is the event's place among the
+        records."""
         kept = self._kept.pop(id(event), None)
         if kept is None:
             return None

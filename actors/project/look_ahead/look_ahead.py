@@ -1,4 +1,4 @@
-"""Look-ahead for one project: decides whether, for which events and with which hosts it is used.
+"""Look-ahead for one project: decides whether it is used, for which events and with which hosts.
 
 A look-ahead round consists of the events that a project has queued when the round begins. The
 project's thread handles these events in order. When handlers are heavy, other threads run later
@@ -74,7 +74,7 @@ class LookAhead:
         self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}
         self._hosts: dict[int, HostCopies] = {}
-        self._in_turn_only: set[int] = set()  # applets whose handlers have to wait for their turn
+        self._in_turn_only: set[int] = set()  # applets whose handlers must not run ahead
         self._row = metrics.here.row if row is None else row
         self._counting = threading.Lock()
         self._running = 0
@@ -99,7 +99,7 @@ class LookAhead:
         return self._threads.count > 0 and self.policy.is_worthwhile(time.monotonic())
 
     def speculate(self, events: Sequence[WireEvent], plan: Plan) -> Speculation | None:
-        """Begin to run the events of a round ahead. Check `wanted` first.
+        """Begin to run the events of a round before their turn. Check `wanted` first.
 
         Args:
             events: the events of one round, in order. They are recognised by identity, so the
@@ -108,8 +108,8 @@ class LookAhead:
                 called in this thread.
 
         Returns:
-            The speculation of this round, valid until `end_round`; None when all events are of
-            one publisher, because those run one after another.
+            The speculation of this round, valid until `end_round`; None when all events are of one
+            publisher, because such events run one after another.
         """
         if len({event[1] for event in events}) < 2:
             return None
@@ -149,7 +149,8 @@ class LookAhead:
         self._hosts.clear()
 
     def _count(self, change: int) -> None:
-        """Count the runs under way: the supervisor may blame a death of the process on them.
+        """Count the running events: if the process dies meanwhile, the supervisor suspects the
+        project.
 
         Threads of different rounds may call it at the same time.
         """
@@ -170,7 +171,8 @@ class LookAhead:
         return steps
 
     def _hosts_of(self, applet_id: int) -> HostCopies | None:
-        """Return the copies of an applet's host; None before its first run, and with SQL."""
+        """Return the copies of an applet's host; None before the first run, and if the applet uses
+        SQL."""
         applet = self._applets.get(applet_id)
         original = None if applet is None else self._pool.loaded(applet)
         if original is None or original.uses_sql:

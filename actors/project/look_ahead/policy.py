@@ -1,33 +1,34 @@
 """Decides whether speculation pays off for a project, from figures alone.
 
-A run in another thread costs tens of microseconds more than one in the project's own, most of it
-under the interpreter's lock, so light handlers are faster in one thread. Speculation also wastes
-CPU time when most of its results are invalid, because handlers read what others have just written.
+A run in another thread takes tens of microseconds more than a run in the project's own thread, most
+of them under the interpreter's lock. So light handlers are faster in one thread. Speculation also
+wastes CPU time when most of its results are invalid because handlers read keys that other handlers
+have just written.
 """
 
 from __future__ import annotations
 
-HEAVY_S = 200e-6  # CPU time of runs for which speculation pays off (decision 42)
-WINDOW_S = 0.25  # CPU time of runs; one decision per window
+HEAVY_S = 200e-6  # CPU time of a run from which on speculation saves time (decision 42)
+WINDOW_S = 0.25  # CPU time of the runs between two decisions
 PAUSE_S = 30.0
-_LIGHT_SHARE = 0.5  # of `heavy_s`: hysteresis, between the two the last decision stays
-_TRIED = 64  # speculative runs per decision on the share of valid ones
+_LIGHT_SHARE = 0.5  # of `heavy_s`; hysteresis: between both values the last decision stays
+_TRIED = 64  # speculative runs, after which the share of valid runs is checked
 _KEPT_SHARE = 0.5
 
 
 class SpeculationPolicy:
     """Decides from the CPU time of runs and the share of valid speculative runs.
 
-    Reading the CPU time of a thread is a system call, so light projects only have the time measured
-    that has passed, until that is long for the number of runs.
+    Reading the CPU time of a thread is a system call. So for projects with light handlers only wall
+    time is measured, until the mean wall time per run is long.
 
     Attributes:
-        measures: whether the CPU time of runs is wanted.
+        measures: whether the caller should measure the CPU time of runs.
 
     Args:
-        heavy_s: mean CPU seconds per run from which on speculation is used.
-        window_s: CPU seconds of runs per decision.
-        pause_s: seconds without speculation after too few speculative runs were valid.
+        heavy_s: speculation is used if the mean CPU time of a run is at least this, in seconds.
+        window_s: the CPU time of the runs between two decisions, in seconds.
+        pause_s: the pause of speculation after too few valid runs, in seconds.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class SpeculationPolicy:
         return self._heavy and now >= self._paused_until
 
     def add_cpu_time(self, seconds: float, runs: int) -> None:
-        """Record the CPU time of runs, in whichever thread they were made."""
+        """Record the CPU time of runs, of all threads."""
         self._spent_s += seconds
         self._runs += runs
         if self._spent_s < self._window_s or not self._runs:
@@ -59,7 +60,7 @@ class SpeculationPolicy:
         self._spent_s, self._runs = 0.0, 0
 
     def add_wall_time(self, seconds: float, runs: int) -> None:
-        """Record how long runs took whose CPU time was not measured."""
+        """Record the wall time of runs whose CPU time was not measured."""
         self._passed_s += seconds
         self._passed_runs += runs
         if self._passed_s >= self._window_s and self._passed_runs:
@@ -68,7 +69,7 @@ class SpeculationPolicy:
             self._passed_s, self._passed_runs = 0.0, 0
 
     def add_result(self, now: float, *, kept: bool) -> None:
-        """Record whether a speculative run was kept or had to be made again."""
+        """Record whether a speculative run was valid, or the handler had to run again."""
         self._tried += 1
         self._kept += kept
         if self._tried < _TRIED:

@@ -1,6 +1,7 @@
-"""Speculation: runs a handler before its turn, and validates the run when the turn has come.
+"""A speculative run: runs a handler before the turn of its event, and validates the run at the
+turn.
 
-The state that such a run reads may change before its turn. Therefore all answers of host functions
+The state that such a run reads may change before the turn. Therefore all answers of host functions
 are recorded with the result. When the turn comes, the project validates the run: if the host
 functions would give the same answers now, the result counts. Otherwise it is dropped without
 effect.
@@ -25,7 +26,8 @@ from fieldbrook.wasm.run import (
 
 TOPIC, API = "topic", "api"
 RECORDED_BYTES = 16 << 20
-"""How much a run may ask and be told ahead; one that asks for more waits for its turn."""
+"""How many bytes of questions and answers a speculative run may have; with more, it is dropped, and
+the handler runs at the turn of its event."""
 _ANSWER_BYTES = 128  # counted for each answer in addition to its content
 
 Query = tuple[str, tuple[str, ...], Any]
@@ -35,8 +37,8 @@ Query = tuple[str, tuple[str, ...], Any]
 class SpeculativeRun(NamedTuple):
     """The result of a run before its turn.
 
-    `run` has the logs, writes and effects. `reads` maps each key of the applet that the run read to
-    its value, `queries` has what it asked the capabilities. `seconds` is its CPU time.
+    `run` has the logs, writes and effects. `reads` maps each key that the run read to its value;
+    `queries` has the questions to the capabilities with their answers. `seconds` is its CPU time.
     """
 
     code: int
@@ -63,8 +65,8 @@ class SpeculativeRun(NamedTuple):
 class SpeculativeCapabilities(Capabilities):
     """The capabilities of a run before its turn; they record every answer.
 
-    `void` is set when the run asked for something that can only be done when its turn has come,
-    or for more than may be recorded. The result of such a run is dropped.
+    `void` is set when the run asked for something that is only possible at the turn of its event,
+    or for more than `RECORDED_BYTES`. The result of such a run is dropped.
     """
 
     def __init__(self, project: Capabilities) -> None:
@@ -74,11 +76,11 @@ class SpeculativeCapabilities(Capabilities):
         self._left = RECORDED_BYTES
 
     def count(self, size: int) -> None:
-        """Count an answer that is recorded, with what was asked.
+        """Count the bytes of a recorded answer and its question.
 
         Raises:
-            NotInBatchError: the run is void and ends, because too much would be recorded: a
-                guest may ask for hundreds of keys of its memory's size.
+            NotInBatchError: the run is void and ends, because it exceeds `RECORDED_BYTES`: a
+                handler may read hundreds of values that are as large as its memory.
         """
         self._left -= size + _ANSWER_BYTES
         if self._left < 0:
@@ -99,11 +101,12 @@ class SpeculativeCapabilities(Capabilities):
         return refusal
 
     def send_transaction(self, *_: object, **__: object) -> NoReturn:
-        """Void the run: a transaction gets its nonce when it is signed."""
+        """Void the run: a transaction is signed with the next nonce, which is known only at the
+        turn."""
         self._give_up()
 
     def call_contract(self, *_: object, **__: object) -> NoReturn:
-        """Void the run: a chain may answer differently when the turn has come."""
+        """Void the run: at the turn the chain may answer differently."""
         self._give_up()
 
     def _give_up(self) -> NoReturn:
@@ -138,7 +141,7 @@ def speculate(host: Host, handler: str, run: Run) -> SpeculativeRun | None:
     capabilities = SpeculativeCapabilities(run.capabilities)
 
     def recorded(key: bytes) -> bytes | None:
-        if key not in reads:  # a key that is read again has the value that will be validated
+        if key not in reads:  # if a key is read again, its first value is the one to validate
             value = read(key)
             capabilities.count(len(key) + len(value or b""))
             reads[key] = value
@@ -165,7 +168,7 @@ def is_valid(speculative: SpeculativeRun, run: Run) -> bool:
 
 
 def adopt(speculative: SpeculativeRun, run: Run) -> tuple[int, str]:
-    """Take over the logs, writes and effects of a valid run; return its code and error."""
+    """Copy the logs, writes and effects of a valid run into `run`; return its code and error."""
     run.logs.extend(speculative.run.logs)
     run.writes.update(speculative.run.writes)
     run.effects.extend(speculative.run.effects)

@@ -1,12 +1,14 @@
 """The speculation of one look-ahead round: other threads run later events ahead of their turn.
 
-A thread takes one event at a time. The events of a publisher run one after another, because they
-often read what the event before wrote. The first event that nobody has begun is left to the
-project's own thread, as long as there are others. When that thread comes to an event:
+A thread takes one event at a time. The events of a publisher run one after another, because an
+event often reads what the previous one wrote. Look-ahead threads leave the first waiting event to
+the project's own thread, as long as other events wait. When that thread comes to an event:
 
-* nobody has begun it: it runs the handlers itself.
-* another thread is running it: it waits, but not longer than runs usually take.
-* it has been run: it validates the runs and adopts them, or drops them and runs the handlers.
+* no thread has begun the event: the project's thread runs the handlers itself.
+* another thread is running the event: the project's thread waits, but not longer than runs usually
+  take.
+* another thread has run the event: the project's thread validates the runs. It uses valid runs; it
+  drops the others and runs their handlers.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ from fieldbrook.wasm.run import Capabilities, Run
 
 log = logging.getLogger(__name__)
 
-HELD_BYTES = 16 << 20  # of results that wait for their turn; with more, no other event is begun
-_AHEAD_S = 0.020  # of work for each thread; more would read values that change before their turn
+HELD_BYTES = 16 << 20  # limit of waiting results, above which no thread begins another event
+_AHEAD_S = 0.020  # planned work per thread; later runs would often read outdated values
 _AHEAD_EVENTS = 64
-# For so long, and for so many runs of mean length, a run that is under way is waited for.
+# How long the project's thread waits for a run in another thread: a fixed time, plus the mean time
+# of so many runs.
 _WAIT_S = 0.050
 _WAIT_RUNS = 10
 
@@ -44,11 +47,11 @@ class Basis(NamedTuple):
     """The common inputs of all runs of a round.
 
     Attributes:
-        read: returns the value of a stored key as of the last commit, in any thread.
+        read: returns the value that a stored key had at the last commit; thread-safe.
         env: the environment of the project.
-        capabilities: those of the project, for use in any thread.
+        capabilities: the capabilities of the project; thread-safe.
         scopes: the scope of each applet's keys.
-        own: receives the ids of applets whose handlers have to wait for their turn.
+        own: the set to which ids of applets are added whose handlers must not run ahead.
         running: called with 1 and -1 when an event begins and ends in another thread.
     """
 
@@ -63,12 +66,12 @@ class Basis(NamedTuple):
 class Speculation:
     """The speculation of one round.
 
-    The project's thread calls everything but `help`, which the look-ahead threads call. `seconds`
-    is the CPU time of all runs that count, those of other threads and its own.
+    The look-ahead threads call only `help`; the project's thread calls all other methods. `seconds`
+    is the CPU time of all valid runs, of other threads and of the project's thread.
 
     Args:
         threads: the threads that help.
-        policy: it knows how long runs take, and is told which ones were valid.
+        policy: has the mean duration of runs; gets the results of validations.
         basis: what the runs have in common.
         events: the events of the round.
         steps: returns the handlers of an event, or none if it has to wait for its turn.
@@ -88,19 +91,21 @@ class Speculation:
         self._index = {id(event): index for index, event in enumerate(events)}
         self._planned = 1  # the first event that is not planned yet
         self._turn = 0  # the event whose turn it is
-        self._task: Task | None = None  # its task, when another thread has run it
-        self._publisher: int | None = events[0][1]  # the one whose event this thread runs
-        self._scope = b""  # of the applet that this thread runs
+        self._task: Task | None = None  # the task of this event, if another thread has run it
+        self._publisher: int | None = events[0][1]  # of the event in this thread
+        self._scope = b""  # the scope of the applet that the project's thread runs
         self.seconds = 0.0
-        # Changed only under the lock, from here on. Tasks are by the index of their event.
+        # The attributes below are changed only under the lock. Tasks are stored by the index of
+        # their event.
         self._changed = threading.Condition(threading.Lock())
         self._waiting: dict[int, Task] = {}  # in order
         self._begun: dict[int, Task] = {}
         self._running: set[int] = set()  # the publishers whose events other threads run
         self._helpers = 0
         self._held_bytes = 0
-        # What each stored key was set to since the last commit, and by which event: up to the
-        # present event what counts, then what was found ahead. Reads need no lock.
+        # By stored key: the value since the last commit, and the index of the event that wrote it.
+        # Values of events up to the present one are final, later ones are speculative. Reads need
+        # no lock.
         self._writes: dict[bytes, tuple[int, bytes]] = {}
         self._plan()
 
@@ -138,12 +143,13 @@ class Speculation:
                 self._note(self._turn, self._scope, run)
 
     def settle(self) -> None:
-        """Forget the writes of events up to the present one; they are in the store or undone."""
+        """Forget the writes of events up to the present one: they are in the store, or were
+        undone."""
         with self._changed:
             self._writes = {k: held for k, held in self._writes.items() if held[0] > self._turn}
 
     def forget(self) -> None:
-        """Drop all speculative runs, and begin no others."""
+        """Drop all speculative runs, and begin no further ones."""
         self._index.clear()
         self._task = None
         with self._changed:
@@ -151,7 +157,7 @@ class Speculation:
             self._begun.clear()
 
     def _come_to(self, index: int) -> None:
-        """Take the task of the next event, if another thread has run it or is about to."""
+        """Take the task of the next event, if another thread has run the event or is running it."""
         with self._changed:
             for passed in range(self._turn, index):
                 self._drop(passed)
@@ -175,7 +181,8 @@ class Speculation:
             self._held_bytes -= task.size
 
     def _plan(self) -> None:
-        """Make tasks of the next events, and let a thread help if one of them can be begun."""
+        """Make tasks of the next events, and wake a look-ahead thread if it can begin one of
+        them."""
         each = min(max(int(_AHEAD_S / max(self._policy.mean_s, 1e-6)), 2), _AHEAD_EVENTS)
         end = min(self._turn + each * (self._threads.count + 1), len(self._events))
         events = self._events
@@ -196,7 +203,7 @@ class Speculation:
     # ---------------------------------------------------------------- look-ahead threads
 
     def help(self) -> None:
-        """Run events before their turn, until none can be begun or other work waits."""
+        """Run events before their turn, until no event can be begun, or other work waits."""
         while (task := self._begin_next()) is not None:
             try:
                 self._run(task)
@@ -230,13 +237,13 @@ class Speculation:
             self._changed.notify()
 
     def _invite(self) -> None:
-        """Let one more thread help, if it would find something to do. Call it with the lock."""
+        """Let one more thread help, if there is a task for it. The caller holds the lock."""
         if self._helpers < self._threads.count and self._next_task() is not None:
             self._helpers += 1
             self._threads.put(self)
 
     def _next_task(self) -> Task | None:
-        """Return the task to begin next. Call it with the lock."""
+        """Return the task to begin next. The caller holds the lock."""
         if self._held_bytes >= HELD_BYTES:
             return None
         busy = {*self._running, self._publisher}
@@ -249,7 +256,7 @@ class Speculation:
         return None if first is None or first.publisher_id in busy else first
 
     def _run(self, task: Task) -> None:
-        """Run the handlers of an event, up to one that has to wait for its turn."""
+        """Run the handlers of an event; stop at a handler that must not run ahead."""
         event, basis = task.event, self._basis
         for step in task.steps:
             read = self._reader(task.index, step.scope)
@@ -273,11 +280,12 @@ class Speculation:
             finally:
                 step.hosts.give_back(host)
         except NodeError as reason:
-            log.debug("applet %d: %s is not run ahead: %s", step.applet_id, step.handler, reason)
+            log.debug("applet %d: %s cannot run ahead: %s", step.applet_id, step.handler, reason)
             return None
 
     def _reader(self, index: int, scope: bytes) -> Callable[[bytes], bytes | None]:
-        """Return a function that reads keys as the event with this index would find them."""
+        """Return a function that reads keys with the values that the event with this index would
+        read."""
         committed = self._basis.read
 
         def read(key: bytes) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What look-ahead threads work on: an event with its handlers, and hosts to run them."""
+"""Tasks of look-ahead threads: an event with its handlers, and hosts to run them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HostCopies:
         self._lock = threading.Lock()
 
     def take(self) -> Host:
-        """Return a copy that nobody else uses.
+        """Return a copy that no other thread uses.
 
         Raises:
             ModuleRefusedError: the module cannot be linked again.
@@ -40,7 +40,7 @@ class HostCopies:
         host.close()
 
     def close(self) -> None:
-        """Release the copies, those that are in use when they are given back."""
+        """Release the copies. Copies in use are released when they are given back."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []
@@ -49,7 +49,7 @@ class HostCopies:
 
 
 class Step(NamedTuple):
-    """One handler of an event. `scope` is that of the applet's keys."""
+    """One handler of an event. `scope` is the scope of the applet's keys."""
 
     strategy_id: int
     applet_id: int
@@ -61,8 +61,8 @@ class Step(NamedTuple):
 class Task:
     """One event that may be run before its turn, with its handlers in their order.
 
-    When it is `done`, `runs` has the run of each strategy that need not wait for its turn, and
-    `size` is about their bytes.
+    When the task is `done`, `runs` has a run for each strategy that could run ahead, and `size` is
+    the approximate size of the runs in bytes.
     """
 
     __slots__ = ("done", "event", "index", "runs", "size", "steps")

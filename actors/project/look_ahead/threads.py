@@ -13,7 +13,7 @@ _JOIN_S = 1.0
 
 
 class Work(Protocol):
-    """Something that these threads help with."""
+    """Work that these threads can share."""
 
     def help(self) -> None:
         """Do a share of the work in the calling thread. It raises no errors."""
@@ -23,8 +23,8 @@ class Work(Protocol):
 class LookAheadThreads:
     """A fixed number of threads that start with the first work and then wait for more.
 
-    Each `put` makes one thread call `help` of the work once, first come, first served. The caller
-    bounds how often the same work is waiting.
+    Each `put` makes one thread call `help` of the work once, in the order of the calls. The caller
+    limits how often the same work waits.
 
     Args:
         count: the number of threads.
@@ -38,11 +38,11 @@ class LookAheadThreads:
 
     @property
     def awaited(self) -> bool:
-        """Whether work waits because all threads are busy."""
+        """Whether work waits, because all threads are busy."""
         return not self._queue.empty()
 
     def put(self, work: Work) -> None:
-        """Let one thread help; may be called from any thread."""
+        """Let one thread help; thread-safe."""
         if not self._threads:
             self._start()
         self._queue.put(work)

@@ -1,4 +1,5 @@
-"""Balance: moves projects between workers by CPU time, and restarts those with too much memory."""
+"""Balance: moves projects between workers by CPU time; restarts projects and workers that use too
+much memory."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 10.0
 # Shares of a core:
-BUSY = 0.9  # a worker that uses more is busy, because its runners share one interpreter's lock
-_GAP = 0.4  # the least difference to another worker at which projects move there
-_LEAST = 0.01  # projects that use less stay
-_LARGE = 0.1  # of a worker's memory: a project with less is not blamed for its size
+BUSY = 0.9  # a worker that uses more is busy: its threads share one interpreter lock
+_GAP = 0.4  # projects move only if the other worker uses at least this much less
+_LEAST = 0.01  # a project that uses less is not moved
+_LARGE = 0.1  # share of a worker's memory; a smaller project is not the cause of its size
 
 
 class Rates:
@@ -32,7 +33,7 @@ class Rates:
         self._samples: dict[str, collections.deque[tuple[float, float]]] = {}
 
     def record(self, part: str, now: float, seconds: float) -> None:
-        """Record the counter of a part."""
+        """Record the counter of a process or project."""
         samples = self._samples.setdefault(part, collections.deque())
         samples.append((now, seconds))
         while len(samples) > 2 and now - samples[1][0] >= WINDOW_S:
@@ -44,7 +45,7 @@ class Rates:
             del self._samples[part]
 
     def share(self, part: str) -> float:
-        """The share of a core, as far as it is known."""
+        """The share of a core over the time that was recorded, up to one window."""
         samples = self._samples.get(part)
         if samples is None or len(samples) < 2:
             return 0.0
@@ -63,10 +64,11 @@ def to_move(used: Mapping[str, float], busy: float, room: float) -> set[str]:
     """Choose the projects that leave a busy worker: the heaviest ones except the first.
 
     Args:
-        used: the time that the worker spent on each project, per second. Its threads wait for each
-            other, so this may be more than the processor time.
+        used: the seconds per second that the worker spent on each project. They include times in
+            which threads wait for each other, so their sum may exceed the processor time.
         busy: the worker's share of a core.
-        room: the share of a core that may move, so that the other worker does not become busier.
+        room: the share of a core that may move to the other worker without making it the busier
+            one.
     """
     factor = min(1.0, busy / max(sum(used.values()), 1e-9))
     moving: set[str] = set()
@@ -99,7 +101,7 @@ class Balance:
             self._check_memory(worker, projects[worker.part])
         shared = [worker for worker in workers if not worker.is_dedicated and worker.state == UP]
         busiest = max(shared, key=lambda one: self.rates.whole_share(one.part), default=None)
-        # The effect of a move is known only after a whole window.
+        # The measured shares show the effect of a move only after a whole window.
         if busiest is not None and now - self._moved_at > 2 * WINDOW_S:
             self._make_room(now, busiest, projects[busiest.part], shared)
 

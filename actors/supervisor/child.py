@@ -1,4 +1,4 @@
-"""One process of the tree, or one project, as the supervisor sees it."""
+"""A child: one process of the node, or one project, and its state for the supervisor."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ CLASSES = {
     "engine": "fieldbrook.cluster.engine_process.EngineActor",
     "cluster": "fieldbrook.cluster.process.ClusterActor",
 }
-"""The actor of each kind of process, by name: its module is imported in the process itself."""
+"""The actor class of each kind of process, by name. Only the process itself imports the module."""
 
 
 class Child(msgspec.Struct):
-    """One process of the tree, or a project that runs in one, and its state.
+    """One process of the node, or a project that runs in a worker, and its state.
 
-    The address of a project is that of no process: its worker's is used.
+    `part` is its name, such as `worker:0` or `project:5`; it stays the same after a restart. A
+    project has no address: messages about it go to its worker.
     """
 
     part: str
@@ -40,15 +41,15 @@ class Child(msgspec.Struct):
     since: float = 0.0
     heard: float = 0.0
     wanted: bool = False  # it was requested while it was retiring
-    # Consumers that had outbox entries during this generation; they may have been delivered since.
+    # Consumers for which this generation had outbox entries, which may be delivered by now.
     consumers: set[str] = msgspec.field(default_factory=set)
     removed: bool = False
     slot: int = metrics_table.NO_ROW  # its metrics row, while it has a process
     account_id: int = 0  # the account that owns the project; 0 until a gateway has named it
-    worker: str = ""  # the part of the worker that runs the project, or did last
-    in_journal: bool = False  # that worker's journal may have batches that the store lacks
-    suspect_until: float = 0.0  # monotonic time until which a project is kept away from others
-    subject: str = ""  # the part of which a worker's `hung_guest` or `stuck_batch` was raised
+    worker: str = ""  # the worker (its `part`) that runs the project, or ran it last
+    in_journal: bool = False  # the journal of `worker` may have batches that the store lacks
+    suspect_until: float = 0.0  # monotonic time; until then a project has a worker of its own
+    subject: str = ""  # `part` for which a worker's `hung_guest` or `stuck_batch` was raised
     late: bool = False  # a chain that takes long to start; the boot no longer waits for it
 
     @property
@@ -58,7 +59,7 @@ class Child(msgspec.Struct):
 
     @property
     def is_gateway(self) -> bool:
-        """Whether it has to know the routes to projects."""
+        """Whether it gets the routes to projects."""
         return self.kind in ("http", "mqtt", "scheduler", "chain", "cluster")
 
     @property
@@ -73,10 +74,10 @@ class Child(msgspec.Struct):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the boot no longer waits for it: it is up, or it is a late or failed chain.
+        """Whether the boot need not wait for it: it is up, or it is a late or failed chain.
 
-        The node can serve while chains are still starting, because no other part needs them. It
-        waits for no project, and for no worker of a single one.
+        The node can serve while chains are still starting, because no other process needs them. The
+        boot waits neither for projects nor for dedicated workers.
         """
         if self.is_project or self.is_dedicated:
             return True

@@ -1,4 +1,4 @@
-"""The metrics rows of the node's processes, which the supervisor hands out."""
+"""The metrics rows of the node's processes and projects; the supervisor assigns them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from fieldbrook.observability import metrics, metrics_table
 class ChildMetrics:
     """Gives each child a row of the shared metrics table, and counts starts and deaths.
 
-    The next process of the same part continues with the same row, so a death loses no count.
+    The next process with the same `part` continues with the same row, so no count is lost when a
+    process dies.
     """
 
     def __init__(self) -> None:
         self._slots = metrics_table.RowAllocator()
-        self._dead_letters: dict[int, float] = {}  # by id of a project without a process
+        self._dead_letters: dict[int, float] = {}  # of projects that do not run, by id
 
     def create(self, named_projects: int) -> None:
         """Create the metrics table; every child is a fork and shares it."""

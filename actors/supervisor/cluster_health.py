@@ -1,4 +1,4 @@
-"""The conditions of the cluster on the board of this host."""
+"""The health conditions of the cluster, on the board of this host."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from fieldbrook.observability.health import Board
 
 
 class ClusterHealth:
-    """Raises what the process that knows the other hosts reports, and clears what has ended.
+    """Raises the conditions that `fb-cluster` reports, and clears those that have ended.
 
-    A part has no process of its own here: other conditions of the same part stay as they are.
+    The conditions are raised for names such as `host:NAME`, which are no processes of this host.
+    Conditions from other sources stay.
     """
 
     def __init__(self, board: Board) -> None:

@@ -1,4 +1,4 @@
-"""Checks of the conditions that no child reports: disk, clock, secrets, parked outbox entries."""
+"""Checks for conditions that no child reports: disk, clock, secrets, parked outbox entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fieldbrook.observability import health, metrics, metrics_table
 from fieldbrook.security import node_secrets
 
 _SECRETS_EVERY = 5  # the secrets are checked at every fifth call
-_DISK_AGAIN = 1.25  # the disk condition clears when this multiple of the reserve is free
+_DISK_AGAIN = 1.25  # the disk condition ends when this multiple of the reserve is free
 
 
 class NodeChecks:
@@ -26,7 +26,7 @@ class NodeChecks:
         self._calls = 0
 
     def run(self, now: float, *, parked: bool) -> None:
-        """Check everything once; `parked` says that outbox entries are held back."""
+        """Check everything once; `parked` says whether outbox entries are held back."""
         self._check_disk()
         self._check_parked(parked=parked)
         self._check_clock(now)
@@ -61,7 +61,7 @@ class NodeChecks:
     def _check_parked(self, *, parked: bool) -> None:
         """Count the outbox entries that a restored node holds back.
 
-        The metrics have them all, because projects with outbox entries are kept running.
+        The metrics contain all of them, because projects with outbox entries do not retire.
         """
         if not parked:
             metrics.put(metrics.OUTBOX_PARKED, 0)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETIRE_LIMIT_S = 20.0
-CLUSTER = "cluster"  # the part that knows the other hosts
+CLUSTER = "cluster"  # the child that connects this host with the others (`fb-cluster`)
 _MOVING = 2  # projects that go to another host at the same time
-MQTT_PART = "mqtt:0"  # the part that delivers outbox entries, except chain transactions
+MQTT_PART = "mqtt:0"  # the child that delivers outbox entries, except chain transactions
 
 
 class Projects:
@@ -37,10 +37,10 @@ class Projects:
         self._supervisor = supervisor
         self._removed: set[int] = set()  # project ids are never reused
         self.parked = False
-        self._remote: dict[int, str] = {}  # the hosts on which projects run that gateways use
-        self._run_on: dict[int, str] = {}  # the hosts that run projects, as they have told
+        self._remote: dict[int, str] = {}  # hosts to which the gateways send events, by project
+        self._run_on: dict[int, str] = {}  # hosts that have reported to run a project, by project
         self._asked: dict[int, m.ActivateOn] = {}  # requests that other hosts have not answered
-        self._told: dict[int, bool] = {}  # what other hosts know of this one, see `ProjectRuns`
+        self._told: dict[int, bool] = {}  # what this host has reported; see `ProjectRuns`
         self._gives_up = False
 
     def child(self, project_id: int) -> Child:
@@ -49,14 +49,14 @@ class Projects:
         return self._supervisor.children.setdefault(part, Child(part))
 
     def _running(self, project_id: int, generation: int) -> Child | None:
-        """Return the child of a project if it still is of this generation."""
+        """Return the child of a project if it still has this generation."""
         child = self._supervisor.children.get(f"project:{project_id}")
         return child if child is not None and child.generation == generation else None
 
     # ---------------------------------------------------------------- start and end
 
     def start_waiting(self) -> None:
-        """Start the projects whose outbox has entries, so that these are delivered."""
+        """Start the projects whose outbox has entries, so that the entries are delivered."""
         for project_id in waiting_projects(self._supervisor.settings.data / "projects"):
             child = self.child(project_id)
             if child.state == DOWN:
@@ -67,7 +67,7 @@ class Projects:
         if self.start_elsewhere(child):
             return
         if self._is_alone:
-            child.enter(BACKOFF)  # until a host comes: it could commit nothing
+            child.enter(BACKOFF)  # until more hosts are up: until then it could commit nothing
             self.tell_running(child)
         else:
             self._supervisor.start(child)
@@ -120,10 +120,10 @@ class Projects:
         return None if found == hosts.me else found
 
     def _place(self, project_id: int) -> str | None:
-        """The other host that runs a project, or should do so; None when that is this one.
+        """The other host that runs a project, or should run it; None if that is this host.
 
-        A host that runs a project keeps it until it gives it up, also when it belongs elsewhere
-        by now. So a project moves without two hosts that want to run it.
+        A host that runs a project keeps the project until the host gives it up, even if the project
+        now belongs to another host. So no two hosts run a project at the same time while it moves.
         """
         hosts = self._supervisor.hosts
         if hosts is None:
@@ -131,15 +131,15 @@ class Projects:
         return self._run_on.get(project_id) or self._home(project_id)
 
     def start_elsewhere(self, child: Child) -> bool:
-        """Have another host start a project if it has to run there; return whether it has to."""
+        """Have another host start a project that is to run there; return whether it is."""
         supervisor = self._supervisor
         place = self._place(child.project_id)
         if place is None:
             return False
         supervisor.board.remove(child.part)
         child.enter(DOWN)
-        self.tell_running(child)  # first: the next host waits for this
-        self.close_route(child)  # for those who have asked while it was to start here
+        self.tell_running(child)  # first, because the next host waits for this
+        self.close_route(child)  # for gateways that asked while the start here was planned
         self._ask(m.ActivateOn(place, child.project_id, child.account_id))
         return True
 
@@ -151,14 +151,15 @@ class Projects:
             self._ask(m.ActivateOn(home, asked.project_id, asked.account_id, asked.processes))
 
     def _ask(self, order: m.ActivateOn) -> None:
-        """Have another host start a project; `on_remote_route` gets its answer."""
+        """Have another host start a project; the answer goes to `on_remote_route`."""
         self._asked[order.project_id] = order
         self._supervisor.send_to(self._supervisor.children[CLUSTER], order)
 
     def _ask_mover(self, project_id: int) -> None:
-        """Ask the host to which a project moves, instead of the one that has given it up.
+        """Ask the host to which a project moves, instead of the host that has given it up.
 
-        The answer of that one comes later, so that hosts which disagree do not ask in circles.
+        If hosts disagree about the owner, they do not ask each other in circles, because a host
+        answers "not here" only after a while.
         """
         order = self._asked.get(project_id)
         if order is None:
@@ -170,23 +171,24 @@ class Projects:
             self._ask(msgspec.structs.replace(order, host=place))
 
     def _start_asked(self, order: m.ActivateOn) -> None:
-        """Start a project here that another host was asked for, and that belongs here now."""
+        """Start a project here. Another host was asked to start it, but it belongs to this host
+        now."""
         child = self.child(order.project_id)
         del self._asked[order.project_id]
         if child.state == DOWN and not self._is_alone and self._is_within_quota(order):
             child.account_id = order.account_id
             self._supervisor.start(child)
         else:
-            self._tell_own_gateways(m.RouteTo(order.project_id, None))  # they ask this host then
+            self._tell_own_gateways(m.RouteTo(order.project_id, None))  # then they ask this host
 
     def _is_outdated(self, route: m.RemoteRoute) -> bool:
-        """Whether a host says that it does not run a project about which another one is asked."""
+        """Whether a "not here" answer is outdated, because another host was asked meanwhile."""
         order, used = self._asked.get(route.project_id), self._remote.get(route.project_id)
         expected = used if order is None else order.host
         return route.socket is None and expected not in (None, route.host)
 
     def on_remote_route(self, route: m.RemoteRoute) -> None:
-        """Tell the gateways where a project runs on another host, or that it does not any more."""
+        """Tell the gateways on which host a project runs, or that it runs there no more."""
         supervisor, project_id = self._supervisor, route.project_id
         if self._is_outdated(route):
             return
@@ -195,7 +197,7 @@ class Projects:
             self._run_on[project_id] = route.host
         if self._place(project_id) is None:  # it belongs to this host now
             if self.child(project_id).state == DOWN:
-                self._tell_own_gateways(m.RouteTo(project_id, None))  # they ask this one then
+                self._tell_own_gateways(m.RouteTo(project_id, None))  # then they ask this one
             return
         path = None
         if route.socket is not None:
@@ -214,12 +216,13 @@ class Projects:
                 self._supervisor.send_to(child, message)
 
     def on_remote_refusal(self, answer: m.Unreachable | m.QuotaReached | m.DropProject) -> None:
-        """Pass on to the gateways why another host does not run a project."""
+        """Tell the gateways why another host does not run a project."""
         self._asked.pop(answer.project_id, None)
         self._tell_own_gateways(answer)
 
     def on_hosts(self) -> None:
-        """Forget the routes to hosts that are gone, and to projects that belong here now."""
+        """Forget the routes to hosts that are gone, and the routes to projects that belong here
+        now."""
         supervisor = self._supervisor
         hosts = supervisor.hosts
         assert hosts is not None
@@ -236,9 +239,9 @@ class Projects:
         self.settle_homes()
 
     def _try_again(self) -> None:
-        """Start the projects that wait after failures, for which a lack of hosts may be the cause.
+        """Start the projects that wait after failures: missing hosts may have been the cause.
 
-        They may also belong to another host now, which need not wait.
+        If a project belongs to another host now, that host starts it without a pause.
         """
         for child in list(self._supervisor.children.values()):
             if child.is_project and child.state == BACKOFF:
@@ -285,18 +288,19 @@ class Projects:
                 self.tell_running(child)
 
     def give_up_all(self) -> None:
-        """Give up all projects, if the host leaves its cluster: others can have them at once."""
+        """Give up all projects if the host leaves its cluster, so that other hosts can run them at
+        once."""
         self._gives_up = self._supervisor.hosts is not None
         self.settle_homes()
 
     @property
     def are_given_up(self) -> bool:
-        """Whether no project is left that has to be given up."""
+        """Whether all projects that had to be given up have ended."""
         children = self._supervisor.children.values()
         return not (self._gives_up and any(c.is_project and c.state != DOWN for c in children))
 
     def settle_homes(self) -> None:
-        """Retire projects that belong to another host now, some at a time."""
+        """Retire projects that belong to another host now, at most `_MOVING` at a time."""
         if self._supervisor.hosts is None:
             return
         children = self._supervisor.children.values()
@@ -313,7 +317,8 @@ class Projects:
                 moving += 1
 
     def _is_within_quota(self, asked: m.Activate | m.ActivateOn) -> bool:
-        """Whether the account may run one more project; if not, its projects get YieldProcess."""
+        """Whether the account may run one more project; if not, send `YieldProcess` to its
+        projects."""
         running = [
             child
             for child in self._supervisor.children.values()
@@ -334,7 +339,8 @@ class Projects:
             self.retire(child)
             return
         self._supervisor.send_to_gateways(self._route(child))
-        for consumer in child.consumers:  # it could not retire, and has entries since it tried
+        # If the project failed to retire, it may have got entries meanwhile.
+        for consumer in child.consumers:
             self.request_delivery(child, consumer or MQTT_PART)
 
     def _route(self, child: Child) -> m.RouteTo:
@@ -348,14 +354,15 @@ class Projects:
             self.retire(child)
 
     def retire(self, child: Child) -> None:
-        """Have a project's worker close it. Events that are on their way come back to gateways."""
+        """Have its worker close a project. The worker sends events that still arrive back to the
+        gateways."""
         child.enter(RETIRING)
         self._supervisor.send_to_worker(child, m.Retire(child.project_id))
         self.close_route(child)
         self._supervisor.set_timer(RETIRE_LIMIT_S, "retired?", child)
 
     def restart(self, child: Child) -> None:
-        """End a running project and start it again, maybe in another worker."""
+        """End a running project and start it again, possibly in another worker."""
         child.wanted = True
         self.retire(child)
 
@@ -365,7 +372,7 @@ class Projects:
         self._supervisor.send_to_gateways(m.RouteTo(child.project_id, None))
 
     def remove(self, project_id: int) -> None:
-        """End the actor of a project that was removed from the registry, then its store."""
+        """End the actor of a project that was removed from the registry, then remove its store."""
         child = self.child(project_id)
         child.removed = True
         self._removed.add(project_id)
@@ -396,11 +403,11 @@ class Projects:
             child.consumers.add(consumer)
             self.tell_running(child)
             if child.state == RETIRING:
-                child.wanted = True  # its last events have sent something: it comes back for that
+                child.wanted = True  # its last events have filled the outbox: it is started again
             self.request_delivery(child, consumer or MQTT_PART)
 
     def request_delivery(self, project: Child, part: str) -> None:
-        """Send DeliverOutbox to one part if the project has outbox entries for it."""
+        """Send `DeliverOutbox` to one consumer if the project has outbox entries for it."""
         consumer = self._supervisor.children.get(part)
         if consumer is None or self.parked:  # a chain that the settings no longer have
             return
@@ -409,7 +416,7 @@ class Projects:
             self._supervisor.send_to(consumer, m.DeliverOutbox(project.project_id, project.path))
 
     def on_gateway_ready(self, gateway: Child) -> None:
-        """Send a gateway that is up now the routes to all projects."""
+        """Send the routes to all projects to a gateway that has just started."""
         for child in self._supervisor.children.values():
             if child.kind == "project" and child.state == UP:
                 self._supervisor.send_to(gateway, self._route(child))

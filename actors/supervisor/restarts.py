@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-# Delays in seconds before the restarts. A start takes a core up to a second: with the longest
-# delay a child that cannot run uses a fifth of a core, and it is back within 5 s when it can run
-# again, for example after space was made on a full disk.
+# Delays in seconds before the restarts. A start uses a core for up to a second. So with the longest
+# delay, a child that cannot run uses a fifth of a core. When it can run again, for example because
+# a full disk has space again, it is up within 5 s.
 BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
-STEADY_S = 10.0  # a child that has lived this long has its count reset at its next death
+STEADY_S = 10.0  # the death of a child that has lived this long counts as the first one
 UNREACHABLE_AFTER = 4  # from this failure in a row on, events that wait for the child are refused
 
 

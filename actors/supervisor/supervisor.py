@@ -33,7 +33,7 @@ from fieldbrook.system.kernel import name_process
 
 log = logging.getLogger(__name__)
 
-# Generous, because starts are slow on a busy machine and a restart would make them slower.
+# Long, because starts are slow on a busy machine and restarts would make them slower.
 START_LIMIT_S = 30.0
 # A chain imports 60 MB of libraries first, many times the work of other starts: killing a slow
 # start on a busy machine would only repeat that work. After CHAIN_LATE_S the node serves
@@ -64,7 +64,7 @@ class Supervisor(NodeActor):
         self.child_metrics = ChildMetrics()
         self.projects = Projects(self)
         self.workers = Workers(self)
-        self.hosts: m.HostsUp | None = None  # on a host of a cluster
+        self.hosts: m.HostsUp | None = None  # only set on a host of a cluster
         self._host, self._is_founder = "", False
 
     # ---------------------------------------------------------------- messages
@@ -132,7 +132,7 @@ class Supervisor(NodeActor):
     def child_exited(self, address: Address) -> None:
         """Restart the child that died.
 
-        A second notice of one death, or the notice of an earlier generation, matches no child.
+        If a death is reported twice, or concerns an earlier generation, there is no such child.
         """
         for child in self.children.values():
             if child.address is not None and child.address == address:
@@ -167,7 +167,7 @@ class Supervisor(NodeActor):
         parts = [REGISTRY, *workers, *http, MQTT_PART, "scheduler", *chains]
         for part in parts:
             self.children[part] = Child(part)
-        # The first of these is started now, and each when the one before it is ready.
+        # The first one is started now; each other one is started when the one before it is ready.
         self._first = [REGISTRY]
         if boot.cluster is not None:
             self._first.insert(0, CLUSTER)
@@ -190,7 +190,7 @@ class Supervisor(NodeActor):
             self.projects.start_waiting()
 
     def _tell_booted(self) -> None:
-        """Let this host get projects, now that its start takes no processor time any more."""
+        """Let this host own projects: its start does not use processor time any more."""
         if CLUSTER in self.children:
             self.send_to(self.children[CLUSTER], m.Booted({}))
 
@@ -212,7 +212,7 @@ class Supervisor(NodeActor):
         self.check_drained()
 
     def check_drained(self) -> None:
-        """Answer a drain when nothing is left to wait for."""
+        """Answer `Drain` when all events are answered and all projects are given up."""
         is_over = not self._draining and self.projects.are_given_up
         if is_over and self._drain_requester is not None:
             self.send(self._drain_requester, m.Drained())
@@ -262,10 +262,10 @@ class Supervisor(NodeActor):
         if child.is_project:
             worker = self.children.get(child.worker)
             if worker is None or worker.state != UP or child.state not in (STARTING, RETIRING):
-                return  # its worker has died since
+                return  # its worker has died meanwhile
             pid, path = worker.pid, worker.path
         elif child.address is None:
-            return  # it has died since
+            return  # it has died meanwhile
         child.pid, child.path = pid, path
         child.enter(UP)
         self.child_metrics.add_ready(child)
@@ -323,7 +323,7 @@ class Supervisor(NodeActor):
         self._on_drained(None)
         if child.kind == "worker" and not self.exiting:
             if not retired:
-                child.enter(BACKOFF)  # until it starts again: its journal has to be read first
+                child.enter(BACKOFF)  # until the worker has started again and read its journal
             self.workers.on_exit(child, blames=code != DISK_FAILED)
         if self.exiting:
             return
@@ -345,10 +345,10 @@ class Supervisor(NodeActor):
         child.enter(DOWN)
         if child.wanted:
             self.start(child)
-        elif child.kind == "worker":  # of a project that had it alone
+        elif child.kind == "worker":  # a dedicated worker
             del self.children[child.part]
             for socket in self.run_dir.glob(f"w{child.part.removeprefix('worker:')}.*"):
-                socket.unlink(missing_ok=True)  # readers of stores would wait for it
+                socket.unlink(missing_ok=True)  # otherwise readers of stores would wait for it
             self.workers.on_retired(child)
 
     def _on_project_ended(self, ended: m.ProjectEnded) -> None:
@@ -362,14 +362,15 @@ class Supervisor(NodeActor):
     def on_project_exit(self, child: Child, *, failed: bool, how: str = "") -> None:
         """Note that a project does not run any more, and start it again if it is needed.
 
-        A project that did not fail has retired, or its worker died with another one's turn.
+        If the project has not `failed`, it has retired, or its worker died during the turn of
+        another project.
         """
         lived_s = time.monotonic() - child.since if child.state == UP else 0.0
         needed = child.wanted or (child.state != RETIRING and bool(child.consumers))
         needed = needed or child.state == STARTING
         self.child_metrics.release(child, died=failed and not (self.exiting or child.removed))
         child.pid = None
-        if child.state != RETIRING:  # then the gateways know
+        if child.state != RETIRING:  # gateways of a retiring project have no route any more
             self.projects.close_route(child)
         if self.exiting:
             if not (needed and self.projects.start_elsewhere(child)):
@@ -423,11 +424,12 @@ class Supervisor(NodeActor):
                 self.set_timer(CHAIN_START_LIMIT_S - CHAIN_LATE_S, "started?", child)
                 self._check_boot()
             case "started?" if child.state == STARTING and child.is_project:
-                # The worker is watched by itself; a project that starts slowly harms no others.
+                # The watchdog checks the worker itself; a slow start of a project delays no other
+                # one.
                 reason = f"it has not started within {START_LIMIT_S:.0f} s"
                 self._raise_condition(child, health.CANNOT_START, reason)
                 self.set_timer(START_LIMIT_S, "started?", child)
-                self.workers.run(child)  # the order may have been lost
+                self.workers.run(child)  # `RunProject` may have been lost
             case "started?" if child.state == STARTING:
                 limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S
                 reason = f"it did not start within {limit_s:.0f} s"
@@ -445,9 +447,9 @@ class Supervisor(NodeActor):
         self.wake_after(delay_s, _Timer(what, child.part, child.generation))
 
     def _on_hosts(self, hosts: m.HostsUp) -> None:
-        """Note which hosts are there: projects of the others have another home now."""
+        """Note which hosts are up: the projects of all other hosts belong to one of these now."""
         if not self._host:
-            return  # a cluster that has too few hosts yet
+            return  # the cluster does not have enough hosts yet
         self.hosts = hosts
         self.send_to(self.children[REGISTRY], hosts)
         self.projects.on_hosts()
@@ -476,7 +478,7 @@ class Supervisor(NodeActor):
     # ---------------------------------------------------------------- watching
 
     def _look(self) -> None:
-        """Watch everything, every few seconds."""
+        """Do all periodic checks, every few seconds."""
         now = time.monotonic()
         self.projects.check_parked()
         self.projects.settle_homes()

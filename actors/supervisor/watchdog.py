@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_PING_S = 2.0
-PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
-STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the worker
+PINGS = 5  # pings within `watchdog_s`; a child that is silent for that time is killed
+STUCK_FACTOR = 6  # a worker is killed if a step of a batch takes this many times `watchdog_s`
 _OVERTIME_S = 3.0  # after its deadline; Wasmtime has not stopped the handler: kill the process
 
 
@@ -34,7 +34,7 @@ class Watchdog:
     def check(self, now: float) -> None:
         """Ping every process, and check how long it has been silent."""
         self._pings += 1
-        # A late timer means that this process itself was paused, so no child counts as silent.
+        # If the timer is late, this process itself was paused: then no child counts as silent.
         paused = now - self._looked > 3 * self.ping_s
         self._looked = now
         for child in list(self._supervisor.children.values()):
@@ -53,14 +53,14 @@ class Watchdog:
             self._raise(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
             self.kill(child)
         elif silent_s < 2 * self.ping_s:
-            # Silent children get no more pings: more than 20 queued messages to one target
-            # would stall every send.
+            # Silent children get no further pings: with more than 20 queued messages to one child,
+            # every send would block.
             self._supervisor.send_to(child, m.Ping(self._pings))
         elif silent_s > self._limit_s / 2:
             self._raise(child, health.HUNG, f"silent for {silent_s:.0f} s")
 
     def on_pong(self, pong: m.Ponged) -> None:
-        """Note that a child answers; of a worker, check how long its current turn takes."""
+        """Note that a child answers; if it is a worker, check how long its current turn takes."""
         child = self._supervisor.children.get(pong.part)
         if child is not None:
             child.heard = time.monotonic()
@@ -69,25 +69,27 @@ class Watchdog:
                 self._check_turn(child, pong)
 
     def _check_turn(self, worker: Child, pong: m.Ponged) -> None:
-        """Check the handler that runs in a worker, or the step besides that."""
+        """Check the duration of the running handler of a worker, or of the present step of a
+        batch."""
         workers, for_s = self._supervisor.workers, pong.phase_s
         deadline_s = self._supervisor.settings.deadline_ms / 1000
         if pong.busy_s > deadline_s + _OVERTIME_S:
-            reason = f"a handler runs for {pong.busy_s:.0f} s, far over its deadline: killed"
+            reason = f"a handler ran for {pong.busy_s:.0f} s, beyond its deadline: worker killed"
             workers.raise_hung(worker, pong.project_id, health.HUNG_GUEST, reason)
             self.kill(worker)
         elif for_s > STUCK_FACTOR * self._limit_s:
-            reason = f"{pong.phase} takes {for_s:.0f} s: killed"
+            reason = f"{pong.phase} has taken {for_s:.0f} s: worker killed"
             workers.raise_hung(worker, pong.project_id, health.STUCK_BATCH, reason)
             self.kill(worker)
         elif for_s > self._limit_s / 2:
-            reason = f"{pong.phase} takes {for_s:.0f} s"
+            reason = f"{pong.phase} has taken {for_s:.0f} s"
             workers.raise_hung(worker, pong.project_id, health.STUCK_BATCH, reason)
         else:
             workers.clear_hung(worker, health.STUCK_BATCH, health.HUNG_GUEST)
 
     def kill(self, child: Child) -> None:
-        """Kill a child that does not answer; the next `look` notices its end at the latest."""
+        """Kill a child that does not answer; the next periodic check notices its end at the
+        latest."""
         if child.address is not None:
             self._supervisor.kill_child(child.address)
 

@@ -1,6 +1,7 @@
 """The actor of a worker: a process that runs the actors of many projects.
 
-Its main thread is Thespian's and idles; the runners' threads serve the gateways' frames.
+Thespian uses the main thread, which is mostly idle; the runners' threads serve the frames of
+gateways.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class WorkerActor(NodeActor):
         super().__init__()
         self._runners: Runners | None = None
         self._part = ""
-        self._here: set[str] = set()  # the parts of the projects whose stores may be open here
-        self._held: list[m.RunProject] | None = None  # while another worker's journal is read
+        self._here: set[str] = set()  # projects (`project:ID`) whose stores may be open here
+        # Messages that wait while another worker's journal is read; None at other times.
+        self._held: list[m.RunProject] | None = None
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
@@ -69,7 +71,7 @@ class WorkerActor(NodeActor):
                 self.unexpected(message, sender)
 
     def posted(self, message: object) -> None:
-        """Pass a message of another thread on to the supervisor."""
+        """Forward a message of another thread to the supervisor."""
         match message:
             case m.ProjectEnded(part=part) | m.Failed(part=part):
                 self._here.discard(part)
@@ -83,7 +85,7 @@ class WorkerActor(NodeActor):
         """Finish the current turns, and close all stores."""
         if self._runners is not None:
             if self._runners.stop(STOP_LIMIT_S):
-                self._journal.close()  # it is empty then, if all stores could be written
+                self._journal.close()  # it is empty if all stores could be written
             self._context.look_ahead_threads.close()
         spans.stop()
 
@@ -114,11 +116,11 @@ class WorkerActor(NodeActor):
     def _open(self, start: m.Start, name: str, path: Path) -> list[JournalDamagedError]:
         settings, run_dir = start.settings, start.run_dir
         reader = RegistryReader(settings.data / "registry")
-        is_boot = start.generation == 1  # later ones start while other workers run projects
+        is_boot = start.generation == 1  # later generations start while other workers run projects
         opened, damaged = open_journal(settings, reader, name, is_boot=is_boot)
         journal: WorkerJournal = SharedJournal(opened)
         if start.host:
-            # The stores have what was in the files; from now on streams have it.
+            # The stores have all batches of the files. From now on the streams store the batches.
             opened.close()
             endpoint = endpoint_in(run_dir)
             journal = ReplicatedJournal(endpoint, start.host, start.part, self._on_settled)
@@ -131,23 +133,24 @@ class WorkerActor(NodeActor):
         self._journal = journal
         self._server = FrameServer(path)
         for old in start.run_dir.glob(f"w{name}.*"):
-            if old != path:  # of a worker that was killed; its journal is read now
+            if old != path:  # the socket of a killed worker, whose journal is read by now
                 old.unlink(missing_ok=True)
         self._runners = Runners(self._core, self._server)
         return damaged
 
     def _on_settled(self, records: ProjectRecords, error: NodeError | None) -> None:
-        """End a commit that the hosts of the cluster have stored, or have not."""
+        """End a commit: the hosts of the cluster have stored the records, or `error` says why
+        not."""
         self._core.settled(records, error)
         self._server.wake()
 
     def _recover(self, name: str) -> None:
         """Read the journal of another worker, in a thread.
 
-        Projects that are to run meanwhile wait: their stores may be open for what was in it.
+        Projects that should start meanwhile wait, because the recovery may have their stores open.
         """
         if self._held is not None:
-            return  # the request before this one is answered
+            return  # the answer to the earlier request is enough
         self._held = []
         here = {int(part.removeprefix("project:")) for part in self._here}
         threading.Thread(target=self._read_journal, args=(name, here), daemon=True).start()

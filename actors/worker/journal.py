@@ -1,4 +1,4 @@
-"""Opens the journals of workers; missing batches are written into the stores first."""
+"""Opens the journals of workers, after writing their batches into stores that lack them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def open_journal(
     """Open and recover the journal of the worker `name`.
 
     The first worker also recovers the journals of workers that do not exist any more, such as
-    those of single projects before a restart of the node. When the node boots, so that no project
-    runs, it also has all stores take the batches beside them, for example after a restore.
+    those of single projects before a restart of the node. When the node boots, no project runs.
+    Then the first worker also opens all stores that have unapplied batches, for example after a
+    restore, so that they apply them.
 
     Returns:
         The journal, and what is damaged in the journals.
@@ -66,14 +67,14 @@ def open_journal(
 def recover_other(
     settings: Settings, reader: RegistryReader, name: str, here: Collection[int]
 ) -> None:
-    """Recover and remove the journal of another worker, which does not run.
+    """Recover and remove the journal of another worker, which must not run.
 
     Args:
         settings: the node's.
         reader: the registry.
         name: the other worker.
-        here: the projects whose stores this process has open. They have nothing to recover,
-            because a project leaves a worker only with a complete store.
+        here: the projects whose stores this process has open. The journal has nothing for them,
+            because a project leaves a worker only when its store is complete.
 
     Raises:
         JournalBusyError: the other worker runs.
@@ -83,7 +84,7 @@ def recover_other(
     journals = settings.data / JOURNALS
     with store_errors(journals):
         names = {path.name for path in journals.iterdir()}
-    # Thespian tells of a death before the process has ended.
+    # Thespian may report a death before the process has ended.
     if name in names and not recover_abandoned(journals, names - {name}, stores, wait=True):
         raise JournalBusyError(reason=f"{journals / name}: worker {name} uses it")
 

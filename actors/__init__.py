@@ -1,4 +1,4 @@
-"""The processes of the node: the supervision tree and its actors.
+"""The processes of the node: the supervisor, and the actors that it starts.
 
 In: messages from the parent process and frames from gateways.
 Out: results of events; health reports to the supervisor.

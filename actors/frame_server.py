@@ -2,8 +2,8 @@
 
 No thread waits for a client that does not read. Answers that its socket does not accept wait in
 memory, up to a limit, and are sent when the socket accepts them. A client that reads nothing for
-some seconds, or that leaves too much unread, is disconnected. It settles its unanswered requests
-as after the death of the server.
+some seconds, or that leaves too much unread, is disconnected. The client then treats its unanswered
+requests as after the death of the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fieldbrook.observability.logs import RateLimitedLog
 log = logging.getLogger(__name__)
 
 OUTPUT_BYTES = 16 << 20
-"""How many bytes of answers may wait for one client; more only if they are a single answer."""
+"""How many bytes of answers may wait for one client. Only a single answer may be larger."""
 _ALL_OUTPUT_BYTES = 64 << 20  # for all clients of a server
 OUTPUT_S = 5.0
 """How long a client may read nothing while answers wait for it."""
@@ -43,7 +43,7 @@ class Connection:
 
     Args:
         connection: the socket.
-        on_output: called when answers begin to wait: `flush` has to be called from then on.
+        on_output: called when answers begin to wait. From then on the caller has to call `flush`.
     """
 
     __slots__ = ("_lock", "_on_output", "_output", "_socket", "_stuck_since", "closed", "reader")
@@ -54,7 +54,7 @@ class Connection:
         self._on_output = on_output
         self._lock = threading.Lock()  # runners of a worker answer on the same connection
         self._output = bytearray()
-        self._stuck_since = 0.0  # monotonic; when the client last read something of what waits
+        self._stuck_since = 0.0  # monotonic time at which the client last read waiting bytes
         self.reader = FrameReader()
         self.closed = False
 
@@ -97,7 +97,8 @@ class Connection:
         self._on_output(self)
 
     def flush(self) -> bool:
-        """Send waiting answers as far as the client reads; return whether some still wait."""
+        """Send as much of the waiting answers as the client reads; return whether some still
+        wait."""
         with self._lock:
             if self._output:
                 del self._output[: self._send(self._output)]
@@ -106,12 +107,12 @@ class Connection:
             return bool(self._output)
 
     def drop(self, reason: str) -> None:
-        """End the connection: the client treats frames without an answer as lost."""
+        """End the connection; the client treats its unanswered frames as lost."""
         with self._lock:
             self._drop(reason)
 
     def _send(self, data: bytes | bytearray) -> int:
-        """Send as much as the socket takes now; return how many bytes were sent or dropped."""
+        """Send as much as the socket accepts now; return how many bytes were sent or dropped."""
         try:
             sent = self._socket.send(data)
         except BlockingIOError:
@@ -169,13 +170,13 @@ class FrameServer:
         self._on_quiet = on_quiet
         self._tick_ms = max(1, int(tick_s * 1000))
         self._connections: dict[int, Connection] = {}
-        # Connections for which answers wait: those that the poll looks at, and new ones.
+        # Connections with waiting answers, and connections to which the next poll must be extended.
         self._unread: set[Connection] = set()
         self._new_unread: collections.deque[Connection] = collections.deque()
         self._poll = select.poll()
         self.stopping = False
         self._accept_log = RateLimitedLog(log, _LOG_INTERVAL_S)
-        self._accepts_at: float | None = None  # when accepting is paused: the time it resumes
+        self._accepts_at: float | None = None  # while accepting is paused: when it resumes
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_write.setblocking(False)  # when it is full, `poll` returns anyway
         with contextlib.suppress(FileNotFoundError):
@@ -233,7 +234,7 @@ class FrameServer:
         return requests
 
     def _note_unread(self, connection: Connection) -> None:
-        """Have the next poll wait until the client reads; from any thread."""
+        """Have the next poll watch whether the client reads; thread-safe."""
         self._new_unread.append(connection)
         self.wake()
 
@@ -249,14 +250,14 @@ class FrameServer:
             self._poll.modify(connection.fileno(), select.POLLIN)
         while sum(each.waiting_bytes for each in self._unread) > _ALL_OUTPUT_BYTES:
             largest = max(self._unread, key=lambda each: each.waiting_bytes)
-            largest.drop(f"it has {largest.waiting_bytes} of too many bytes that nobody reads")
+            largest.drop(f"too much is unread, {largest.waiting_bytes} bytes of it here")
 
     def _accept(self) -> None:
         try:
             accepted, _ = self._listener.accept()
         except OSError as error:
-            # Usually no file descriptor is free. New connections wait in the kernel's backlog,
-            # and the open connections are still served.
+            # The usual reason is that no file descriptor is free. New connections wait in the
+            # kernel's backlog, and open connections are still served.
             self._accept_log.warning("data plane: cannot accept a connection: %s", error.strerror)
             self._poll.unregister(self._listener)
             self._accepts_at = time.monotonic() + _PAUSE_S

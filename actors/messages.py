@@ -1,7 +1,8 @@
 """The messages between actors. Requests are verbs, answers are participles.
 
-These are control messages only. Events travel over the data plane (`actors.wire`), because a
-Thespian message costs 0.3 to 0.6 ms on each side, with only one in flight per target.
+These are control messages only. Events are sent over the data plane (`actors.wire`), because a
+Thespian message takes 0.3 to 0.6 ms on each side, with only one in flight per target. In these
+messages, a *part* is the name of a process or project, such as `worker:0` or `project:5`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fieldbrook.observability.metrics_table import NO_ROW
 class Boot(msgspec.Struct, frozen=True):
     """Start the registry, then the gateways; answered by Booted or BootFailed.
 
-    `cluster` has the hosts of the node's cluster; None when it is in none.
+    `cluster` has the hosts of the node's cluster; None if the node belongs to no cluster.
     """
 
     settings: Settings
@@ -31,16 +32,17 @@ class Boot(msgspec.Struct, frozen=True):
 
 
 class Booted(msgspec.Struct, frozen=True):
-    """The node has booted: every gateway serves. `pids` maps part names to process ids.
+    """The node has booted: every gateway serves.
 
-    A chain may still be missing when it is late or could not start.
+    `pids` maps parts to process ids. Chains that are slow to start, or could not start, are
+    missing.
     """
 
     pids: dict[str, int]
 
 
 class BootFailed(msgspec.Struct, frozen=True):
-    """The node cannot boot: a part cannot start, and a restart would not help."""
+    """The node cannot boot: a process cannot start, and a restart would not help."""
 
     part: str
     reason: str
@@ -68,7 +70,7 @@ class ChildState(msgspec.Struct, frozen=True):
 
 
 class Inspected(msgspec.Struct, frozen=True):
-    """States of all children by part name."""
+    """The states of all children, by part."""
 
     children: dict[str, ChildState]
 
@@ -101,10 +103,10 @@ class RunProject(msgspec.Struct, frozen=True):
 
 
 class RouteTo(msgspec.Struct, frozen=True):
-    """Tell a gateway the socket of the worker that runs a project; None when none does.
+    """Tell a gateway the socket of the worker that runs a project; None if no worker runs it.
 
-    A worker that is `alone` runs only this project, so an event that was alone in flight when it
-    died is the cause of its death.
+    If `alone` is set, the worker runs only this project. So if it dies with a single event in
+    flight, this event is the cause.
     """
 
     project_id: int
@@ -113,13 +115,13 @@ class RouteTo(msgspec.Struct, frozen=True):
 
 
 class HostsUp(msgspec.Struct, frozen=True):
-    """The hosts of the cluster that are there and own something; `me` is this one.
+    """The hosts of the cluster that are up; `me` is this host.
 
     Attributes:
-        hosts: those to which projects belong.
-        leaving: those that are there, and give up the projects that they still run.
-        undelivered: the projects with outbox entries of hosts that have just become silent.
-        alone: whether they are no majority, so that nothing can be committed here.
+        hosts: the hosts to which projects belong.
+        leaving: hosts that are up, but are giving up their projects.
+        undelivered: projects with outbox entries that ran on hosts that have just become silent.
+        alone: whether the hosts are less than a majority, so that nothing can be committed.
         pins: by project: the host to which it belongs whenever that is one of `hosts`.
     """
 
@@ -132,7 +134,8 @@ class HostsUp(msgspec.Struct, frozen=True):
 
 
 class ProjectRuns(msgspec.Struct, frozen=True):
-    """Tell the other hosts whether this one runs a project, and whether its outbox has entries."""
+    """Tell the other hosts whether this host runs a project, and whether the project's outbox has
+    entries."""
 
     project_id: int
     runs: bool
@@ -140,7 +143,8 @@ class ProjectRuns(msgspec.Struct, frozen=True):
 
 
 class RunsOn(msgspec.Struct, frozen=True):
-    """Another host has started and ended these projects; `replaces` what it has said before."""
+    """Another host has started and ended these projects. `replaces` says whether all earlier
+    reports of the host are void."""
 
     host: str
     started: tuple[int, ...]
@@ -149,7 +153,7 @@ class RunsOn(msgspec.Struct, frozen=True):
 
 
 class ClusterCondition(msgspec.Struct, frozen=True):
-    """A health condition of the cluster: `part` is `cluster`, `registry` or `host:NAME`."""
+    """A health condition of the cluster. Its `part` is `cluster`, `registry` or `host:NAME`."""
 
     part: str
     state: str
@@ -157,7 +161,7 @@ class ClusterCondition(msgspec.Struct, frozen=True):
 
 
 class ClusterConditions(msgspec.Struct, frozen=True):
-    """All conditions that this host sees in its cluster; those that are not in it have ended."""
+    """All present conditions of the cluster, as this host detects them; all others have ended."""
 
     conditions: tuple[ClusterCondition, ...]
 
@@ -175,7 +179,7 @@ class ActivateOn(msgspec.Struct, frozen=True):
 
 
 class NotHome(msgspec.Struct, frozen=True):
-    """Answer another host's Activate: by what this host knows, the project belongs elsewhere."""
+    """Answer the `Activate` of another host: for this host, the project belongs to a third one."""
 
     project_id: int
 
@@ -197,46 +201,48 @@ class DeliverOutbox(msgspec.Struct, frozen=True):
 
 
 class Unreachable(msgspec.Struct, frozen=True):
-    """Tell a gateway that a project cannot be started: refuse the events that wait for it."""
+    """Tell a gateway to refuse the events that wait for a project: it cannot be started."""
 
     project_id: int
 
 
 class QuotaReached(msgspec.Struct, frozen=True):
-    """Refuse an Activate: the project's account already runs `limit` projects, its quota."""
+    """Refuse an `Activate`: the project's account already runs `limit` projects, which is its
+    quota."""
 
     project_id: int
     limit: int
 
 
 class RemoteRefusal(msgspec.Struct, frozen=True):
-    """Tell the supervisor that another host does not start a project, to pass it to gateways."""
+    """Tell the supervisor that another host does not start a project; it forwards this to
+    gateways."""
 
     answer: Unreachable | QuotaReached | DropProject
 
 
 class YieldProcess(msgspec.Struct, frozen=True):
-    """Have a project report Idle after a short time without events, because another project
-    of its account waits."""
+    """Have a project report `Idle` after a shorter time without events, because another project of
+    its account waits for the quota."""
 
     project_id: int
 
 
 class DropProject(msgspec.Struct, frozen=True):
-    """Tell a gateway that a project was removed: refuse its waiting events, free its state."""
+    """Tell a gateway that a project was removed: it refuses waiting events and frees the state."""
 
     project_id: int
 
 
 class Retire(msgspec.Struct, frozen=True):
-    """Tell a worker to close a project after the events that it has; answered by ProjectEnded."""
+    """Tell a worker to close a project after its queued events; answered by `ProjectEnded`."""
 
     project_id: int
 
 
 class RecoverJournal(msgspec.Struct, frozen=True):
-    """Have a worker bring the stores up to date with the journal of another one, which cannot
-    start; answered by JournalRecovered."""
+    """Have a worker apply the journal of another worker, which cannot start, to the stores;
+    answered by `JournalRecovered`."""
 
     name: str
 
@@ -244,8 +250,9 @@ class RecoverJournal(msgspec.Struct, frozen=True):
 class Ping(msgspec.Struct, frozen=True):
     """Check that a child is alive; answered by Ponged.
 
-    A gateway answers through its event loop. The actor of a worker answers itself and reports
-    the progress of its runners in Ponged. The actor of the registry answers itself.
+    A gateway answers in its event loop. The actor of a worker answers in the main thread, and
+    reports the progress of the runners in `Ponged`. So does the actor of the registry, without a
+    report.
     """
 
     number: int
@@ -254,9 +261,9 @@ class Ping(msgspec.Struct, frozen=True):
 class HealthChanged(msgspec.Struct, frozen=True):
     """The health of the node, sent to the gateways that serve the health routes.
 
-    `conditions` has at most `health.SHOWN` current conditions, `more` is the number of others, and
-    `recent` are conditions that have ended. `parts` maps processes to their states; `projects`
-    counts projects by state.
+    `conditions` has at most `health.SHOWN` current conditions, `more` is the number of further
+    ones, and `recent` has conditions that have ended. `parts` maps processes to their states;
+    `projects` counts projects by state.
     """
 
     conditions: tuple[Condition, ...]
@@ -281,7 +288,7 @@ class Ready(msgspec.Struct, frozen=True):
 class Failed(msgspec.Struct, frozen=True):
     """A child cannot start; it reports the reason before it exits.
 
-    `state` is the health condition that this means.
+    `state` is the health condition to raise.
     """
 
     part: str
@@ -290,7 +297,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Activate(msgspec.Struct, frozen=True):
-    """A gateway has events for a project and no route to it: start it if necessary.
+    """Ask for the route to a project, for which a gateway has events; it is started if necessary.
 
     `account_id` is the account that owns the project, and `processes` the account's quota of
     running projects (None: no limit).
@@ -317,7 +324,7 @@ class OutboxFilled(msgspec.Struct, frozen=True):
 
 
 class ProjectEnded(msgspec.Struct, frozen=True):
-    """A worker does not run a project any more: it retired, or its actor `failed`."""
+    """A worker does not run a project any more: the project retired, or its actor `failed`."""
 
     part: str
     generation: int
@@ -331,7 +338,7 @@ class ProjectRemoved(msgspec.Struct, frozen=True):
 
 
 class JournalRecovered(msgspec.Struct, frozen=True):
-    """The journal of a worker is applied to the stores, or the reason why that failed."""
+    """The journal of a worker is applied to the stores; or `reason` says why that failed."""
 
     name: str
     reason: str = ""
@@ -345,7 +352,7 @@ class DedicatedProjects(msgspec.Struct, frozen=True):
 
 
 class HealthReported(msgspec.Struct, frozen=True):
-    """All conditions that a child reports of itself, by state (`observability.health`)."""
+    """All conditions that a child has detected itself, by state (`observability.health`)."""
 
     part: str
     generation: int
@@ -355,9 +362,9 @@ class HealthReported(msgspec.Struct, frozen=True):
 class Ponged(msgspec.Struct, frozen=True):
     """Answer to Ping.
 
-    `busy_s` is the time that the current handler has been running, 0 without one. `phase` is
-    the step of a batch besides its handlers (`commit`, `answer`, ...), and `phase_s` the time
-    that the step has taken. Both are those of the project `project_id` of a worker.
+    `busy_s` is how long the current handler has been running, 0 without one. `phase` is the current
+    step of a batch outside handlers (`commit`, `answer`, ...), and `phase_s` is how long the step
+    has taken. In a worker they are the values of the project `project_id`.
     """
 
     part: str

@@ -43,14 +43,14 @@ log = logging.getLogger(__name__)
 
 PART = "registry"
 COLLECTION_S = 30.0  # shortest interval between searches for unreferenced module files
-STORAGE_S = 5.0  # shortest interval between checks of the accounts' quotas of stored bytes
-_STORAGE_SHARE = 50  # a check that takes t seconds runs at most every 50 t: 2 % of the time
+STORAGE_S = 5.0  # shortest interval between checks of the quotas of stored bytes
+_STORAGE_SHARE = 50  # a check that takes t s runs every 50 t s at most: 2 % of the time
 _FREES_STORAGE = frozenset({"remove_project", "remove_resource", "remove_account"})
 SOCKET_NAME = "registry"
 
 
 class RegistryActor(NodeActor):
-    """Owns the registry's writer; tells the supervisor which projects are removed or dedicated."""
+    """Writes the registry; tells the supervisor which projects are removed or dedicated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class RegistryActor(NodeActor):
         return True, encode_result(result)
 
     def _note_dedicated(self, project: Project, *, removed: bool) -> None:
-        """Tell the supervisor when the set of projects with a worker of their own changes."""
+        """Tell the supervisor if the set of projects with `dedicated = true` has changed."""
         others = self._dedicated - {project.project_id}
         wanted = project.dedicated and not removed
         dedicated = others | {project.project_id} if wanted else others
@@ -212,7 +212,7 @@ class RegistryActor(NodeActor):
     def _check_storage(self) -> None:
         """Update which accounts exceed their quota of stored bytes.
 
-        The check is periodic because handlers write to project stores without the registry.
+        The check is periodic, because handlers write to stores without a command to the registry.
         """
         began = time.monotonic()
         if began < self._next_storage:
@@ -236,7 +236,7 @@ class RegistryActor(NodeActor):
 
 
 def _remove_stores(stores: Path, projects: Iterable[Project]) -> None:
-    """Remove stores of removed projects that a crash left behind before their clean-up."""
+    """Remove stores of removed projects that were not cleaned up because of a crash."""
     known = {str(project.project_id) for project in projects}
     for folder in stores.iterdir():
         if folder.name not in known:

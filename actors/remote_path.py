@@ -5,23 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 PEERS = "peers"
-"""The socket in the folder `run` from which connections to other hosts begin."""
+"""The socket in the folder `run` that leads to sockets of other hosts
+(`cluster/links/tunnels.py`)."""
 HOSTS = "hosts"
-"""The file in the folder `run` with what this host knows of the others."""
+"""The file in the folder `run` with the hosts, the owners of projects and the pins."""
 MQTT_SOCKET = "mqtt"
-"""The socket in the folder `run` where the MQTT gateway takes messages from other hosts."""
+"""The socket in the folder `run` on which the MQTT gateway receives messages of other hosts."""
 FACTS = "cluster_facts"
-"""The file in the folder `run` with what all hosts tell of themselves, written each second."""
+"""The file in the folder `run` with the reports of all hosts; `fb-cluster` writes it each
+second."""
 HTTP_SOCKET = "http"
-"""The socket in the folder `run` where the HTTP gateway takes requests from other hosts."""
+"""The socket in the folder `run` on which the HTTP gateway receives requests of other hosts."""
 
 
 def remote_path(run_dir: Path, host: str, socket: str) -> str:
-    """Return the path, for a link of a gateway, of a socket on another host."""
+    """Return the path of a socket on another host, for a link of a gateway."""
     return f"{run_dir / PEERS}\n{host} {socket}"
 
 
 def split_path(path: str) -> tuple[str, bytes]:
-    """Return the path to connect to, and what to send first; see `remote_path`."""
+    """Return the path to connect to, and the first bytes to send; see `remote_path`."""
     here, _, there = path.partition("\n")
     return here, f"{there}\n".encode() if there else b""

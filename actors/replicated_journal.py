@@ -35,13 +35,13 @@ from fieldbrook.storage.replication.takeover import TakenOver, carry_out, take_o
 log = logging.getLogger(__name__)
 
 SNAPSHOT_BYTES = 16 << 20
-"""How many bytes of records a project may have in its stream before it makes a snapshot."""
+"""The size of a project's records in its stream, in bytes, above which it makes a snapshot."""
 _QUIET_S = 1.0
 _UNANSWERED = 64
 
 Settled = Callable[[ProjectRecords, NodeError | None], None]
-"""Takes the end of a commit: the project's records, and why they are not stored. It is called in
-a thread of the journal."""
+"""Called at the end of a commit with the project's records, and with the error if they are not
+stored. The caller is a thread of the journal."""
 
 
 class ReplicatedJournal:
@@ -63,7 +63,7 @@ class ReplicatedJournal:
         self._owners: dict[int, Owner] = {}
         self._bytes: collections.Counter[int] = collections.Counter()
         self._folders: dict[int, Path] = {}
-        self._lock = threading.Lock()  # for the connection that waits for its answers
+        self._lock = threading.Lock()  # for the connection of takeovers, which blocks
         self._connection = Connection(endpoint, f"{name} takeovers")
         self._sender = _Sender(Connection(endpoint, name), self._settle)
         self._settled = settled
@@ -78,8 +78,8 @@ class ReplicatedJournal:
             The batches that the store lacks.
 
         Raises:
-            OwnerChangedError: another host has taken it over at the same time.
-            StreamStalledError: its stream has no quorum of hosts.
+            OwnerChangedError: another host has taken the project over at the same time.
+            StreamStalledError: the stream of the project has no quorum of hosts.
             JournalDamagedError: records are missing or damaged.
             StoreError: the store cannot be read, or a snapshot cannot be written to it.
         """
@@ -103,7 +103,8 @@ class ReplicatedJournal:
     def _missing(
         self, subject: Subject, taken: TakenOver, mark: Mark | None
     ) -> tuple[list[tuple[int, Entry]], int]:
-        """The records that a store may lack, and the bytes of all since the last snapshot."""
+        """Return the records that a store may lack, and the size of all records since the last
+        snapshot."""
         found = None
         if mark is not None:
             found = records_after(self._connection, subject, mark, taken.position)
@@ -112,14 +113,14 @@ class ReplicatedJournal:
         return records, before + sum(len(entry.body) for _, entry in records)
 
     def _mark(self, project_id: int, owner: Owner, number: int) -> None:
-        """Note that a store has all batches up to this one, once it has them."""
+        """Write the mark that a store has all batches up to `number`; call it when that is true."""
         mark = Mark(owner.subject.last, owner.subject.term, number, self._bytes[project_id])
         folder = self._folders[project_id]
-        if folder.is_dir():  # that of a new project is not there yet
+        if folder.is_dir():  # the folder of a new project does not exist yet
             write_mark(folder, mark)
 
     def give_up(self, project_id: int, number: int) -> None:
-        """End the ownership of a project that has retired, whose last batch is `number`."""
+        """Give up a project that has retired; `number` is its last batch."""
         owner = self._owners.pop(project_id, None)
         if owner is None:
             return
@@ -136,7 +137,8 @@ class ReplicatedJournal:
     # ---------------------------------------------------------------- committing
 
     def commit(self, records: Iterable[ProjectRecords]) -> set[int]:
-        """Send the records of these projects; `settled` tells when each is stored.
+        """Send the records of these projects; `settled` is called when each is stored or has
+        failed.
 
         Returns:
             The ids of the projects whose record is too large.
@@ -161,7 +163,7 @@ class ReplicatedJournal:
         """Commit the record of one project, and wait until it is stored.
 
         Raises:
-            NodeError: it is not, or may not be.
+            NodeError: the record is not stored, or may not be stored.
         """
         ((number, batch),) = project.waiting
         project.waiting = []
@@ -186,20 +188,21 @@ class ReplicatedJournal:
             del self._owners[project_id]
 
     def await_answers(self, limit_s: float) -> None:
-        """Wait until no record is on its way."""
+        """Wait until no record is in flight."""
         self._sender.await_answers(limit_s)
 
     # ---------------------------------------------------------------- snapshots
 
     def wants_snapshot(self, project_id: int, used_bytes: int) -> bool:
-        """Whether the records of a project take more than a snapshot of its store would."""
+        """Whether the records of a project need more space than a snapshot of its store would
+        need."""
         return self._bytes[project_id] > max(SNAPSHOT_BYTES, used_bytes)
 
     def snapshot(self, project_id: int, number: int, path: Path) -> None:
-        """Make a copy of a store, at batch `number`, the snapshot of the project.
+        """Store the copy of a store as the snapshot of the project; its last batch is `number`.
 
         Raises:
-            NodeError: it could not be stored; what was there before still counts.
+            NodeError: it could not be stored; earlier records and snapshots stay valid.
         """
         owner = self._owners[project_id]
         position, before = owner.subject.last, self._bytes[project_id]
@@ -217,7 +220,7 @@ class ReplicatedJournal:
 
     @contextlib.contextmanager
     def _own_connection(self, purpose: str) -> Iterator[Connection]:
-        """A connection for what takes long, so that other projects do not wait for it."""
+        """A separate connection for a long operation, so that other projects do not wait for it."""
         connection = Connection(self._endpoint, f"{self._name} {purpose}")
         try:
             yield connection
@@ -227,10 +230,10 @@ class ReplicatedJournal:
     # ---------------------------------------------------------------- as a journal of files
 
     def release(self, project_id: int, number: int) -> None:
-        """Nothing: records stay until a snapshot contains them."""
+        """Do nothing: records stay until a snapshot contains them."""
 
     def must_release(self) -> Mapping[int, int]:
-        """Nothing: streams have no segments."""
+        """Return nothing: streams have no segments."""
         return {}
 
     def close(self) -> None:
@@ -249,7 +252,7 @@ class _Sender(threading.Thread):
         self._connection, self._settle = connection, settle
         self._new: collections.deque[tuple[Append, ProjectRecords]] = collections.deque()
         self._active: dict[Append, ProjectRecords] = {}
-        self._asked: dict[int, Append] = {}  # by the number of the message
+        self._asked: dict[int, Append] = {}  # unanswered ones, by message number
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
@@ -278,15 +281,15 @@ class _Sender(threading.Thread):
         self.join(_QUIET_S)
 
     def _notify(self) -> None:
-        with contextlib.suppress(OSError):  # full: it wakes up anyway; closed: it has ended
+        with contextlib.suppress(OSError):  # full: `run` wakes up anyway; closed: it has ended
             self._wake.send(b"!")
 
     def run(self) -> None:
-        """Work until `close`."""
+        """Send and receive until `close`."""
         try:
             self._work()
         except BaseException:
-            # Without answers no project of this worker goes on: exit, and be started again.
+            # Without this thread the worker cannot commit. The supervisor starts the worker again.
             log.exception("the journal's thread failed")
             os._exit(70)
         self._connection.close()
@@ -347,7 +350,7 @@ class _Sender(threading.Thread):
                 self._finish(append)
 
     def _lose(self, error: EngineUnreachableError) -> None:
-        """Note that nothing that was asked will be answered."""
+        """Note that the sent records will get no answers."""
         if self._asked:
             log.info("the connection to nats-server was lost: %s", error)
         now = time.monotonic()

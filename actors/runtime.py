@@ -17,7 +17,7 @@ before the first `ActorSystem`:
   instruction would run for ever;
 * sends are not throttled, and no `str(message)` is made for each;
 * the death of Thespian's logging process no longer ends the admin process;
-* Thespian's lines about its own start and end are in the node's log at the level DEBUG only.
+* Thespian's lines about its own start and end get into the node's log only at the level DEBUG.
 
 Each fix changes Thespian's internals. Therefore the version is pinned, and each fix has a test
 in `tests/integration/test_actor_runtime.py`.
@@ -120,8 +120,8 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     from thespian.system import transport, utilis
     from thespian.system.transport import IPBase, TCPTransport
 
-    # Not set by its environment variable: Thespian would still look for a temporary folder, and
-    # without one every line of its log fails.
+    # The environment variable would not be enough: Thespian would still look for a temporary
+    # folder, and without one it could not write any line of its log.
     utilis._thesplog_file = str(run_dir / "thespian.log")
     utilis._thesplog_old_file = utilis._thesplog_file + ".old"
     signed = SignedPickle(key or secrets.token_bytes(32))
@@ -134,9 +134,9 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=_SHUTDOWN_LIMIT_S)
     transport.TransmitIntent.identify = lambda self: "intent"
     transport.ReceiveEnvelope.identify = lambda self: "envelope"
-    # 4.0.1 restarts a dead logging process from `logDefs`, but it sets only `logdefs`.
+    # Thespian 4.0.1 reads `logDefs` to restart a dead logging process, but sets only `logdefs`.
     multiproc.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
-    multiproc.uncatchable_signals += [*FATAL_SIGNALS, signal.SIGALRM]  # the latter of `die_with`
+    multiproc.uncatchable_signals += [*FATAL_SIGNALS, signal.SIGALRM]  # `die_with` uses SIGALRM
     if not adopts:
         _start_admin_as_child(multiproc)
     _remember_children(multiproc)
@@ -148,8 +148,8 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
 
 
 def _start_admin_as_child(multiproc: Any) -> None:
-    # Thespian detaches the admin process by another fork. Where nobody adopts orphans it would be
-    # lost to the node.
+    # Thespian detaches the admin process by another fork. The node would lose the process if it did
+    # not adopt orphans.
     start = multiproc.startAdmin
 
     def start_admin(*arguments: Any) -> None:
@@ -174,8 +174,8 @@ def _raise_file_limit() -> None:
 
 
 def _refuse_absurd_lengths(tcp: Any) -> None:
-    # A negative length reaches `socket.recv` and ends the process; without any length the buffer
-    # grows without bound. Thespian catches the ValueError and closes the connection.
+    # Without this check, a negative length reaches `socket.recv` and ends the process, and a frame
+    # without a length fills the memory. Thespian catches the ValueError and closes the connection.
     class Buffer(tcp.ReceiveBuffer):  # type: ignore[misc]
         def addMore(self, data: bytes) -> None:  # noqa: N802 - Thespian's
             super().addMore(data)
@@ -188,15 +188,15 @@ def _refuse_absurd_lengths(tcp: Any) -> None:
 
 
 def _bound_unfinished_frames(tcp: Any) -> None:
-    # An actor's loop scans its incomplete frames at every turn. Thespian waits seven minutes for
-    # each, longer when some bytes arrive, and has no limit on their number.
+    # In each iteration, the loop of an actor checks its incomplete frames. Thespian waits seven
+    # minutes for each frame, and longer when some bytes arrive; their number has no limit.
     tcp.MAX_INCOMING_SOCKET_PERIOD = _FRAME_TIME
     handle = tcp.TCPTransport._handlePossibleIncoming
     accept = tcp.TCPTransport._acceptNewIncoming
 
     def handle_in_time(self: Any, incoming: Any, fd: int, *args: Any, **more: Any) -> Any:
         late = incoming._expires.view().expired()
-        # Data that has already arrived is read first: this process itself may have been paused.
+        # Data that has arrived is read first, because this process itself may have been paused.
         if late and (incoming.socket is None or fd != incoming.socket.fileno()):
             incoming.close()
             return None
@@ -219,8 +219,8 @@ def _bound_unfinished_frames(tcp: Any) -> None:
 
 
 def _remember_children(multiproc: Any) -> None:
-    # Thespian's notice of a child's death has no exit code. It gives none at all of a child that
-    # has not connected yet, nor of one that it finds dead while it handles the death of another.
+    # Thespian's notice of a child's death has no exit code. There is no notice if the child has not
+    # connected yet, nor if Thespian finds it dead while it handles the death of another child.
     start = multiproc.MultiProcReplicator._startChildActor
 
     def start_child(self: Any, address: Any, *args: Any, **more: Any) -> None:
@@ -231,7 +231,7 @@ def _remember_children(multiproc: Any) -> None:
 
 
 _children: dict[int, BaseProcess] = {}
-"""The children of this process whose end was not asked for, by `_number`."""
+"""The children of this process that were not asked to exit, by `_number`."""
 
 
 def _number(address: Any) -> int:
@@ -256,7 +256,7 @@ def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
     original = tcp.TCPTransport.__init__
 
     def init(self: Any, init_type: Any, *args: Any) -> None:
-        if isinstance(init_type, tcp.TCPEndpoint):  # a fresh admin, logger or actor
+        if isinstance(init_type, tcp.TCPEndpoint):  # a new admin, logger or actor
             _, assigned, _, admin = init_type.args[:4]
             if assigned is not None and assigned == admin:
                 # The admin forks twice: its parent is the node only after adoption.
@@ -283,8 +283,8 @@ def _keep_logging_local() -> None:
 
 
 def _hide_routine_lines() -> None:
-    # `++++ Actor System gen (3, 10) started` and its like come from the root logger, which nothing
-    # else uses: they are of no use to those who run a node.
+    # Only Thespian uses the root logger. Operators need none of its lines, such as `++++ Actor
+    # System gen (3, 10) started`.
     def is_wanted(record: logging.LogRecord) -> bool:
         return record.levelno > logging.INFO or logging.root.isEnabledFor(logging.DEBUG)
 
@@ -346,7 +346,7 @@ class NodeActor(Actor):
     def has_exited(self, address: Address) -> bool:
         """Whether the process of a child has ended, with the address that `createActor` returned.
 
-        Ask now and then: Thespian does not report every death.
+        Call it from time to time, because Thespian does not report every death.
         """
         child = _children.get(_number(address))
         return child is not None and not child.is_alive()
@@ -359,7 +359,7 @@ class NodeActor(Actor):
         child = _children.pop(_number(address), None)
         if child is None:
             return None
-        child.join(_EXIT_LIMIT_S)  # its sockets close, and tell of its end, before it has a code
+        child.join(_EXIT_LIMIT_S)  # a notice may come before the exit code: sockets close earlier
         return child.exitcode
 
     def kill_child(self, address: Address) -> None:
@@ -369,7 +369,7 @@ class NodeActor(Actor):
             child.kill()
 
     def stopping(self) -> None:
-        """Release the actor's resources: it has been asked to exit."""
+        """Release the actor's resources, because it was asked to exit."""
 
     # Methods for the actor's own code.
 
@@ -382,7 +382,7 @@ class NodeActor(Actor):
         self.send(address, ActorExitRequest())
 
     def accept_posts(self) -> None:
-        """Let other threads of this process call `post` from now on."""
+        """Allow other threads of this process to call `post` from now on."""
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
@@ -445,8 +445,8 @@ class ActorTree:
         """Start the system on a free port and the root actor `package.module.Class` in it."""
         self._system = ActorSystem(
             "multiprocTCPBase",
-            # A free port and a unique boot mark: ActorSystem() silently joins any system that
-            # already listens on the admin port.
+            # The port is free and the boot mark unique, because ActorSystem() silently joins any
+            # system that already listens on the admin port.
             capabilities={"Admin Port": free_port(), "Boot": os.getpid()},
             logDefs=None,
         )

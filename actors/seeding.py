@@ -37,12 +37,12 @@ def create_streams(connection: Connection) -> None:
 def seed(settings: Settings, writer: RegistryWriter, connection: Connection, host: str) -> None:
     """Put all stores of this host, and then its registry, into the streams.
 
-    Other hosts wait for the registry, so none of them takes a project over before its store is
-    there. It can be repeated after a crash.
+    Other hosts wait for the registry, so none of them takes a project over before the project's
+    store is in the stream. After a crash, call it again.
 
     Args:
         settings: the node's.
-        writer: the registry, which is replicated already.
+        writer: the registry, in replicated mode.
         connection: to the replication engine of this host.
         host: the name of this host.
 

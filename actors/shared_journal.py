@@ -1,9 +1,9 @@
 """The journal of a worker, shared by its projects and its threads.
 
 When its disk fails, it is unknown which of the last batches are durable. A second sync would prove
-nothing, because the kernel may have dropped the data that it could not write. So the worker ends
-at once, as after a crash. The batches that the next worker finds in the journal count as committed,
-and gateways settle unanswered events as after every death of a worker.
+nothing, because the kernel may have dropped the data that it could not write. So the worker ends at
+once, as after a crash. The batches that the next worker finds in the journal count as committed.
+Gateways treat unanswered events as after every death of a worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fieldbrook.storage.journal.protocol import Journal, Record
 log = logging.getLogger(__name__)
 
 DISK_FAILED = 74
-"""Exit status of a worker whose journal has failed (`EX_IOERR`): no project has caused that."""
+"""Exit status of a worker whose journal has failed (`EX_IOERR`); no project is suspected then."""
 
 
 class WorkerJournal(Protocol):
@@ -29,10 +29,10 @@ class WorkerJournal(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each batch has to be in the journal, also one that its store could take."""
+        """Whether each batch has to be in the journal, even if the store alone could keep it."""
 
     def take_over(self, project_id: int, folder: Path) -> list[Record]:
-        """Prepare to commit batches of a project, whose store in `folder` is closed.
+        """Prepare to commit batches of a project; its store in `folder` must be closed.
 
         Returns:
             The batches that the store lacks.
@@ -42,10 +42,10 @@ class WorkerJournal(Protocol):
         """
 
     def give_up(self, project_id: int, number: int) -> None:
-        """Note that a project has ended here, after the batch `number`."""
+        """Note that a project has ended in this worker; its last batch is `number`."""
 
     def commit(self, records: Iterable[ProjectRecords]) -> set[int]:
-        """Commit the records of these projects; those `in_flight` afterwards are settled later.
+        """Commit the records of these projects; those that are `in_flight` afterwards end later.
 
         Returns:
             The ids of the projects for whose record the journal has no room.
@@ -55,7 +55,7 @@ class WorkerJournal(Protocol):
         """Commit the record of one project, and wait until it is stored.
 
         Raises:
-            StoreError: it is not.
+            StoreError: the record is not stored.
         """
 
     def await_answers(self, limit_s: float) -> None:
@@ -65,7 +65,7 @@ class WorkerJournal(Protocol):
         """Whether `snapshot` is due for a project whose store has `used_bytes`."""
 
     def snapshot(self, project_id: int, number: int, path: Path) -> None:
-        """Keep the copy of a store, at batch `number`, instead of the records before it.
+        """Replace the records up to batch `number` by a copy of the store.
 
         Raises:
             StoreError: it could not be kept.
@@ -75,7 +75,7 @@ class WorkerJournal(Protocol):
         """Note that the project's store has all batches up to `number`."""
 
     def must_release(self) -> Mapping[int, int]:
-        """The projects that have to make a checkpoint, because the journal needs room."""
+        """The projects that have to make a checkpoint, because the journal needs free segments."""
 
     def close(self) -> None:
         """Close the journal."""
@@ -87,8 +87,8 @@ class ProjectRecords:
     Attributes:
         waiting: number and content of the record, until the commit.
         in_flight: whether the commit has begun and is not settled.
-        turn_is_over: whether the turn waits for nothing but the commit in flight.
-        outcome: how the commit in flight has ended, before its turn is over.
+        turn_is_over: whether the turn has ended, except for the commit in flight.
+        outcome: the result of a commit that has ended before the turn is over.
     """
 
     def __init__(self, project_id: int, shared: WorkerJournal) -> None:
@@ -139,7 +139,7 @@ class ProjectRecords:
 class SharedJournal:
     """Commits the records of several projects with one sync; any thread may use it.
 
-    What a store lacks was written into it when the journal was opened.
+    The batches that a store lacked were written into it when the journal was opened.
     """
 
     is_complete = False
@@ -150,7 +150,7 @@ class SharedJournal:
         self.syncs = 0
 
     def commit(self, records: Iterable[ProjectRecords]) -> set[int]:
-        """Write the records of these projects and sync once. It ends the process if that fails.
+        """Write the records of these projects and sync once. If that fails, the process ends.
 
         Returns:
             The ids of the projects for whose record the journal has no room.
@@ -179,21 +179,21 @@ class SharedJournal:
             raise JournalFullError(reason="the journal has no room for the batch")
 
     def take_over(self, project_id: int, folder: Path) -> list[Record]:
-        """Nothing is lacking."""
+        """Return nothing: the stores are complete."""
         return []
 
     def give_up(self, project_id: int, number: int) -> None:
-        """Nothing: no other worker waits for that."""
+        """Do nothing: no other worker waits for this project."""
 
     def await_answers(self, limit_s: float) -> None:
-        """Nothing is ever in flight."""
+        """Do nothing: commits are never in flight."""
 
     def wants_snapshot(self, project_id: int, used_bytes: int) -> bool:
-        """Never: the journal has the latest batches only."""
+        """Return False: the journal has the latest batches only."""
         return False
 
     def snapshot(self, project_id: int, number: int, path: Path) -> None:
-        """Nothing: see `wants_snapshot`."""
+        """Do nothing: see `wants_snapshot`."""
 
     def _add(self, project_id: int, number: int, batch: bytes) -> bool:
         """Add a record; return whether the journal has room for it."""
@@ -212,7 +212,7 @@ class SharedJournal:
             self._journal.release(project_id, number)
 
     def must_release(self) -> Mapping[int, int]:
-        """The projects whose records keep the oldest segment, when few segments are free."""
+        """If few segments are free, return the projects whose records are in the oldest segment."""
         with self._lock:
             return self._journal.oldest() if self._journal.low else {}
 
@@ -223,6 +223,6 @@ class SharedJournal:
 
 
 def _end(error: JournalFailedError) -> NoReturn:
-    """End this process: only the next one can find out which records the journal has."""
+    """End this process, because only the next one can find out which records the journal has."""
     log.critical("the journal failed, the worker ends: %s", error)
     os._exit(DISK_FAILED)

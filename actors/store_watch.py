@@ -1,4 +1,4 @@
-"""Recovery of a failed store: health reports, and periodic probes until it works again."""
+"""Watches a failed store: reports health conditions, and probes the store until it works again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Probed(Protocol):
 class StoreWatch:
     """Reports the failures of a store as health conditions, and probes it until it works again.
 
-    The probe is necessary because space may become free while no event arrives that would
-    find out.
+    Without a probe, a project without events would not notice that the disk has space again.
     """
 
     def __init__(self, health: ProcessHealth, store: Probed) -> None:
@@ -63,7 +62,8 @@ class StoreWatch:
             self._store.probe(self._bytes)
         except StoreError as error:
             log.debug("the store still fails: %s", error)
-            # Probe with less next time: smaller batches may fit although one huge batch did not.
+            # Probe with fewer bytes next time: smaller batches may fit although a large one did
+            # not.
             self._bytes = max(self._bytes // 2, _LEAST_BYTES)
             return
         self._bytes = _LEAST_BYTES

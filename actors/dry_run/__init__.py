@@ -1,4 +1,4 @@
-"""Dry runs: a handler runs over one event in a child process; nothing is kept and nothing is sent.
+"""Dry runs: a child process runs a handler over one event, and stores and sends nothing.
 
 In: a `Trial` of a management route.
 Out: a `Report`: code, logs, writes, statements, effects.

@@ -63,7 +63,7 @@ from fieldbrook.wasm.run import (
 
 _STATEMENTS = RecordLimits(SHOWN_LIMIT, 3 * SHOWN_LIMIT * SHOWN_BYTES, SHOWN_BYTES)
 COPIED_BYTES = 64 << 20
-"""SQL tables of more bytes are not copied; the run then finds empty ones."""
+"""SQL tables with more bytes are not copied; then the run uses empty tables."""
 
 
 class _NeverFull:
@@ -73,8 +73,8 @@ class _NeverFull:
 
 
 class DryCapabilities(ProjectCapabilities):
-    """The capabilities of a project, of which nothing takes effect. Transactions are checked but
-    not signed, and get a made-up hash; contracts are not called."""
+    """The capabilities of a project, without effects. Transactions are checked but not signed, and
+    get a made-up hash; contracts are not called."""
 
     def __init__(self, topics: HandlerTopics, node: NodeParts) -> None:
         super().__init__(topics, _NeverFull(), node.api_hosts)
@@ -89,7 +89,7 @@ class DryCapabilities(ProjectCapabilities):
         return self._transaction(chain_named(self._names, chain_id, self._default), request)
 
     def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> NoReturn:
-        """Refuse the call: the process of a chain answers projects only."""
+        """Refuse the call, because the process of a chain answers only projects."""
         chain_named(self._names, chain_id, self._default)
         raise EffectRefusedError("a dry run calls no contracts")
 
@@ -162,7 +162,7 @@ class DryRun:
         )
 
     def _reader(self) -> Callable[[bytes], bytes | None]:
-        """The function that reads the applet's keys as of the last commit."""
+        """Return the function that reads the applet's keys as they were at the last commit."""
         if not self._trial.with_state or not (self._folder / "data.mdb").exists():
             return lambda _key: None
         snapshot, scope = ProjectSnapshot(self._folder), kv.scope(self._trial.owner)
@@ -225,7 +225,7 @@ def _shown(data: bytes) -> Shown:
 
 
 def _clean(text: str) -> str:
-    """A text without lone surrogates, which no JSON may have."""
+    """Return a text without lone surrogates, which JSON may not contain."""
     return text.encode("utf-8", "replace").decode()
 
 

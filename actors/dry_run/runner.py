@@ -23,7 +23,7 @@ _TABLES_BYTES = 128 << 20
 
 
 def node_parts(settings: Settings) -> NodeParts:
-    """Return the parts of the node that runs need."""
+    """Return the settings and folders of the node that runs need."""
     return NodeParts(
         projects=str(settings.data / "projects"),
         modules=str(settings.data / "modules"),

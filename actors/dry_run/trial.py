@@ -11,9 +11,9 @@ from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.wasm.limits import Limits
 
 SHOWN_LIMIT = 500
-"""The largest number of writes, of statements and of effects in a report."""
+"""The largest number of writes in a report; the same limit holds for statements and for effects."""
 SHOWN_BYTES = 4 << 10
-"""Longer values in a report are cut to this size."""
+"""The size in bytes to which longer values in a report are cut."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +38,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the node that a run needs: folders, limits and settings.
 
-    `tables` says whether the projects' SQL tables are files that can be copied. `open_topics` are
-    the filters of `mqtt_device_topics`. `chains` has the ids and names of the chains.
+    `tables` says whether the SQL tables of projects are SQLite files, which can be copied.
+    `open_topics` are the filters of `mqtt_device_topics`. `chains` has the ids and names of the
+    chains.
     """
 
     projects: str
@@ -71,7 +72,8 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class SqlStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement in the handler's JSON; `error` is "" or why it failed; `result` has its rows."""
+    """A statement, as the JSON that the handler gave. `error` is the reason if it failed, else "";
+    `result` has its rows."""
 
     request: Shown
     result: Shown
@@ -80,7 +82,7 @@ class SqlStatement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SentEffect(msgspec.Struct, frozen=True):
-    """Something that would leave the node, or a metric that would be stored.
+    """A message, call or transaction that would be sent, or a metric that would be stored.
 
     `target` is the MQTT topic, the event type of an API call's answer, or the chain.
     """
@@ -93,9 +95,9 @@ class SentEffect(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a dry run.
 
-    `error` is "" when the handler returned `code`, else the reason why it did not. `logs` are
-    (level, source, text). `memory_bytes` is the linear memory of the handler after the run.
-    `notes` say how the run differed from one on the node, and what the report leaves out.
+    `error` is "" if the handler returned `code`, else the reason of the failure. `logs` are (level,
+    source, text). `memory_bytes` is the linear memory of the handler after the run. `notes` say how
+    the run differed from one on the node, and what the report leaves out.
     """
 
     code: int

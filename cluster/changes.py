@@ -2,7 +2,7 @@
 
 A cluster that has formed keeps its list of hosts in a stream. A change appends a new list, and
 names the position of the list that it is based on. Therefore a change needs a majority of the hosts
-(a quorum), and of two changes at the same time one is refused. All functions block.
+(a quorum). If two hosts make a change at the same time, one change is refused. All functions block.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def change(
 
 
 def remove_engine(admin: Connection, name: str) -> None:
-    """Remove the engine of a removed host from the cluster of engines, if it is still there.
+    """Remove the engine of a removed host from the cluster of replication engines, if it is still a
+    member.
 
     Args:
         admin: an administrator's connection to the replication engine of this host.
@@ -80,7 +81,7 @@ def remove_engine(admin: Connection, name: str) -> None:
 
 
 def transfer_leadership(connection: Connection, name: str) -> int:
-    """Transfer the leadership of all streams that a host leads; return how many these are.
+    """Transfer the leadership of all streams that a host leads; return the number of these streams.
 
     Raises:
         StreamStalledError: an engine refuses it.
@@ -130,7 +131,7 @@ def restore_replicas(connection: Connection, hosts: Collection[str]) -> int:
         for each in replicas:
             if each["name"] not in hosts:
                 _ask(connection, f"$JS.API.STREAM.PEER.REMOVE.{stream}", {"peer": each["name"]})
-        # An update without a change makes the engine add the missing replicas.
+        # An update that changes nothing makes nats-server add the missing replicas.
         _ask(connection, f"$JS.API.STREAM.UPDATE.{stream}", found["config"])
     return few
 

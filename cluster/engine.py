@@ -1,7 +1,8 @@
 """The replication engine of a host: a nats-server that stores the committed records of projects.
 
-The engine syncs each record to disk before it confirms it. This is not a setting: by default,
-nats-server syncs every two minutes, so a power cut of all hosts would lose acknowledged records.
+The engine syncs each record to disk before it confirms the record. Users cannot change this: by
+default, nats-server syncs every two minutes, so acknowledged records would be lost in a power cut
+of all hosts.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _USER, _ADMIN = "fieldbrook", "system"
 _START_S = 30.0
 _STOP_S = 5.0
 _TICK_S = 0.02
-# A route ends 1.5 to 2 s after the last message of the other engine. This is before the engine
-# would call an election, 4 s after the last message of a leader, which sends one every 2 s or more
-# often.
+# A route ends 1.5 to 2 s after the last message of the other engine. That is before this engine
+# calls an election, 4 s after the last message of a leader. Leaders send messages at least every
+# 2 s.
 _PING, _PINGS = "500ms", 3
 
 
@@ -65,7 +66,7 @@ class Engine:
         listen: the address to which the engines of other hosts connect.
         others: the addresses of the engines of all other hosts.
         tls: the certificates and the key; None for connections without TLS.
-        file_bytes: how much disk space the streams may take.
+        file_bytes: the largest disk space of the streams, in bytes.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class HostsList:
             await self._use(msgspec.structs.replace(received, me=self.known.me))
 
     def leave(self) -> None:
-        """Store that this host was removed from the cluster. The node stops because of it."""
+        """Store that this host was removed from the cluster. Then the node stops."""
         if self.known.me not in self.known.gone:
             self.known = msgspec.structs.replace(self.known, gone=(*self.known.gone, self.known.me))
             hosts_file.save(self._data, self.known)
@@ -131,7 +131,8 @@ class HostsList:
     async def maintain_replicas(
         self, up: Callable[[], tuple[str, ...]], leaves: Callable[[], bool]
     ) -> None:
-        """Keep enough replicas of the streams, and lead no stream on a host that leaves.
+        """Keep enough replicas of the streams, and give up the leadership of streams if this host
+        leaves.
 
         Args:
             up: returns the hosts that may own projects. The first of them restores replicas.
@@ -169,7 +170,7 @@ class HostsList:
     async def _call(self, blocking: Callable[[], object]) -> str:
         """Run requests to the engine in a thread; return an empty text, or why they failed."""
         try:
-            async with self._requests:  # all requests share one connection
+            async with self._requests:  # because all requests share one connection
                 await asyncio.to_thread(blocking)
         except NodeError as error:
             return str(error)
@@ -179,7 +180,7 @@ class HostsList:
 
     def _restore_replicas(self, names: set[str]) -> None:
         for gone in set(self.known.gone) - self._removed:
-            # The host that removed it may have died before it removed the engine.
+            # The host that changed the list may have died before it removed the engine.
             self._remove_engine(gone)
         few = changes.restore_replicas(self._engine, names)
         if few:

@@ -1,7 +1,7 @@
 """Authentication between the hosts of a cluster.
 
-A cluster has a certificate authority of its own, a certificate for each host, and tokens with which
-new hosts join.
+A cluster has its own certificate authority, a certificate for each host, and tokens with which new
+hosts join.
 """
 
 from __future__ import annotations

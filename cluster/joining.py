@@ -1,4 +1,4 @@
-"""Joining a cluster: the side of the new host, and the side of the cluster.
+"""Joining a cluster: the steps of the new host, and the steps of a host of the cluster.
 
 The new host first requests the certificate of the cluster's authority. The join token contains the
 digest of this certificate, so the host detects a wrong cluster before it sends the token. Then it
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 SHARED_SECRETS = ("token.key", "operator.key")
 _LIMIT_S = 10.0
 FORMED_S = 1.0
-"""How long a host holds back its answer to one that waits for the cluster to form. That one notices
-so much later that it is to stop."""
+"""How long a host delays its answer to a host that waits for the cluster to form. The waiting host
+notices a request to stop only after this time."""
 _RETRY_S = 0.2
 _CLOSE_S = 1.0
 

@@ -1,4 +1,4 @@
-"""The process that connects a host with the others: heartbeats, joins, routes, tunnels."""
+"""The process that connects a host with the other hosts: heartbeats, joins, routes, tunnels."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClusterActor(NodeActor):
         self._up: tuple[str, ...] = ()
         self._pins: tuple[tuple[int, str], ...] = ()
         self._newcomers = Newcomers()
-        self._behind: frozenset[str] = frozenset()  # the newcomers
+        self._behind: frozenset[str] = frozenset()  # see `core.cluster.newcomers`
         self._running = RunningProjects()
         self._is_written = False  # whether the file for the gateways is up to date
         self._leaving: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class ClusterActor(NodeActor):
         self.send(self._supervisor, message)
 
     def stopping(self) -> None:
-        """Exit after the workers of this host, whose last answers are in the tunnels."""
+        """Exit after the workers of this host, because the tunnels carry their last answers."""
         if self._has_tunnels:
             ended = asyncio.run_coroutine_threadsafe(self._tunnels.ended(), self._loop)
             with contextlib.suppress(TimeoutError):
@@ -261,11 +261,12 @@ class ClusterActor(NodeActor):
         return streams
 
     def _serve_projects(self) -> None:
-        """Let this host own projects, because its start takes no processor time any more."""
+        """Let this host own projects, because its start does not use processor time any more."""
         self._watch.serves = True
 
     def _drain(self) -> None:
-        """Announce the stop, so that the other hosts take over at once, without a timeout."""
+        """Announce the stop, so that the other hosts take over the projects at once, without a
+        timeout."""
         self._draining = True
         self._beat()
         self.post(m.Drained())
@@ -275,15 +276,15 @@ class ClusterActor(NodeActor):
             other.send(self._watch.beat(other.host.name, draining=self._draining))
 
     def _awaits_others(self, since_s: float) -> bool:
-        """Return whether, soon after the start, the first heartbeats may still be on their way.
+        """Return whether this host has just started, and may still get first heartbeats.
 
-        A host that takes itself for the only one would take over all projects of the others.
+        Otherwise it would find no other host up, and take over all projects of the others.
         """
         is_early = since_s <= self._settings.silence_ms / 1_000
         return is_early and any(other.heard < 0 for other in self._peers.values())
 
     def _check_hosts(self) -> None:
-        """Report to the supervisor which hosts have come up, are silent or leave."""
+        """Report to the supervisor which hosts are up, silent or leaving."""
         silent = self._silent()
         there = [o for o in self._peers.values() if o not in silent]
         behind = self._find_behind(there)
@@ -302,7 +303,7 @@ class ClusterActor(NodeActor):
         undelivered: list[int] = []
         for other in silent:
             if other.host.name in (*self._up, *self._leaving):
-                log.warning("host %s is silent: no heartbeats come from it", other.host.name)
+                log.warning("host %s is silent: it sends no heartbeats", other.host.name)
                 undelivered += self._running.forget(other.host.name)
                 self._tunnels.drop(other.host.name)
                 other.drop()
@@ -417,7 +418,8 @@ class ClusterActor(NodeActor):
         await writer.drain()
 
     async def _await_more_hosts(self, than: object) -> None:
-        """Wait until the cluster has more hosts, as a host wants that waits until it forms."""
+        """Wait until the cluster has more hosts than `than`: another host waits for the cluster to
+        form."""
         if isinstance(than, int):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(joining.FORMED_S):
@@ -425,14 +427,15 @@ class ClusterActor(NodeActor):
                         await self._list_changed.wait()
 
     def _knows(self, name: str | None) -> bool:
-        """Return whether a host is in the list. A removed host still has a valid certificate."""
+        """Return whether a host is in the list. The check is needed because a removed host still
+        has a valid certificate."""
         return any(host.name == name for host in self._known.hosts)
 
     async def _read_messages(self, other: Peer, streams: Streams) -> None:
         """Process the messages of another host until its connection ends."""
         reader, writer = streams
         if other.incoming is not None:
-            other.incoming.transport.abort()  # the host has connected again
+            other.incoming.transport.abort()  # the host has opened a new connection
         other.incoming = writer
         while True:
             message = await receive(reader, 3_600)

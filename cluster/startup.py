@@ -1,4 +1,4 @@
-"""Preparation of a node before its start: founds a cluster, joins one, or does nothing."""
+"""Prepares a node before its start: founds a cluster, joins one, or does nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes between hosts: which socket of which host serves a project."""
+"""Routes to projects: on which host, and at which socket, a project runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Peer:
         self.writer: asyncio.StreamWriter | None = None
         self.incoming: asyncio.StreamWriter | None = None
         self.task: asyncio.Task[None] | None = None
-        self.asked: set[int] = set()  # projects of which the host has not answered the route
+        self.asked: set[int] = set()  # projects for which this host still awaits an answer
 
     def send(self, message: dict[str, Any]) -> bool:
         """Send a message if the host is connected; return whether it is."""
@@ -33,14 +33,14 @@ class Peer:
         return True
 
     def drop(self) -> None:
-        """Close both connections, because delayed messages on them would be outdated."""
+        """Close both connections, because messages that arrive late would be outdated."""
         for writer in (self.writer, self.incoming):
             if writer is not None:
                 writer.transport.abort()
 
 
 class Routes:
-    """Asks other hosts for routes to projects, and answers theirs; for one event loop."""
+    """Asks other hosts for routes to projects, and answers their questions; for one event loop."""
 
     def __init__(self, post: Callable[[object], None]) -> None:
         """Create it; `post` sends a message to the supervisor."""
@@ -52,7 +52,8 @@ class Routes:
     # ---------------------------------------------------------------- questions of others
 
     def asked(self, host: str, replies: asyncio.StreamWriter, question: list[Any]) -> None:
-        """Take a host's question for a project's route; `replies` takes the answers."""
+        """Handle a host's question for the route to a project; the answers are sent on
+        `replies`."""
         project_id, account_id, processes = question
         self._asked.setdefault(project_id, set()).add(host)
         self._replies[host] = replies
@@ -65,18 +66,19 @@ class Routes:
             if writer is not None and not writer.is_closing():
                 send(writer, message)
                 if message.get("route", [0, None])[1] is not None:
-                    # The host also needs the message that the project has ended.
+                    # The host also needs a later message that the project has ended.
                     self._asked.setdefault(project_id, set()).add(name)
 
     def refuse_later(self, project_id: int) -> None:
-        """Answer soon that a project is not here, unless it moves here meanwhile."""
+        """Answer after a short time that a project does not run here, unless it moves here
+        meanwhile."""
         if project_id not in self._refusals:
             self._refusals[project_id] = asyncio.get_running_loop().call_later(
                 _NOT_HOME_S, self._refuse, project_id
             )
 
     def is_here(self, project_id: int) -> None:
-        """Do not answer that a project is not here."""
+        """Cancel the answer that a project does not run here."""
         refusal = self._refusals.pop(project_id, None)
         if refusal is not None:
             refusal.cancel()
@@ -88,7 +90,7 @@ class Routes:
     # ---------------------------------------------------------------- questions to others
 
     def ask(self, other: Peer | None, asked: m.ActivateOn) -> None:
-        """Ask a host for a project's route; None when the host is not known."""
+        """Ask a host for the route to a project; `other` is None if the host is unknown."""
         project_id = asked.project_id
         question = {"activate": [project_id, asked.account_id, asked.processes]}
         if other is not None and other.send(question):
@@ -99,7 +101,7 @@ class Routes:
             )
 
     def lost(self, other: Peer) -> None:
-        """Make the gateways ask again for what a host was asked: its connection has ended."""
+        """Make the gateways repeat their questions to a host whose connection has ended."""
         for project_id in other.asked:
             self._ask_again(other.host.name, project_id)
         other.asked.clear()
@@ -121,5 +123,5 @@ class Routes:
                 self._post(m.RemoteRefusal(m.DropProject(project_id)))
 
     def _ask_again(self, host: str, project_id: int) -> None:
-        """Make the gateways ask for a project again, because `host` will not answer."""
+        """Make the gateways ask for a project again, because `host` cannot answer."""
         self._post(m.RemoteRoute(project_id, host, None, alone=False))

@@ -1,8 +1,8 @@
 """Tunnels: connections to Unix sockets of other hosts, over TLS.
 
 A process of this host connects to the local socket `PEERS`, and sends a line with the names of the
-other host and of the socket there. Then all bytes are copied in both directions. Only the sockets
-of workers, of the registry and of the gateways can be reached from other hosts.
+other host and of the socket there. Then this module copies all bytes in both directions. Other
+hosts can reach only the sockets of workers, of the registry and of the gateways.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tunnels:
             self._server.close()
 
     def drop(self, host: str) -> None:
-        """Close all tunnels to a silent host, because the host may never close them itself."""
+        """Close all tunnels to a silent host, because a dead host never closes them itself."""
         for writer in self._by_host.pop(host, set()):
             writer.transport.abort()
 
@@ -115,7 +115,7 @@ class Tunnels:
                 self._none_open.set()
 
     async def ended(self) -> None:
-        """Wait until no tunnel is open: its last bytes are on their way then."""
+        """Wait until no tunnel is open, so that the last bytes are sent."""
         await self._none_open.wait()
 
 

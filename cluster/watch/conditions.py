@@ -1,4 +1,4 @@
-"""The health conditions of a cluster, from what one host knows of it."""
+"""The health conditions of a cluster, computed from the facts that one host has."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fieldbrook.core.cluster.facts import Facts, Known
 from fieldbrook.observability import health
 
 CLOCK_LIMIT_S = 1.0
-"""The largest allowed difference of two hosts' clocks."""
+"""The largest allowed difference between the clocks of two hosts, in seconds."""
 STALLED_S = 3.0
 """How long a record may wait, or a stream may have no leader, before the condition is raised. The
-election of a new leader takes longer."""
+election of a new leader takes longer, so each election raises the condition."""
 FENCED_S = 300.0
 """How long the condition stays after the last refused record."""
 BEHIND_S = 5.0
@@ -21,12 +21,13 @@ BEHIND_S = 5.0
 
 
 class Since(NamedTuple):
-    """Durations of states of this host, in seconds; None if the state does not exist.
+    """How long states of this host have lasted, in seconds; None if this host is not in the state.
 
     Attributes:
         append_s: how long the oldest record has waited to be stored.
         fenced_s: how long ago the last record was refused because another host is the owner.
-        registry_s: how long the registry has lacked changes that another host has.
+        registry_s: how long this host's copy of the registry has lacked changes that another host
+            has.
         stalled_s: how long a stream has had no leader.
     """
 

@@ -17,12 +17,12 @@ T = TypeVar("T")
 BEHIND_RECORDS = 1_000
 """A replica that lacks more records than this counts as behind."""
 BEHIND_S = 5.0
-"""A replica that its leader has not heard for this time counts as behind."""
+"""A replica from which its leader has got no message for this time counts as behind."""
 _LIMIT_S = 2.0
 _PAGE = "jsz?accounts=true&streams=true&config=true"
 _GROUPS_PAGE = "raftz?acc=NODE"
-# A replica counts as caught up if it lacks at most so many committed records: under load it always
-# lacks some.
+# A replica that lacks at most so many committed records has caught up: under load it always lacks
+# some.
 _LATE_RECORDS = 100
 
 
@@ -54,7 +54,7 @@ class _Replica(msgspec.Struct, frozen=True):
     name: str
     current: bool = True
     offline: bool = False
-    active: int = 0  # nanoseconds since its leader has heard from it; 0 if never
+    active: int = 0  # nanoseconds since its leader got a message from it; 0 if it got none
     lag: int = 0
 
 
@@ -104,7 +104,8 @@ def read_streams(folder: Path, me: str) -> Streams:
 
 
 def has_caught_up(folder: Path) -> bool:
-    """Return whether the engine in a folder knows all leaders and its replicas have caught up.
+    """Return whether all streams of the engine in a folder have leaders, and its replicas caught
+    up.
 
     This blocks like `read_streams`.
 
@@ -129,7 +130,7 @@ def _read(folder: Path, page: str, decode: Callable[[bytes], T]) -> T:
 def are_caught_up(page: bytes) -> bool:
     """Parse the page `raftz` of an engine; return whether all its replicas have caught up.
 
-    An engine without a route has no groups, so the result is False.
+    A nats-server without a route has no Raft groups; then the result is False.
 
     Raises:
         msgspec.MsgspecError: the page has an unknown form.
@@ -181,13 +182,13 @@ def read_page(page: bytes, me: str) -> Streams:
 def _leader(group: _Group) -> str:
     """Return the host that leads a stream; an empty text if no leader is known.
 
-    An engine that has started and has no route yet calls itself the leader, without a group.
+    A nats-server that has just started, without a route, calls itself the leader but has no group.
     """
     return group.leader if group.raft_group else ""
 
 
 def _is_behind(replica: _Replica) -> bool:
-    # A new leader has never heard from a replica that was lost before its election.
+    # A new leader has got no message from a replica that was lost before the election.
     unheard = not replica.current and not replica.active
     late = unheard or replica.active > BEHIND_S * 1e9
     return replica.offline or late or replica.lag > BEHIND_RECORDS

@@ -28,7 +28,7 @@ CHECK_S = 1.0
 _ENGINE_S = 2.0
 _CATCH_UP_S = 0.25
 _UNREADY_S = 15.0  # after this time a host is ready, even if a stream still has no leader
-_START_S = 10.0  # time after the start without conditions, until all hosts were heard
+_START_S = 10.0  # silent hosts are not reported before, unless all have sent a heartbeat
 
 
 class _Host:
@@ -72,7 +72,7 @@ class Watch:
         wall: the clock that is compared with those of other hosts, in Unix seconds.
 
     Attributes:
-        serves: whether all parts of this host have started.
+        serves: whether all processes of this host have started.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Watch:
         try:
             told = msgspec.convert(beat, Beat)
         except msgspec.ValidationError:
-            told = Beat()  # of an unknown version: it only proves that the host is up
+            told = Beat()  # a heartbeat of an unknown version only proves that the host is up
         if now - host.heard > self._silence_s:
             host.clock.clear()
         host.told, host.heard, host.mark = told, now, told.mark
@@ -144,9 +144,9 @@ class Watch:
     def is_ready(self, known: Membership, *, alone: bool) -> bool:
         """Return whether this host may own projects.
 
-        A host is ready when it serves, and its engine has caught up with the other engines since
-        the host was last without a majority. From then on it stays ready, because an election
-        delays all hosts.
+        A host is ready when all its processes have started, and its replication engine has caught
+        up with the other engines since the host was last without a majority. It stays ready during
+        elections, because these delay all hosts alike.
 
         Args:
             known: the list of hosts.
@@ -162,7 +162,8 @@ class Watch:
         return self._is_ready
 
     def _ask_caught_up(self, now: float, known: Membership) -> bool:
-        """Return the engine's last answer, and start the next request in another thread if due."""
+        """Return the engine's last answer; if the next request is due, start it in another
+        thread."""
         if self._asking is not None and self._asking.done():
             self._caught_up, self._asking = self._asking.result(), None
         if known.formed and self._asking is None and now >= self._next_asking:
@@ -215,7 +216,7 @@ class Watch:
         return found
 
     def _refresh_streams(self, now: float, known: Membership) -> None:
-        """Use the engine's last answer, and start the next request in another thread if due."""
+        """Use the engine's last answer; if the next request is due, start it in another thread."""
         if self._reading is not None and self._reading.done():
             self._streams, self._reading = self._reading.result(), None
         if known.formed and self._reading is None and now >= self._next_reading:
@@ -287,7 +288,8 @@ class Watch:
 
 
 def _read_streams(folder: Path, me: str) -> Streams:
-    """Read the streams; empty while the engine does not run, which another condition reports."""
+    """Read the streams; an empty value while the engine does not run (another condition reports
+    it)."""
     try:
         return read_streams(folder, me)
     except EngineUnreachableError:

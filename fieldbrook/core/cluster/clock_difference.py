@@ -1,8 +1,8 @@
 """The difference between the clocks of two hosts, measured with heartbeats like in NTP.
 
 A heartbeat contains the sender's clock, and the mark of the last heartbeat that the sender has
-received. So the receiver knows the round trip time. It assumes that the heartbeat took half of this
-time; the largest error is the other half.
+received. From the mark the receiver computes the round trip time. It assumes that the heartbeat
+took half of this time, so the error is at most the other half.
 
 Source: RFC 5905, section 8 (offset and delay) and section 10 (the clock filter: of the last
 samples, the one with the shortest round trip is the best).
@@ -45,7 +45,7 @@ class ClockDifference:
         self._samples.append(Difference(theirs_s + error_s - mine_s, error_s))
 
     def clear(self) -> None:
-        """Remove all samples, because the other host was silent since."""
+        """Remove all samples, because the other host has been silent meanwhile."""
         self._samples.clear()
 
     @property

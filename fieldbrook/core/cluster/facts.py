@@ -1,4 +1,5 @@
-"""The state of a cluster: the heartbeats of its hosts, and what one host knows of all hosts."""
+"""The state of a cluster: the heartbeats of its hosts, and the facts that one host has about
+all."""
 
 from __future__ import annotations
 
@@ -53,12 +54,12 @@ class Beat(Told, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What this host knows of one host.
+    """The facts that this host has about one host.
 
     Attributes:
         name: the name of the host.
         told: its last report.
-        heard: the time of its last heartbeat, in monotonic seconds of this machine; 0 if never.
+        heard: when its last heartbeat arrived, in monotonic seconds of this machine; 0 if none did.
         clock_difference_s: how far its clock is ahead of this host's; None if unknown.
         clock_error_s: the largest error of `clock_difference_s`.
         lag: how many records its replicas of streams lack; None if unknown.
@@ -75,7 +76,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What this host knows of its cluster.
+    """The facts that this host has about its cluster.
 
     Attributes:
         me: the name of this host.
@@ -95,8 +96,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def silence_s(self, host: Known, now: float) -> float:
         """Return for how long a host is silent at the time `now`, in seconds.
 
-        If these facts are fresh, the silence until `at` counts, because heartbeats may have come
-        since. If they are old, their writer has failed, and the silence until `now` counts.
+        If these facts are fresh, the silence ends at `at`, because heartbeats may have arrived
+        since then. If they are old, their writer has failed, and the silence ends at `now`.
         """
         is_fresh = now - self.at < _FRESH_S
         return max(0.0, (self.at if is_fresh else now) - host.heard)

@@ -10,11 +10,11 @@ import msgspec
 from fieldbrook.core.errors import SettingsError
 
 QUORUM_HOSTS = 3
-"""The size of the smallest cluster. Of two hosts, neither can know whether the other one is dead or
-disconnected."""
+"""The size of the smallest cluster. With two hosts, neither could find out whether the other one is
+dead or disconnected."""
 
 PINS_LIMIT = 1_000
-"""The most pinned projects, because each host sends the list to all others."""
+"""The limit of pinned projects. The list is limited because each host sends it to all others."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -41,7 +41,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """A cluster as one of its hosts knows it.
+    """One host's copy of the list of hosts.
 
     Attributes:
         cluster: the id of the cluster.
@@ -148,7 +148,7 @@ class Membership(msgspec.Struct, frozen=True):
         Args:
             project_id: the project.
             name: the name of the host.
-            gone: projects that exist no more, whose pins are removed.
+            gone: projects that do not exist any more; their pins are removed.
 
         Raises:
             SettingsError: it has no such host, or `PINS_LIMIT` projects are pinned.

@@ -1,4 +1,4 @@
-"""Newcomers: hosts that have come back and must catch up before they own projects."""
+"""Newcomers: hosts that are up again, and must catch up before they own projects."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 
 class Newcomers:
-    """Hosts that have come up after other hosts were ready, and are not ready yet themselves.
+    """Hosts that were started after other hosts were ready, and are not ready yet.
 
-    A project that moved to such a host would wait there until the host's engine reaches the
-    streams, although the present owner host could continue to run it. Hosts that start together are
-    no newcomers: none of them is ready, and some host must own the projects.
+    A project that moved to such a host would wait until the replication engine of the host has
+    reached the streams, although the present owner host could continue to run it. Hosts that start
+    together are no newcomers: none of them is ready, and some host must own the projects.
     """
 
     def __init__(self) -> None:

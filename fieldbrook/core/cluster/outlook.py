@@ -14,7 +14,7 @@ def spare_hosts(hosts: int, up: int, *, stalled: bool, at_risk: bool) -> int:
         hosts: the number of all hosts.
         up: how many of them are up, including this one.
         stalled: whether a stream has no leader.
-        at_risk: whether a stream has only a bare majority of its replicas.
+        at_risk: whether a stream loses its quorum with one more replica lost.
 
     Returns:
         A number of hosts; -1 if some events cannot be committed now.

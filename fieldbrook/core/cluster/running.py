@@ -1,7 +1,7 @@
-"""The host on which each project runs, from the messages of all hosts.
+"""The host on which each project runs, according to the messages of all hosts.
 
-It shows where to send an event, and which projects to start again after a host has died. It does
-not decide who may commit: the stream of a project does.
+The table says where to send an event, and which projects to start again after a host has died. It
+does not decide which host may commit: the stream of a project decides that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 PART_PROJECTS = 4_000
-"""The most projects in one message, so that it stays far below the size limit of a line."""
+"""The largest number of projects in one message; it keeps messages far below the size limit."""
 
 
 class Change(NamedTuple):
@@ -71,7 +71,7 @@ class RunningProjects:
         return None
 
     def forget(self, host: str) -> tuple[int, ...]:
-        """Remove the projects of a host that is gone; return those whose outbox had entries."""
+        """Remove the projects of a silent host; return those whose outbox had entries."""
         known = self._others.pop(host, {})
         return tuple(project_id for project_id, sends in known.items() if sends)
 

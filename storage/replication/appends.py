@@ -1,10 +1,10 @@
-"""Appends to the subjects of a stream: what to send next, and what an answer means. No I/O.
+"""Appends to the subjects of a stream: decides what to send next, and interprets answers. No I/O.
 
-A record is stored when the stream says so. Without an answer, or while the stream has no leader,
-the same record is sent again with the same previous position, so at most one of the tries can be
-stored. When the stream says that another record is the last one, the last one is read: it may be
-this record, stored by an earlier try; a later record of another host means that this host is not
-the owner any more.
+A record counts as stored when the stream confirms it. Without an answer, or while the stream has no
+leader, the same record is sent again with the same previous position, so the stream stores at most
+one of the tries. If the stream answers that another record is the last one of the subject, this
+last record is read: it may be the same record, stored by an earlier try; a later record of another
+host means that this host is not the owner any more.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from fieldbrook.storage.replication.records import (
 )
 
 LIMIT_S = 10.0
-"""How long a record is sent again. An election of the stream's leader takes up to 9 s."""
+"""For how long a record is sent again and again. An election of the stream's leader takes up to 9
+s."""
 ENTRY_BYTES = 7 << 20
 """The largest record; `connection.MESSAGE_BYTES` has room for its headers, too."""
-# A leader that steps down drops what it has not proposed yet, without an answer.
+# A leader that steps down drops records that it has not proposed yet, without an answer.
 _FIRST_ANSWER_S, _LAST_ANSWER_S = 0.25, 1.0
-_LARGE_BYTES = 256 << 10  # of a record that is not sent again before the last of these times
+_LARGE_BYTES = 256 << 10  # a record of this size is sent again only after `_LAST_ANSWER_S`
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.01, 0.2
 _WRONG_LAST = (10071, 10164)  # the server's codes for an expected sequence that is not the last
 _STORE_FULL = (10023, 10047, 10077)  # insufficient resources, storage exceeded, maximum bytes
@@ -71,7 +72,7 @@ class Subject(msgspec.Struct):
 
 
 class Step(enum.Enum):
-    """What is awaited for an append."""
+    """The answer for which an append waits."""
 
     STORED = enum.auto()
     LAST = enum.auto()  # the subject's last record
@@ -79,13 +80,13 @@ class Step(enum.Enum):
 
 
 class Append:
-    """One record on its way to a stream.
+    """The append of one record to a stream.
 
     Attributes:
-        subject: where it goes.
-        began: when it was made, in monotonic seconds.
-        error: why it failed; None while it has not.
-        done: whether it is stored or has failed.
+        subject: the subject to which the record is appended.
+        began: when the append was made, in monotonic seconds.
+        error: why the append failed; None if it has not failed.
+        done: whether the record is stored, or the append has failed.
     """
 
     def __init__(self, subject: Subject, entry: Entry, now: float) -> None:
@@ -112,7 +113,7 @@ class Append:
 
     @property
     def due(self) -> float:
-        """When `next` has to be called if no answer comes before."""
+        """When the caller has to call `next`, unless an answer comes earlier."""
         return self._due
 
     @property
@@ -138,7 +139,7 @@ class Append:
         return Outgoing(self.subject.name, b"NATS/1.0\r\n" + expected, self._data)
 
     def answered(self, message: Message, now: float) -> bool:
-        """Take the answer to the last message; return whether the append is done."""
+        """Process the answer to the last message; return whether the append is done."""
         if not self.done and self._step is not Step.PAUSE:
             self._take(message, now)
             self._count(now)
@@ -170,8 +171,8 @@ class Append:
         if isinstance(found, JournalDamagedError):
             self._fail(found)
         elif found is None or found[0] <= self._entry.previous:
-            # A leader that is cut off answers reads for up to 10 s, so the answer may be old.
-            # Positions only grow: only a later one shows that somebody else has written.
+            # A disconnected leader answers reads for up to 10 s, so the answer may be outdated.
+            # Positions only grow: a later position proves that another host has written.
             self._pause(now)
         elif found[1] == self._entry:
             self._stored(found[0])
@@ -208,10 +209,10 @@ class Append:
 
 
 class Owner:
-    """A host as the owner of one subject: makes its records, one after the other.
+    """A host as the owner of one subject: makes the records of the subject, one after the other.
 
     Args:
-        subject: where its records go; `last` and `term` are those before the takeover.
+        subject: the subject; its `last` and `term` are the values before the takeover.
         host: the name of the host.
     """
 
@@ -220,7 +221,7 @@ class Owner:
         self.host = host
 
     def append(self, kind: Kind, number: int, body: bytes, now: float) -> Append:
-        """Make the next record. There must be no other one on its way.
+        """Make the next record. No other record of the subject may be in flight.
 
         Raises:
             JournalFullError: it is too large.
@@ -236,14 +237,14 @@ class Owner:
 
 
 def last_entry(subject: str, answer: dict[str, Any]) -> tuple[int, Entry] | None:
-    """Decode the answer of a stream to the question for a subject's last record.
+    """Decode the answer of a stream to a request for the last record of a subject.
 
     Returns:
         The position and the record; None when the subject has no record.
 
     Raises:
         JournalDamagedError: the record is damaged.
-        StreamStalledError: the stream does not answer the question.
+        StreamStalledError: the stream does not answer the request.
     """
     error = answer.get("error")
     if error is not None and error.get("err_code") != _NO_MESSAGE:
@@ -278,13 +279,13 @@ def _json(message: Message) -> dict[str, Any]:
 def check_chain(
     subject: str, records: Iterator[tuple[int, Entry]], after: int
 ) -> Iterator[tuple[int, Entry]]:
-    """Pass records on as long as each follows the one before it.
+    """Yield records, and check that each follows the previous one.
 
     Args:
         subject: their subject.
         records: records with their positions, as the stream gives them.
-        after: the position of the record before the first one; -1 when it is not known, because
-            what was before a snapshot is removed.
+        after: the position of the record before the first one; -1 if it is unknown, because older
+            records were removed after a snapshot.
 
     Raises:
         JournalDamagedError: the stream has lost, doubled or reordered a record.

@@ -1,8 +1,7 @@
 """A blocking connection to nats-server: requests, and many messages that are answered in any order.
 
-A worker commits in the thread that has run the handlers, so its client blocks as well. A general
-client with an event loop of its own took ten times the processor time for each record
-(decision 44).
+A worker commits in a thread without an event loop, so this client blocks. A general client with its
+own event loop took ten times the processor time for each record (decision 44).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CONNECT_S = 1.0
 
 
 class Endpoint(NamedTuple):
-    """Where a server listens, and the login that it takes there."""
+    """The address at which a server listens, and the login that it accepts."""
 
     host: str
     port: int
@@ -45,11 +44,11 @@ class Outgoing(NamedTuple):
 class Connection:
     """One connection, for one thread at a time. It connects when it is used.
 
-    A failure closes it, and the next call connects again. What was on its way has an unknown
-    outcome then.
+    A failure closes the connection, and the next call connects again. The outcome of messages in
+    flight is unknown then.
 
     Args:
-        endpoint: returns where the server listens; it has another port after each start. It may
+        endpoint: returns the address of the server, whose port changes with each start. It may
             raise EngineUnreachableError.
         name: shown by the server's monitoring.
         now: the clock, monotonic seconds.
@@ -103,11 +102,11 @@ class Connection:
         raise EngineUnreachableError(reason=f"nothing answers on {subject}")
 
     def ask_many(self, messages: Sequence[Outgoing], limit_s: float) -> list[Message | None]:
-        """Send messages, and return the answer to each; None where none came in time.
+        """Send messages, and return the answer to each; None if it did not arrive in time.
 
         Raises:
-            EngineUnreachableError: the connection cannot be opened. When it fails later, answers
-                that have not arrived are None.
+            EngineUnreachableError: the connection cannot be opened. If the connection fails later,
+                missing answers are None.
         """
         deadline = self._now() + limit_s
         numbers = self.send(messages, limit_s)
@@ -115,7 +114,7 @@ class Connection:
         try:
             while len(answers) < len(messages) and self._now() < deadline:
                 found = self.receive(deadline - self._now())
-                # Others are answers to earlier calls.
+                # The other messages are answers to earlier calls.
                 answers.update(pair for pair in found if pair[0] in numbers)
         except EngineUnreachableError:
             pass  # the caller sees which answers are missing
@@ -144,11 +143,11 @@ class Connection:
         return numbers
 
     def receive(self, limit_s: float, wake: int | None = None) -> list[tuple[int, Message]]:
-        """Wait for answers, and return those that have come with the numbers of their messages.
+        """Wait for answers, and return them with the numbers of their messages.
 
         Args:
             limit_s: how long to wait.
-            wake: a descriptor; it ends the waiting when it can be read.
+            wake: a descriptor; the wait ends when it becomes readable.
 
         Raises:
             EngineUnreachableError: the connection is closed, or has failed.
@@ -230,7 +229,7 @@ class Connection:
                 self._fail(str(error), error)
 
     def _receive(self, deadline: float, wake: int | None = None) -> None:
-        """Read once; waits until something can be read or the time is over."""
+        """Read once; wait until bytes can be read, or the time is over."""
         if self._socket is None:
             raise EngineUnreachableError(reason="the connection to nats-server is closed")
         poll = select.poll()
@@ -266,12 +265,12 @@ class Connection:
     def _wait_to_write(self, deadline: float) -> None:
         """Wait until the socket can be written, and read meanwhile.
 
-        The server may wait for us to read while we wait for it to read.
+        Otherwise both sides could wait for each other to read.
         """
         assert self._socket is not None
         left_s = deadline - self._now()
         if left_s <= 0:
-            self._fail("it does not read in time", None)
+            self._fail("the server does not read in time", None)
         poll = select.poll()
         poll.register(self._socket, select.POLLIN | select.POLLOUT)
         ready = poll.poll(left_s * 1000)

@@ -1,7 +1,7 @@
 """Records in the registry's stream that show that a host reaches a majority of the hosts.
 
-A record is a message without a body, and takes the place of the host's last one. Whatever the
-stream has stored before it can be read after it, from any replica that has it.
+A lease record is a message without a body, and replaces the host's previous lease record. A replica
+that has a lease record also has all changes that the stream stored before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Error(msgspec.Struct, frozen=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """The answer of a stream to a record."""
+    """The answer of a stream to a lease record."""
 
     seq: int = 0
     error: _Error = _Error()
@@ -37,9 +37,9 @@ class Renewed(NamedTuple):
     """A record of a lease that the stream has stored.
 
     Attributes:
-        position: of the record.
-        registry: the position of the registry's last change, 0 if it has none. All changes that
-            were stored before the lease's record are at this position or before it.
+        position: the position of the lease record.
+        registry: the position of the registry's last change, 0 if there is none. All changes that
+            were stored before the lease record are at this position or before it.
     """
 
     position: int
@@ -47,11 +47,12 @@ class Renewed(NamedTuple):
 
 
 def renew(connection: Connection, host: str) -> Renewed:
-    """Store a record of this host, and look for the last change of the registry.
+    """Store a lease record of this host, and look up the last change of the registry.
 
     Raises:
         EngineUnreachableError: the replication engine of this host does not answer.
-        StreamStalledError: the stream does not store the record, or no replica has it in time.
+        StreamStalledError: the stream does not store the lease record, or no replica has it in
+            time.
     """
     position = _store(connection, host)
     deadline = time.monotonic() + _STORE_S
@@ -66,14 +67,14 @@ def renew(connection: Connection, host: str) -> Renewed:
 
 
 def positions(connection: Connection, after: int) -> dict[str, int] | None:
-    """Return the position of each host's last record, by the name of the host.
+    """Return the position of each host's last lease record, by the name of the host.
 
     Args:
         connection: to the replication engine of this host.
-        after: the position of a change of the registry, after which they are looked for.
+        after: the position of a change of the registry; the replica must have this change.
 
     Returns:
-        None when the replica that was asked lacks that change, or does not answer.
+        None if the replica that answers lacks that change, or if no replica answers.
 
     Raises:
         EngineUnreachableError: the replication engine of this host does not answer.
@@ -92,7 +93,7 @@ def _store(connection: Connection, host: str) -> int:
     message = Outgoing(_subject(host), _NEW_ONE, b"")
     (answer,) = connection.ask_many([message], _STORE_S)
     if answer is not None and answer.status:
-        # Nobody takes the subject: the stream was made by an earlier version.
+        # No stream has the subject, because an earlier version has made the stream.
         _allow(connection)
         (answer,) = connection.ask_many([message], _STORE_S)
     stored = _position(answer)
@@ -102,7 +103,7 @@ def _store(connection: Connection, host: str) -> int:
 
 
 def _position(answer: Message | None) -> int | str:
-    """The position of a record that was stored, or why it was not."""
+    """Return the position of a stored record, or the reason why it was not stored."""
     if answer is None or answer.status:
         return "no answer in time"
     try:
@@ -115,7 +116,7 @@ def _position(answer: Message | None) -> int | str:
 
 
 def _allow(connection: Connection) -> None:
-    """Have the stream take records of leases."""
+    """Add the subjects of leases to the stream."""
     found = connection.request(f"$JS.API.STREAM.INFO.{REGISTRY.name}", None, _STORE_S)
     if "config" in found:
         wanted = {**found["config"], **REGISTRY.configuration()}
@@ -123,9 +124,9 @@ def _allow(connection: Connection) -> None:
 
 
 def _last(connection: Connection, *subjects: str) -> dict[str, int] | None:
-    """The positions of the last messages of subjects, as one replica has them at one moment.
+    """Return the positions of the last messages of subjects, from one replica at one time.
 
-    None when it is cut off or was stopped, or when a header is damaged.
+    None if the replica is disconnected or was stopped, or if a header is damaged.
     """
     found: dict[str, int] = {}
     question = {"multi_last": subjects}

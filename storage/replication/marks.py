@@ -1,9 +1,10 @@
-"""Up to where a store has the records of its stream: a mark in the folder of the store.
+"""Marks: a file in the folder of a store says up to which record of its stream the store is
+complete.
 
 Without a mark, a host that takes a project over reads all records since the last snapshot, which
-may be 16 MiB. With one it reads what was stored since it has given the project up. A mark is only
-a hint: it counts when the store has the batches that it names, and when the stream still has the
-record that it names. So it is not synced.
+may be 16 MiB. With a mark, it reads only the records since it gave the project up. A mark is only a
+hint: it is used if the store has the batches up to the mark, and the stream still has the marked
+record. Therefore the file is not synced.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Mark(msgspec.Struct, frozen=True):
     """The record of a project up to which its store has all batches.
 
     Attributes:
-        position: of the record.
-        term: of the record.
-        number: the number of the last batch up to there.
-        size: the bytes of all records up to there, from the last snapshot on.
+        position: the position of the record.
+        term: the term of the record.
+        number: the number of the last batch up to the record.
+        size: the size of all records from the last snapshot up to this record, in bytes.
     """
 
     position: int
@@ -42,7 +43,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def read_mark(folder: Path, stored: int) -> Mark | None:
-    """Return the mark of a store; None when there is none that counts.
+    """Return the mark of a store; None if there is no valid mark.
 
     Args:
         folder: the folder of the store.
@@ -56,7 +57,7 @@ def read_mark(folder: Path, stored: int) -> Mark | None:
 
 
 def write_mark(folder: Path, mark: Mark) -> None:
-    """Write the mark of a store, in the place of the one before it."""
+    """Write the mark of a store; it replaces the previous mark."""
     new = folder / f".new-{FILE}"
     try:
         new.write_bytes(msgspec.json.encode(mark))
@@ -66,10 +67,11 @@ def write_mark(folder: Path, mark: Mark) -> None:
 
 
 def remove_mark(folder: Path) -> None:
-    """Remove the mark of a store that belongs to no cluster any more, if it has one.
+    """Remove the mark of a store, if it has one, because the store does not belong to a cluster any
+    more.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: the file cannot be removed.
     """
     (folder / FILE).unlink(missing_ok=True)
 
@@ -81,17 +83,17 @@ def records_after(
     upto: int,
     now: Callable[[], float] = time.monotonic,
 ) -> list[tuple[int, Entry]] | None:
-    """Read the records of a subject behind a mark, up to a position.
+    """Read the records of a subject after a mark, up to a position.
 
     Args:
         connection: to the replication engine of this host.
         subject: the subject.
-        mark: of the store.
+        mark: the mark of the store.
         upto: the position of the last record.
         now: the clock, monotonic seconds.
 
     Returns:
-        None when the stream does not have the record of the mark any more.
+        None if the stream does not have the marked record any more.
 
     Raises:
         JournalDamagedError: a record is damaged, or one is missing.

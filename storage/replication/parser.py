@@ -1,4 +1,4 @@
-"""The bytes that nats-server sends, as values; no I/O.
+"""Parser: turns the bytes that nats-server sends into values; no I/O.
 
 Source: https://docs.nats.io/reference/reference-protocols/nats-protocol; ADR-4 of the NATS
 architecture, for headers.
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 class Parser:
-    """Cuts a stream of bytes into messages and lines.
+    """Splits a stream of bytes into messages and lines.
 
     Args:
         limit_bytes: the largest message, with its headers. The server has the same limit.
@@ -52,10 +52,10 @@ class Parser:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[Message | Line]:
-        """Take bytes; return what they complete.
+        """Add bytes; return the messages and lines that are complete now.
 
         Raises:
-            ValueError: the bytes are not the protocol, or a message is above the limit.
+            ValueError: the bytes are not valid NATS protocol, or a message is above the limit.
         """
         self._data += data
         found: list[Message | Line] = []
@@ -66,7 +66,7 @@ class Parser:
         return found
 
     def _one(self, at: int, found: list[Message | Line]) -> int:
-        """Append the message or line at an offset; return where it ends, or `at` without one."""
+        """Append the message or line at an offset; return its end, or `at` if it is incomplete."""
         data = self._data
         end = data.find(b"\r\n", at, at + _LINE_BYTES)
         if end < 0:

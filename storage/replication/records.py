@@ -16,12 +16,13 @@ import msgspec
 from fieldbrook.core.errors import JournalDamagedError
 
 FORMAT = 1
-"""The newest format. A host writes the newest one that all hosts of its cluster read."""
+"""The newest format of records. A host writes the newest format that all hosts of its cluster can
+read."""
 _CRC_BYTES = 4
 
 
 class Kind(StrEnum):
-    """What a record is."""
+    """The kind of a record."""
 
     TAKEOVER = "t"
     BATCH = "b"
@@ -34,13 +35,13 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         format: see `FORMAT`.
-        kind: what it is.
-        previous: the position of the subject's record before it; 0 for the first one.
-        term: grows by one with each takeover.
+        kind: the kind of the record.
+        previous: the position of the previous record of the subject; 0 for the first one.
+        term: increases by one with each takeover.
         host: the host that wrote it.
         number: the number of the owner's last batch, this one included.
-        body: the batch, or what belongs to the kind; see `takeover.py` and `snapshots.py`.
-        place: counts the records of a term, so that a host recognises its own.
+        body: the batch; for other kinds see `takeover.py` and `snapshots.py`.
+        place: the number of the record within its term, so that a host recognises its own records.
     """
 
     format: int

@@ -1,8 +1,8 @@
-"""Snapshots of stores in a stream: from them a host goes on that lacks older records.
+"""Snapshots of stores in a stream, for hosts that lack older records.
 
-A snapshot is a compact copy of a store's file, in pieces. It counts when a record of its owner
+A snapshot is a compact copy of a store's file, in pieces. It is valid when a record of its subject
 names it; a host that is not the owner any more cannot append that record. Then the records that the
-snapshot contains are removed from the stream, and the snapshot before it.
+snapshot contains, and the previous snapshot, are removed from the stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fieldbrook.system.fsync import sync_folder
 
 FILE = "data.mdb"
 PIECE_BYTES = 1 << 20
-_WINDOW = 4  # pieces on their way
+_WINDOW = 4  # pieces in flight
 _PIECE_S = 5.0
 _TRIES = 5
 _AGAIN_S = 0.2  # a replica may lag behind
@@ -38,7 +38,7 @@ _PURGE_S = 5.0
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
-    """The body of a snapshot's record: where its pieces are, and what they have to be."""
+    """The body of a snapshot's record: the name, number, size and digest of its pieces."""
 
     name: str
     pieces: int
@@ -47,7 +47,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Plan(NamedTuple):
-    """What a store lacks: maybe a snapshot first, then batches."""
+    """What a store lacks: possibly a snapshot, and then batches."""
 
     snapshot: Snapshot | None
     batches: list[Record]
@@ -58,7 +58,7 @@ def plan(project_id: int, records: Sequence[tuple[int, Entry]], stored: int, num
 
     Args:
         project_id: the project.
-        records: the records that the stream has of it, in their order.
+        records: the records of the project in the stream, in order.
         stored: the number of the last batch in the store.
         number: the number of the last batch that was committed.
 
@@ -95,7 +95,7 @@ def upload(connection: Connection, subject: Subject, path: Path) -> Snapshot:
 
     Args:
         connection: to the replication engine of this host.
-        subject: the owner's.
+        subject: the subject of the store's project.
         path: the file.
 
     Raises:
@@ -142,11 +142,11 @@ def upload_module(connection: Connection, sha256: str, path: Path) -> None:
 
 
 def download_module(connection: Connection, sha256: str, path: Path) -> None:
-    """Write a module of the stream of modules into a file.
+    """Read a module from the stream of modules into a file.
 
     Raises:
         StreamStalledError: the stream does not answer, or lacks the module.
-        JournalDamagedError: it is damaged.
+        JournalDamagedError: the module is damaged.
         StoreError: it cannot be written.
     """
     base = f"fb.m.{sha256}"
@@ -175,11 +175,11 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def download(connection: Connection, subject: Subject, snapshot: Snapshot, folder: Path) -> None:
-    """Put a snapshot into the folder of a store, in place of what is there.
+    """Replace the store in a folder by a snapshot.
 
     Raises:
         StreamStalledError: the stream does not answer.
-        JournalDamagedError: a piece is missing or damaged; the folder is as before.
+        JournalDamagedError: a piece is missing or damaged; the folder is unchanged.
         StoreError: it cannot be written.
     """
     new = folder / f".new-{FILE}"
@@ -208,7 +208,7 @@ def download(connection: Connection, subject: Subject, snapshot: Snapshot, folde
 
 
 def names(connection: Connection, subject: Subject) -> set[str]:
-    """Return the names of all snapshots that the stream has of an owner, complete or not.
+    """Return the names of all snapshots of a subject in the stream, complete or not.
 
     Raises:
         NodeError: the replication engine does not answer.
@@ -222,22 +222,23 @@ def names(connection: Connection, subject: Subject) -> set[str]:
 def remove_before(
     connection: Connection, subject: Subject, position: int, earlier: Collection[str]
 ) -> None:
-    """Remove the records up to a position, and earlier snapshots of the owner.
+    """Remove the records of a subject up to a position, and its earlier snapshots.
 
-    Call it when a record names the snapshot, which contains the batches up to `position`.
+    Call it after the record of a new snapshot that contains the batches up to `position`.
 
     Args:
         connection: to the replication engine of this host.
-        subject: the owner's.
-        position: of a record before that of the snapshot.
-        earlier: the `names` of snapshots before that record was stored. A host that is stopped
-            here and goes on after a takeover must not remove what the next owner has stored.
+        subject: the subject.
+        position: the position of the last record that the snapshot contains.
+        earlier: the `names` of snapshots, read before the record of the new snapshot was stored.
+            With a later list, a host that was paused here could remove a snapshot that the next
+            owner host has stored.
 
     Raises:
         NodeError: the replication engine does not answer. Records and pieces that were not removed
             are removed after the next snapshot.
     """
-    # The last record is always kept, because an empty subject would accept anybody's record.
+    # The last record is always kept, because an empty subject would accept a record of any host.
     question: dict[str, object] = {"filter": subject.name, "seq": position + 1}
     connection.request(f"$JS.API.STREAM.PURGE.{subject.stream}", question, _PURGE_S)
     for name in sorted(earlier):
@@ -248,7 +249,7 @@ def remove_before(
 def remove_project(connection: Connection, subject: Subject) -> None:
     """Remove all records and snapshots of a project that was removed.
 
-    Its id is never used again, so nobody misses the last record.
+    The id of a project is never used again, so no host needs the last record.
 
     Raises:
         NodeError: the replication engine does not answer; call it again.
@@ -277,7 +278,7 @@ def _read_pieces(file: BinaryIO) -> list[bytes]:
 
 
 def _send(connection: Connection, messages: list[Outgoing]) -> None:
-    """Send pieces until each is stored. A piece that is stored twice does no harm."""
+    """Send pieces until each is stored. It does not matter if a piece is stored twice."""
     reason: object = "no answer"
     for _ in range(_TRIES):
         try:

@@ -16,7 +16,7 @@ from fieldbrook.storage.replication.connection import Connection, Outgoing
 from fieldbrook.storage.replication.parser import Message
 
 REPLICAS = 3
-"""On how many hosts each stream is kept."""
+"""The number of hosts that have a replica of each stream."""
 SHARDS = 8
 """The number of streams for the records of projects. It is fixed when a cluster forms."""
 # Replication engines that have not elected a leader yet drop such requests without an answer.
@@ -39,7 +39,8 @@ class _Created(msgspec.Struct, frozen=True):
 class Stream(NamedTuple):
     """A stream: its name and its subjects.
 
-    `leases` begins the subjects of the hosts' leases, which keep only their last message.
+    `leases` is the prefix of the subjects of leases; the stream keeps only the last message of each
+    of them.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Stream(NamedTuple):
     leases: str = ""
 
     def configuration(self) -> dict[str, Any]:
-        """Return the part of its configuration that says which messages it takes."""
+        """Return the part of its configuration that says which messages it stores."""
         if not self.leases:
             return {"subjects": [self.subjects]}
         return {"subjects": [self.subjects, f"{self.leases}.>"], "allow_rollup_hdrs": True}
@@ -65,7 +66,7 @@ def shard_streams() -> list[Stream]:
 
 
 def project_subject(project_id: int) -> Subject:
-    """Return the subject of a project, without what is known of its records."""
+    """Return the subject of a project; position and term of its last record are not set."""
     shard = zlib.crc32(str(project_id).encode()) % SHARDS
     return Subject(f"J{shard}", f"fb.j.{shard}.{project_id}")
 
@@ -81,16 +82,16 @@ def hosts_subject() -> Subject:
 
 
 def create(connection: Connection, wanted: Iterable[Stream], replicas: int, limit_s: float) -> None:
-    """Create streams, unless they exist; waits until the cluster can.
+    """Create streams, unless they exist; wait until the cluster is able to.
 
     Args:
         connection: to the replication engine of any host.
         wanted: the streams.
-        replicas: on how many hosts each is kept.
+        replicas: the number of replicas of each stream.
         limit_s: how long to wait.
 
     Raises:
-        StreamStalledError: one could not be created in time.
+        StreamStalledError: a stream could not be created in time.
     """
     deadline = time.monotonic() + limit_s
     left = list(wanted)
@@ -113,7 +114,8 @@ def create(connection: Connection, wanted: Iterable[Stream], replicas: int, limi
 
 
 def _creation(stream: Stream, replicas: int) -> Outgoing:
-    # Nothing vanishes by age or size, and an append to a full stream is refused.
+    # The stream removes no message because of its age or its own size; it refuses appends when it
+    # is full.
     configuration: dict[str, Any] = {
         "name": stream.name,
         **stream.configuration(),

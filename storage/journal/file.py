@@ -1,4 +1,5 @@
-"""The journal in a folder of files; `segments.py` and `records.py` define their format."""
+"""The journal in a folder of files; `segments.py` and `records.py` define the format of the
+files."""
 
 from __future__ import annotations
 
@@ -33,11 +34,12 @@ from fieldbrook.system.kernel import sync_data
 
 SEGMENT_BYTES = 4 << 20
 SEGMENTS = 32
-_AT_LEAST = 2  # files: two can take turns on a disk that is full
+_AT_LEAST = 2  # files; with two files the journal can be used in rotation on a full disk
 
 
 class _Segment:
-    """A segment with records that a store may lack: `needed` has each project's last number."""
+    """A segment with records that a store may lack. `needed` maps each of their projects to the
+    number of its last record here."""
 
     def __init__(self, file: SegmentFile, segment: int) -> None:
         self.file = file
@@ -47,10 +49,10 @@ class _Segment:
 
 
 class FileJournal:
-    """The journal in a folder, which no other process can open; the protocol is `Journal`.
+    """The journal in a folder, which is locked for this process; see the protocol `Journal`.
 
-    Two files are made at the start, others when they are needed; all are kept. Only making a file
-    needs space on the disk.
+    It creates two files at the start and further files when it needs them, and keeps all. Only the
+    creation of a file needs space on the disk.
     """
 
     is_complete = False
@@ -64,18 +66,19 @@ class FileJournal:
         *,
         wait: bool = True,
     ) -> None:
-        """Open the folder, and create it if need be; it has the worker's name.
+        """Open the folder, and create it if it does not exist; its name is the worker's name.
 
         Args:
             folder: the folder.
             segment_bytes: the size of a file, a multiple of 4,096.
-            segments: how many files there may be.
-            sync: makes what was written to a descriptor durable.
-            wait: wait a second for a process that has it open and may be about to end.
+            segments: the largest number of files.
+            sync: syncs a descriptor to disk.
+            wait: wait a second for another process that has the journal open: it may be ending.
 
         Raises:
-            JournalBusyError: another process has it open.
-            StoreError: it cannot be read, or belongs to another worker or a newer version.
+            JournalBusyError: another process has the journal open.
+            StoreError: the journal cannot be read, or belongs to another worker or a newer
+                version.
         """
         assert segment_bytes % BLOCK == 0
         assert segment_bytes > BEGIN
@@ -89,7 +92,7 @@ class FileJournal:
             raise
         self._last = max((found.segment for found in self._found), default=0)
         self._damaged: set[str] = set()
-        self._live: deque[_Segment] = deque()  # the last one is written to
+        self._live: deque[_Segment] = deque()  # oldest first; new records go to the last one
         self._free: deque[SegmentFile] = deque()
         self._can_grow = True
         self._begun = self._failed = False
@@ -111,7 +114,7 @@ class FileJournal:
     def begin(self) -> None:
         """Empty the journal; see the protocol.
 
-        Files in which `records` found damage are kept as `*.damaged`, and no longer used.
+        Files in which `records` found damage are kept as `*.damaged`, and are not used any more.
         """
         assert not self._begun
         rest = []
@@ -127,7 +130,7 @@ class FileJournal:
             while len(self._free) < _AT_LEAST:
                 self._free.append(self._create())
         self._begun = True
-        self._next_segment()  # from here on no reader looks for the old segments
+        self._next_segment()  # from here on, no reader reads the old segments
         with store_errors(self._folder):
             for found in rest:
                 self._put_away(found)
@@ -183,7 +186,7 @@ class FileJournal:
     def _require_sound(self) -> None:
         """Refuse to write after a failure.
 
-        The kernel may have dropped what it could not write, and report success from then on.
+        The kernel may have dropped data that it could not write, and may report success afterwards.
         """
         if self._failed:
             raise JournalFailedError(reason=f"{self._folder}: the journal has failed before")
@@ -200,8 +203,9 @@ class FileJournal:
     def _next_segment(self) -> None:
         """Continue in the next segment.
 
-        Its head may be on the disk when it could not be written, and excludes what the last
-        segment would get from then on. That is one more reason to write nothing after a failure.
+        If the write of its head fails, the head may be on the disk nevertheless. A reader then
+        ignores all later records of the last segment. Therefore, too, nothing is written after a
+        failure.
         """
         file = self._take_file()
         segment = next_id(self._last)
@@ -243,7 +247,7 @@ class FileJournal:
         self._free_released()
 
     def _free_released(self) -> None:
-        """Free the oldest segments: those of which nothing is needed, in turn."""
+        """Free the oldest segments up to the first one that a store still needs."""
         while len(self._live) > 1 and not self._live[0].needed:
             self._free.append(self._live.popleft().file)
 
@@ -260,7 +264,7 @@ class FileJournal:
     def close(self) -> None:
         """Drop records that were not synced, and release the lock of the journal.
 
-        When all records are released, a head is written that says so.
+        If all records are released, write a head that says that the journal is empty.
         """
         try:
             if self._begun and not (self._failed or any(each.needed for each in self._live)):
@@ -280,7 +284,7 @@ class FileJournal:
             return
         self._free.extend(segment.file for segment in self._live)
         self._live.clear()
-        with contextlib.suppress(JournalFailedError):  # then the next start finds nothing to apply
+        with contextlib.suppress(JournalFailedError):  # then the next start applies the records
             self._next_segment()
 
     def remove(self) -> None:
@@ -291,7 +295,7 @@ class FileJournal:
         """
         assert not self._begun
         with store_errors(self._folder):
-            # The newest file first: each of the others is the end of a journal by itself.
+            # The newest file first: then the remaining files are always a complete journal.
             found = find(self._folder, self._folder.name)
             for each in sorted(found, key=lambda each: each.segment, reverse=True):
                 self._put_away(each)

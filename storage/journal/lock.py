@@ -18,7 +18,7 @@ def lock_folder(folder: Path, *, wait: bool) -> int:
     """Create and lock a folder; return the descriptor that holds the lock.
 
     Raises:
-        JournalBusyError: another process holds the lock, with `wait` for a second or longer.
+        JournalBusyError: another process holds the lock; with `wait`, still after a second.
         StoreError: the folder cannot be created or locked.
     """
     while True:

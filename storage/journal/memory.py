@@ -1,4 +1,4 @@
-"""A journal in memory, for tests and simulations: a crash and failures happen when asked for."""
+"""A journal in memory, for tests and simulations, which decide when it crashes or fails."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemoryJournal:
     def crash(self, keep: int = 0) -> None:
         """Drop records that were not synced, as a crash does; the journal can then be read again.
 
-        keep: how many records of a `sync` that was cut off have reached the disk nevertheless.
+        keep: how many records of an interrupted `sync` are on the disk nevertheless.
         """
         if self._live:
             self._live[-1].records += self._waiting[:keep]

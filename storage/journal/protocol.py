@@ -1,7 +1,8 @@
-"""The interface of a journal, whatever its medium: files, memory, or later a replicated stream.
+"""The interface of a journal in files or in memory.
 
-A batch is committed when its record is in the journal. A later checkpoint writes it into the store
-of its project, which is never ahead of the journal. The numbers of a project's records increase.
+A batch is committed when its record is in the journal. A later checkpoint writes the batch into the
+store of its project. A store never has a batch that the journal did not have before. The numbers of
+a project's records increase.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ class Record(NamedTuple):
 
 
 Damaged = Callable[[JournalDamagedError], None]
-"""Takes a damaged place of a journal; the reading goes on behind it, unless this raises."""
+"""Called for each damaged place of a journal. The reader continues after the place, unless the call
+raises."""
 
 
 def refuse_damage(error: JournalDamagedError) -> None:
-    """A `Damaged` that ends the reading.
+    """A `Damaged` that makes the reader stop.
 
     Raises:
         JournalDamagedError: always.
@@ -38,14 +40,14 @@ class JournalWriter(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether each batch has to be in it. Then a batch without room in the journal is refused,
-        instead of being written into the store alone."""
+        """Whether each batch has to be in the journal. If so, a batch for which the journal has no
+        room is refused; otherwise it is written into the store alone."""
 
     def add(self, project_id: int, number: int, batch: bytes) -> None:
         """Keep a record for the next `sync`. A refused record is not part of that `sync`.
 
         Raises:
-            JournalFullError: the record does not fit in, or no segment is free.
+            JournalFullError: the record is too large for a segment, or no segment is free.
             JournalFailedError: as in `sync`.
         """
 
@@ -53,9 +55,9 @@ class JournalWriter(Protocol):
         """Write all records since the last `sync` to the disk.
 
         Raises:
-            JournalFailedError: the disk failed. Each of these records may be read by the next
-                process or not. Nothing can be written any more: a later sync that succeeds would
-                not show that these are on the disk, because the kernel may have dropped them.
+            JournalFailedError: the disk failed. The next process may find some of these records,
+                all, or none. Nothing can be written any more: even if a later sync succeeds, the
+                records may not be on the disk, because the kernel may have dropped them.
         """
 
     def release(self, project_id: int, number: int) -> None:
@@ -68,11 +70,11 @@ class Journal(JournalWriter, Protocol):
     def records(self, damaged: Damaged = refuse_damage) -> Iterator[Record]:
         """Iterate over the records of the journal, in the order in which they were added.
 
-        These are all records that a store may still lack, and others that every store has. A
-        process that was killed in `sync` may have left records whose events were not answered.
+        These include all records that a store may lack; some of them may be in the stores already.
+        If a process was killed in `sync`, there may be records whose events were not answered.
 
         Args:
-            damaged: called for each damaged place. The end of the last `sync` is not damage.
+            damaged: called for each damaged place. An incomplete last `sync` is not damage.
 
         Raises:
             JournalDamagedError: records are damaged, unless `damaged` takes it.
@@ -80,7 +82,7 @@ class Journal(JournalWriter, Protocol):
         """
 
     def begin(self) -> None:
-        """Empty the journal: all stores hold its records. Call it before the first `add`.
+        """Empty the journal, when all stores have its records. Call it before the first `add`.
 
         Raises:
             StoreError: the journal cannot be written.
@@ -88,10 +90,10 @@ class Journal(JournalWriter, Protocol):
 
     @property
     def low(self) -> bool:
-        """Whether few segments are free, so that the projects of `oldest` need a checkpoint."""
+        """Whether few segments are free; then the projects of `oldest` should make a checkpoint."""
 
     def oldest(self) -> Mapping[int, int]:
-        """Return the releases that the oldest segment waits for: a number for each project."""
+        """Return which releases free the oldest segment: by project, the number of a batch."""
 
     def close(self) -> None:
         """Drop records that were not synced, and release the lock of the journal."""

@@ -5,9 +5,9 @@ record contains the number of records that follow in its round: zeros after the 
 of the round, and zeros anywhere else are damage. The head has its own checksum, so that the project
 and the number of a damaged batch can still be read.
 
-A bad record that is followed by a later round is damage, too, because a round is written only when
-the previous one is on disk. A bad record that no round follows may be the rest of a write that a
-crash interrupted.
+If a later round follows a bad record, the bad record is damage, because a round is written only
+when the previous one is on disk. If no round follows, the bad record may be the rest of a write
+that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CRC = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _CRC.size
 
 Bad = Callable[[int, int, int, int], None]
-"""Takes a damaged place: first and last byte + 1, project and number; 0 when not known."""
+"""Called for a damaged place: offset of the first byte, offset after the last byte, project and
+number (0 if unknown)."""
 
 
 class Head(NamedTuple):
@@ -61,7 +62,7 @@ def pack_round(records: Sequence[Record], segment: int) -> bytes:
 
 
 def head_at(data: memoryview, at: int) -> Head | None:
-    """Return the head at an offset, or None when there is none."""
+    """Return the head at an offset; None if there is no valid head."""
     if at + HEAD_BYTES > len(data):
         return None
     crc = _CRC.unpack_from(data, at + _HEAD.size)[0]
@@ -78,8 +79,8 @@ def read_records(
     Args:
         data: the file.
         begin: offset of the first round.
-        end: where the last round ends. None: not known; a bad record that no round follows ends
-            the reading.
+        end: the offset at which the last round ends. If it is None (unknown), a bad record that no
+            round follows ends the reading.
         segment: the segment's id; the file has older records of other segments.
         bad: called for each damaged place.
     """
@@ -105,7 +106,7 @@ def read_records(
 
 
 def _next_round(data: memoryview, at: int, limit: int, segment: int) -> int | None:
-    """Return the offset of the next round behind `at`, or None."""
+    """Return the offset of the next round after `at`, or None."""
     for block in range((at // BLOCK + 1) * BLOCK, limit, BLOCK):
         head = head_at(data, block)
         if head is not None and head.segment == segment and head.place == 0:

@@ -1,6 +1,6 @@
 """Recovery: writes batches of a journal into the stores that lack them.
 
-Stores are opened one after the other, and only those that lack batches: another worker may already
+It opens one store after the other, and only stores that lack batches: another worker may already
 run a project whose older batches are still in this journal.
 """
 
@@ -27,7 +27,7 @@ from fieldbrook.storage.lmdb.environment import store_errors
 log = logging.getLogger(__name__)
 
 JOURNALS = "journal"  # folder in a data folder, with a folder for each worker
-_PART_BYTES = 32 << 20  # of batches that are in memory at a time
+_PART_BYTES = 32 << 20  # how many bytes of batches are in memory at a time
 _MARK = "recovering"
 
 
@@ -42,9 +42,9 @@ class Stores(NamedTuple):
 
     Attributes:
         folder: the folder with a folder for each project.
-        exists: whether the registry has the project. Batches of others are dropped.
+        exists: whether the registry has the project. Batches of removed projects are dropped.
         number: returns the number of the last batch in a store, 0 without a store. It must not
-            write, because the project may run elsewhere.
+            write, because another worker may run the project.
         open: opens a project's store without a journal.
     """
 
@@ -59,8 +59,8 @@ class Recovered(NamedTuple):
 
     Attributes:
         batches: how many batches were written into stores.
-        unapplied: why the batches of a project could not be written, by its id. They are kept in
-            its folder, see `unapplied.py`.
+        unapplied: by project id, why its batches could not be written. The batches are kept in the
+            project's folder, see `unapplied.py`.
         damaged: the damaged places of the journal. Its files are kept as `*.damaged`.
     """
 
@@ -73,15 +73,16 @@ def recover(journal: Journal, stores: Stores, mark: Path) -> Recovered:
     """Bring all stores up to date, and empty the journal.
 
     Args:
-        journal: not begun.
+        journal: the journal, before its `begin`.
         stores: the stores.
-        mark: a file for the id of the project whose store is open. Reading a damaged store may
-            end the process; the next recovery finds the file and leaves that store alone.
+        mark: a file that contains the id of the project whose store is open. Reading a damaged
+            store may end the process; then the next recovery finds the file and does not open this
+            store.
 
     Raises:
-        StoreError: the journal cannot be read or written, or batches of a store that cannot be
-            written could not be written to its folder either, because the disk is full or failed.
-            The journal is unchanged: try again later.
+        StoreError: the journal cannot be read or written; or neither a store nor the files of
+            unapplied batches in its folder can be written, because the disk is full or failed. The
+            journal is unchanged: try again later.
     """
     done = _apply(journal, stores, mark)
     fault_points.hit("recovery.applied")
@@ -95,10 +96,10 @@ def recover(journal: Journal, stores: Stores, mark: Path) -> Recovered:
 def open_recovered(
     folder: Path, stores: Stores, segment_bytes: int = SEGMENT_BYTES
 ) -> tuple[FileJournal, Recovered]:
-    """Open the journal of a worker after a `recover`.
+    """Recover the journal of a worker, and open it.
 
     Raises:
-        JournalBusyError: another process has it open.
+        JournalBusyError: another process has the journal open.
         StoreError: as in `recover`.
     """
     journal = FileJournal(folder, segment_bytes)
@@ -116,10 +117,10 @@ def recover_abandoned(
 
     Args:
         journals: the folder with all journals.
-        used: the names of the workers that recover their journals themselves. Journals that
-            another process has open are left alone, too.
+        used: the names of the workers that recover their journals themselves. Journals that another
+            process has open are skipped, too.
         stores: the stores.
-        wait: wait a second for each journal that another process, which may be ending, has open.
+        wait: wait a second for each journal that another process has open: it may be ending.
 
     Returns:
         The result of each recovery, by the name of the worker.
@@ -151,7 +152,7 @@ def apply_all_unapplied(stores: Stores) -> None:
     """Open all stores that have unapplied batches, so that they apply them. Call it before a
     project runs.
 
-    A store that cannot be opened is logged, and applies them when its project starts.
+    If a store cannot be opened, this is logged; its batches are applied when its project starts.
 
     Raises:
         StoreError: the folder of the projects cannot be read.
@@ -178,7 +179,7 @@ def _apply(journal: Journal, stores: Stores, mark: Path) -> Recovered:
                     raise done.unapplied[project_id]
                 if project_id == fatal:
                     raise StoreError(
-                        reason="reading its store ended the process of the last recovery"
+                        reason="the last recovery's process died while it read this store"
                     )
                 with store_errors(mark):
                     mark.write_text(str(project_id), "ascii")
@@ -205,7 +206,7 @@ def _bring_up_to_date(stores: Stores, project_id: int, records: list[Record]) ->
 
 
 def in_parts(records: Iterable[Record]) -> Iterator[dict[int, list[Record]]]:
-    """Group records by their project, as many at a time as may be in memory."""
+    """Group records by project, in parts of about `_PART_BYTES`."""
     part: dict[int, list[Record]] = {}
     size = 0
     for record in records:
@@ -219,7 +220,8 @@ def in_parts(records: Iterable[Record]) -> Iterator[dict[int, list[Record]]]:
 
 
 def _marked(mark: Path) -> int:
-    """Return the project whose store was open when a recovery was cut off, 0 if none was."""
+    """Return the project whose store was open when a recovery was interrupted; 0 if there is
+    none."""
     try:
         return int(mark.read_text("ascii"))
     except FileNotFoundError:

@@ -29,7 +29,7 @@ FORMAT = 1
 BEGIN = 2 * BLOCK  # offset of the first round
 SUFFIX = ".segment"
 DAMAGED_SUFFIX = ".damaged"
-NEW_SUFFIX = ".new"  # of a file that is being made
+NEW_SUFFIX = ".new"  # of a file that is being created
 WORKER_BYTES = 64  # length of a worker's name
 
 _MAGIC = b"fbjournl"
@@ -39,16 +39,16 @@ _CHUNK = 1 << 20
 _COUNT_SHIFT = 32
 
 Sync = Callable[[int], None]
-"""Makes what was written to a descriptor durable: `kernel.sync_data`, or a test's own."""
+"""Syncs a descriptor to disk: `kernel.sync_data`, or a function of a test."""
 
 
 class SegmentHead(NamedTuple):
     """The head of a segment, synced before its first record is written.
 
-    `segment` is its id: a count in the upper 32 bits, and random bits in the lower ones, so that
-    no handler can write a value that looks like a record of it. `previous` is the id of the
-    segment before it, whose rounds end at `previous_end`; 0 when there is none. `oldest` is the
-    id of the first segment with records that some store may lack.
+    `segment` is its id: a count in the upper 32 bits, and random bits in the lower ones, so that no
+    handler can write a value that looks like a record of the segment. `previous` is the id of the
+    previous segment, whose rounds end at `previous_end`; 0 if there is none. `oldest` is the id of
+    the first segment with records that some store may lack.
     """
 
     size: int
@@ -59,16 +59,16 @@ class SegmentHead(NamedTuple):
 
 
 def next_id(segment: int) -> int:
-    """Return the id of the segment after one with this id."""
+    """Return the id of the segment that follows the segment with this id."""
     return (((segment >> _COUNT_SHIFT) + 1) << _COUNT_SHIFT) | secrets.randbits(_COUNT_SHIFT)
 
 
 class Found(NamedTuple):
     """A file of a journal as it is on the disk.
 
-    `head` is the newer of its two, at block `copy`; None when there is none. `segment` is the id
-    of the segment that the file was last used for, 0 for a new file. It is the first record's
-    when the head was damaged later.
+    `head` is the newer one of its two heads, and is at block `copy`; None if there is none.
+    `segment` is the id of the segment for which the file was last used, 0 for a new file. If the
+    head is damaged, the id is that of the first record.
     """
 
     path: Path
@@ -79,10 +79,10 @@ class Found(NamedTuple):
 
 
 class SegmentFile:
-    """An open file of the journal, used for one segment after the other."""
+    """An open file of the journal, which contains one segment at a time."""
 
     def __init__(self, found: Found, worker: str, sync: Sync) -> None:
-        """Open the file for writing; lets `OSError` through, as the methods do."""
+        """Open the file for writing. This and the methods may raise `OSError`."""
         self.path = found.path
         self._copy = found.copy
         self._worker = worker.encode()
@@ -117,11 +117,12 @@ class SegmentFile:
 
 
 def create(path: Path, size: int) -> Found:
-    """Create a file of zeros, with its name only when it is complete; lets `OSError` through."""
+    """Create a file of zeros, and rename it to its name when it is complete. It may raise
+    `OSError`."""
     new = path.with_suffix(NEW_SUFFIX)
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        allocate(descriptor, 0, size)  # a full disk is noticed before it is written to
+        allocate(descriptor, 0, size)  # fails on a full disk, before anything is written
         for at in range(0, size, _CHUNK):
             _write_all(descriptor, bytes(min(_CHUNK, size - at)), at)
         os.fsync(descriptor)
@@ -146,7 +147,7 @@ def _write_all(descriptor: int, data: bytes, at: int) -> None:
 
 
 def find(folder: Path, worker: str) -> list[Found]:
-    """Look at all files of a journal; removes nothing.
+    """Find all files of a journal; it removes nothing.
 
     Raises:
         StoreError: a file cannot be read, has another format, or belongs to another worker.
@@ -208,7 +209,8 @@ def read_segments(found: list[Found], damaged: Damaged) -> Iterator[Record]:
 
 
 def _in_order(found: list[Found], damaged: Damaged) -> list[tuple[Found, int | None]]:
-    """Return the segments to read, oldest first, and where the last round of each ends."""
+    """Return the segments to read, oldest first, and the offset at which the last round of each
+    ends."""
     for part in found:
         if part.size < BEGIN:
             damaged(_damage(part.path, part.size, f"the file has only {part.size} bytes"))

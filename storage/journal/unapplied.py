@@ -1,8 +1,8 @@
 """Unapplied batches: batches of a journal whose store could not be opened.
 
-A journal can only start empty when none of its batches is needed any more. Therefore the batches
-of a store that cannot be opened are moved into files `unapplied-<first number>.journal` in the
-project's folder. The store applies them when it opens. Until then the project takes no events.
+A journal can be emptied only if none of its batches is needed any more. Therefore the batches of a
+store that cannot be opened are moved into files `unapplied-<first number>.journal` in the project's
+folder. The store applies them when it opens. Until then the project takes no events.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NO_SEGMENT = 0
 
 
 class Applying(Protocol):
-    """A project's store, as far as it applies batches of a journal."""
+    """The part of a project's store that applies batches of a journal."""
 
     def apply(self, number: int, batch: bytes) -> None:
-        """Repeat a batch; one that the store contains is skipped.
+        """Apply a batch; a batch that the store already has is skipped.
 
         Raises:
             JournalDamagedError: a batch before this one is missing.
@@ -57,7 +57,7 @@ def write_unapplied(folder: Path, records: Sequence[Record]) -> None:
             file.flush()
             os.fsync(file.fileno())
         (folder / _NEW).replace(path)
-        (folder / MARKER).touch()  # handlers may have sent something: the node starts the project
+        (folder / MARKER).touch()  # the outbox may have entries: the node starts the project
         sync_folder(folder)
 
 
@@ -91,7 +91,7 @@ def apply_unapplied(folder: Path, store: Applying) -> None:
     """Write all unapplied batches into the store, and remove their files.
 
     Raises:
-        JournalDamagedError: a batch is damaged or missing. Those before it are in the store then.
+        JournalDamagedError: a batch is damaged or missing. The batches before it are in the store.
         StoreError: the files cannot be read, or the store cannot be written.
     """
     paths = unapplied_files(folder)
@@ -105,7 +105,8 @@ def apply_unapplied(folder: Path, store: Applying) -> None:
 
 
 def apply_records(store: Applying, records: Iterator[Record] | Sequence[Record]) -> None:
-    """Write records into the store. When one cannot be applied, those before it are.
+    """Write records into the store. If a record cannot be applied, the records before it are
+    applied.
 
     Raises:
         JournalDamagedError: a batch is damaged or missing.

@@ -27,11 +27,11 @@ class BufferedSocket:
         self._out = bytearray()
 
     def fill(self) -> bool:
-        """Read what has arrived into the buffer, at most 64 KiB; it must be empty.
+        """Read at most 64 KiB of received bytes into the buffer, which must be empty.
 
         Returns:
-            Whether more bytes wait where the event loop does not see them: a read returns one TLS
-            record, and others may be inside the TLS layer already.
+            Whether the TLS layer has more bytes, for which the event loop gets no read event: a
+            read returns only one TLS record.
 
         Raises:
             OSError: the connection is lost.
@@ -47,8 +47,8 @@ class BufferedSocket:
         """Take bytes from the buffer; b"" at the end of the connection.
 
         Raises:
-            BlockingIOError: the buffer is empty. It is not filled here: most reads of the socket
-                end within a packet, and paho would read on for as long as the broker sends.
+            BlockingIOError: the buffer is empty. `fill` fills it. If `recv` did, paho would read
+                without a pause for as long as the broker sends.
         """
         if self._at >= len(self._in) and not self._has_ended:
             raise BlockingIOError
@@ -61,7 +61,7 @@ class BufferedSocket:
         return len(self._in) - self._at
 
     def send(self, data: bytes | bytearray) -> int:
-        """Keep the bytes until `flush`."""
+        """Buffer the bytes until `flush`."""
         self._out += data
         return len(data)
 
@@ -71,7 +71,7 @@ class BufferedSocket:
         return len(self._out)
 
     def flush(self) -> bool:
-        """Write the kept bytes; False when the socket did not take all of them."""
+        """Write the buffered bytes; return False if the socket did not accept all of them."""
         while self._out:
             try:
                 sent = self._sock.send(self._out)
@@ -81,7 +81,8 @@ class BufferedSocket:
         return True
 
     async def finish(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write the kept bytes and a DISCONNECT, then wait until the broker closes.
+        """Write the buffered bytes and a DISCONNECT, then wait until the broker closes the
+        connection.
 
         Raises:
             OSError: the connection is lost.

@@ -19,12 +19,13 @@ from fieldbrook.gateway.replies import Answer
 
 WRONG_TOPIC = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
-# Keys that can be the rest of a topic; "push/" would make it the topic of an event.
+# Keys that can follow `PROJECT/` in a topic. A key that begins with "push/" would make it the topic
+# of an event.
 _ACK_KEY = re.compile(r"(?!push/)[^\x00-\x20\x7f+#*>]{1,256}")
 
 
 class EventTopic(NamedTuple):
-    """A parsed topic: the channel, and the metadata where the topic carries it."""
+    """A parsed topic: the channel, and the metadata if the topic contains them."""
 
     channel: str
     meta: Meta | None
@@ -55,9 +56,9 @@ def masked(topic: str) -> str:
 
 
 def publisher_of(topic: str, payload: bytes) -> str:
-    """The token that identifies the publisher of a message; "" where there is none.
+    """The token that identifies the publisher of a message; "" if there is none.
 
-    The token keeps a message without it out of the queue of a publisher.
+    The queue of a publisher gets only messages with its token.
     """
     found = read_topic(topic)
     if found is None:
@@ -102,8 +103,8 @@ def submit_event(
         MalformedMessageError: the body is neither JSON nor protobuf.
     """
     channel, meta = topic
-    # A protobuf message begins with the tag of its first field. JSON may begin with the same
-    # byte, a line feed, but the rest is no valid protobuf then.
+    # A protobuf message begins with the tag of its first field. JSON may begin with the same byte,
+    # a line feed, but then the rest is not valid protobuf.
     if meta is None and not payload.startswith(b"{"):
         try:
             meta, payload = decode_event(payload)

@@ -1,4 +1,4 @@
-"""Events from an external broker, to which the node is a client.
+"""Events from an external broker; the node is a client of this broker.
 
 A message is acknowledged to the broker after the project has committed the event.
 """
@@ -164,9 +164,9 @@ class ExternalBroker:
         self._backlog.complete(pending)
 
     def _refuse_malformed(self, pending: Pending, error: NodeError) -> None:
-        """Refuse and acknowledge a message that is no event in any form.
+        """Refuse and acknowledge a message that has no form of an event.
 
-        The refusal is recorded under an id by which it can be found.
+        The refusal is recorded with a new id, by which it can be looked up.
         """
         delivery = pending.delivery
         channel = delivery.topic.partition("/")[0]
@@ -231,6 +231,7 @@ def _make_publisher(settings: Settings) -> Publisher:
 
 
 def _client_id(settings: Settings) -> str:
-    # One per node: two nodes at one broker must not take over each other's session.
+    # The key differs for each node: two nodes at one broker must not take over each other's
+    # session.
     key = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key")
     return f"fieldbrook-{key.hex()[:12]}"

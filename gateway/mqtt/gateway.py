@@ -1,8 +1,8 @@
 """The MQTT gateway: turns messages on a project's topics into events.
 
-Devices connect to the node itself, or to an external broker whose client the node is. Either way
-a message is acknowledged after the project has committed its event. The gateway also delivers
-what handlers send: MQTT messages and calls of the API.
+Devices connect to the node itself, or to an external broker, of which the node is a client. In both
+cases a message is acknowledged after the project has committed its event. The gateway also delivers
+MQTT messages and API calls of handlers.
 """
 
 from __future__ import annotations
@@ -65,17 +65,18 @@ class MqttInput(Protocol):
         """Raise or clear health conditions; called twenty times a second.
 
         Returns:
-            Why its own store cannot be written; None when it can.
+            The reason why its store cannot be written; None if the store can be written.
         """
 
     def measure(self) -> None:
         """Write metrics; called once a second."""
 
     def publish(self, topic: str, payload: bytes, project_id: int) -> Awaitable[None]:
-        """Publish a message of a project's handler with QoS 1; done when it cannot be lost."""
+        """Publish a message of a project's handler with QoS 1; return when it cannot be lost any
+        more."""
 
     def answers(self) -> Answers:
-        """Answers to questions of other gateway processes."""
+        """Return the answers to questions of other gateway processes."""
 
     async def refuse_more(self) -> None:
         """Stop taking messages."""
@@ -85,7 +86,7 @@ class MqttInput(Protocol):
 
 
 class MqttGateway(GatewayActor):
-    """Owns the MQTT port, or the connection to the external broker.
+    """Serves the MQTT port, or the connection to the external broker.
 
     A message is acknowledged when its event was handled or can never be handled. When the node
     cannot take the event now (overload, a full disk), the message stays unacknowledged and is
@@ -122,7 +123,7 @@ class MqttGateway(GatewayActor):
             settings.prover_url,
             self._account_of,
         )
-        # Imported here: a node uses one of the two, and each has libraries of its own.
+        # Imported only here: a node uses one of the two, and each one imports its own libraries.
         if settings.mqtt_broker is None:
             from fieldbrook.gateway.mqtt.listener.server import MqttServer
 

@@ -17,7 +17,7 @@ from fieldbrook.core.errors import BadRequestError, FieldError, NodeError, from_
 from fieldbrook.gateway.peers import Answers, ask_peer
 
 SERVER = "mqtt:0"
-"""The gateway process that is asked."""
+"""The gateway process to which the requests are sent."""
 QUESTION = "mqtt"
 PAGE_LIMIT = 1_000
 NEVER_EXPIRES_S = 0xFFFFFFFF
@@ -27,12 +27,13 @@ Version = Literal["3.1.1", "5.0"]
 
 
 class ConnectedClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A client that is connected, and what went over this connection.
+    """A connected client, with the counts of its connection.
 
-    `key` is that of its session. `principal` is empty for a client without a login.
-    `keep_alive_s` is 0 for a client that sends no pings. `unacknowledged_in` counts messages of
-    the client that the node still handles, `unacknowledged_out` those that were sent to it and
-    that it has not acknowledged, `queued` those and the ones that wait for it.
+    `key` is the key of its session. `principal` is empty for a client without a login.
+    `keep_alive_s` is 0 for a client that sends no pings. `unacknowledged_in` counts messages of the
+    client that the node still handles. `unacknowledged_out` counts messages that were sent to the
+    client and have no acknowledgement. `queued` counts these messages and the messages that wait
+    for the client.
     """
 
     key: str
@@ -67,9 +68,10 @@ class SubscriptionState(msgspec.Struct, frozen=True, kw_only=True, array_like=Tr
 class SessionState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A session, connected or not.
 
-    Times are Unix milliseconds. `ended_at_ms` is 0 while it is connected. `expires_at_ms` is 0 for
-    never, and while it is connected. `queued` counts messages that wait for the client or that it
-    has not acknowledged. `filters` has the subscriptions if only this session was asked for.
+    Times are Unix milliseconds. `ended_at_ms` is 0 while the client is connected. `expires_at_ms`
+    is 0 while the client is connected, and if the session never expires. `queued` counts messages
+    that wait for the client or that it has not acknowledged. `filters` has the subscriptions if a
+    single session was requested.
     """
 
     key: str
@@ -89,9 +91,9 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class RetainedState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A retained message; `payload` is there if only this one was asked for.
+    """A retained message; `payload` is set only if a single message was requested.
 
-    `expires_at_ms` is 0 for never.
+    `expires_at_ms` is 0 if the message never expires.
     """
 
     topic: str
@@ -104,7 +106,8 @@ class RetainedState(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class Inspectable(Protocol):
     """The operations of the MQTT server's process for administrators; all are called in its loop.
 
-    Lists are in the order of their keys: at most `limit` that follow `after`, `""` for the first.
+    Lists are in the order of keys: at most `limit` entries with keys after `after` (`""` for the
+    first page).
     """
 
     def clients(self, after: str, limit: int) -> Sequence[ConnectedClient]:
@@ -126,10 +129,10 @@ class Inspectable(Protocol):
         """Return one session with its filters."""
 
     async def remove_session(self, key: str) -> bool:
-        """Remove a session with all that it has, and end its connection.
+        """Remove a session with its subscriptions and messages, and end its connection.
 
         Returns:
-            Whether there was one, once it is removed from the disk.
+            Whether there was one; returned after the removal from the disk.
 
         Raises:
             NodeError: the store failed.
@@ -142,10 +145,10 @@ class Inspectable(Protocol):
         """Return one retained message with its payload."""
 
     async def remove_retained(self, topic: str) -> bool:
-        """Remove a retained message; subscribers are not told.
+        """Remove a retained message, without a message to subscribers.
 
         Returns:
-            Whether there was one, once it is removed from the disk.
+            Whether there was one; returned after the removal from the disk.
 
         Raises:
             NodeError: the store failed.
@@ -155,7 +158,8 @@ class Inspectable(Protocol):
         """Publish a message, as the node itself does.
 
         Returns:
-            How many sessions get it, once it is stored for those that are kept.
+            How many sessions get the message; it is returned after the message is stored for kept
+            sessions.
 
         Raises:
             NodeError: the topic or the message is refused, or the store failed.
@@ -179,7 +183,7 @@ _RESULTS: dict[str, Any] = {
 
 
 def answers(inspectable: Inspectable) -> Answers:
-    """Return the answers of the process that has the clients, for `serve_peers`."""
+    """Return the answers of the process of the MQTT server, for `serve_peers`."""
 
     async def answer(argument: Any) -> Any:
         name, arguments, options = argument
@@ -200,9 +204,9 @@ def answers(inspectable: Inspectable) -> Answers:
 
 
 class RemoteInspection:
-    """Asks the process that has the clients; the methods are those of `Inspectable`.
+    """Asks the process of the MQTT server; it has the methods of `Inspectable`.
 
-    Each raises UnavailableError when the process does not answer.
+    Each method raises UnavailableError if the process does not answer.
     """
 
     def __init__(self, run_dir: Path) -> None:

@@ -1,8 +1,8 @@
 """The source for an external MQTT broker: paho, driven by the gateway's own event loop.
 
 The session is persistent and has a fixed client id. After a reconnect, the broker delivers the
-unacknowledged messages again, first and in order. PUBACK is sent when the gateway is done with the
-message.
+unacknowledged messages again, first and in order. PUBACK is sent when the gateway has acknowledged
+the message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class PahoSource:
         password: str | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Create a source that is not connected; `context` is for TLS, None for a plain socket."""
+        """Create a source that is not connected yet. `context` is for TLS; None means a plain
+        socket."""
         self._context = context
         self._address = f"{host}:{port}"
         self._host, self._port = host, port
@@ -177,7 +178,7 @@ class PahoSource:
                 return self._lost.result()
             if self._reading:
                 self._client.loop_misc()
-            elif not self._is_ending:  # then nothing may be written any more
+            elif not self._is_ending:  # at the end, nothing may be written any more
                 # Reading is paused, so a missing answer to a ping proves nothing: only send pings.
                 self._client._send_pingreq()
 
@@ -186,15 +187,15 @@ class PahoSource:
         self._client.close_socket()
         self._subscribed = frozenset()
         self._asked.clear()
-        self._unacknowledged.clear()  # messages of this session are stale from here on
+        self._unacknowledged.clear()  # from here on, messages of this session are stale
         self._unacknowledged_bytes = 0
 
     async def _end_session(self) -> None:
         """Disconnect after the broker has read every acknowledgement.
 
-        paho would close the socket at once and lose the bytes that were not sent yet. A close with
-        unread messages also resets the connection, which discards the bytes that the broker has
-        not read.
+        paho alone would close the socket at once and lose the bytes that were not sent yet. If
+        messages are unread at the close, the kernel resets the connection, and the broker loses
+        bytes that it has not read.
         """
         buffer = self._client.buffer
         if buffer is None:
@@ -250,8 +251,8 @@ class PahoSource:
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
         topic = message.topic
-        # A retained message arrives again with each subscription. Its first delivery had no retain
-        # flag and was the event.
+        # The broker sends a retained message again for each subscription. The event was its first
+        # delivery, which had no retain flag.
         if message.retain or not is_ingress(topic, self._projects):
             client.ack(message.mid, message.qos)
             return
@@ -324,9 +325,9 @@ class PahoSource:
             self._loop.remove_reader(buffer.fileno())
 
     def _read(self) -> None:
-        """Read once, and handle the packets that have arrived with it.
+        """Read once, and handle the packets that have arrived.
 
-        Then it is the turn of others: of the answers to what was read before, above all.
+        Then the event loop can do other work, above all answer messages that were read before.
         """
         buffer = self._client.buffer
         if buffer is None or not self._reading:
@@ -345,12 +346,12 @@ class PahoSource:
             self._loop.call_soon(self._read)
 
     def _has_more(self, buffer: BufferedSocket) -> bool:
-        """Whether to handle another packet; the one before may have stopped the reading."""
+        """Whether to handle another packet; the previous packet may have stopped the reading."""
         return self._reading and buffer is self._client.buffer and buffer.pending() > 0
 
     def _on_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        # paho sends each acknowledgement alone. The acknowledgements of one turn of the loop are
-        # collected and sent in one write.
+        # paho sends each acknowledgement separately. Here the acknowledgements of one iteration of
+        # the event loop are collected and sent in one write.
         if not self._write_scheduled:
             self._write_scheduled = True
             self._loop.call_soon(self._flush)
@@ -374,7 +375,7 @@ class PahoSource:
 
 
 class _Client(mqtt.Client):
-    """A paho client on a buffered socket that the event loop has connected."""
+    """A paho client that uses a buffered socket, which the event loop has connected."""
 
     def __init__(self, client_id: str) -> None:
         super().__init__(

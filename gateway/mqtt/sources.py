@@ -1,8 +1,8 @@
 """MQTT sources: the interface that the broker adapters share.
 
-A source keeps one connection to a broker. It delivers every message of the served projects to
-the gateway once, in the broker's order, and acknowledges a message to the broker when the gateway
-says so. The broker delivers unacknowledged messages again after a restart.
+A source keeps one connection to a broker. It passes every message of the served projects to the
+gateway once, in the broker's order. It acknowledges a message to the broker when the gateway calls
+`ack`. The broker delivers unacknowledged messages again after a restart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 
 from fieldbrook.gateway.channel import project_name
 
-# Bounds of all unacknowledged messages: those in work and the backlog (`gateway.mqtt.backlog`).
+# Limits of all unacknowledged messages: messages in progress, and waiting ones
+# (`gateway.mqtt.backlog`).
 UNACKNOWLEDGED_HIGH = 24_000
 UNACKNOWLEDGED_LOW = 12_000
 UNACKNOWLEDGED_HIGH_BYTES = 128 << 20
@@ -30,15 +31,14 @@ class Delivery(NamedTuple):
     """One message from the broker.
 
     `sequence` identifies a QoS 1 message and is the same for each delivery of it; it is empty for
-    QoS 0. `may_repeat` is False when this is certainly the first delivery. An external broker may
-    reuse a `sequence` for another message later, so it identifies a message only where
+    QoS 0. `may_repeat` is False if this is certainly the first delivery. An external broker may
+    reuse a `sequence` later for another message. So `sequence` identifies a message only if
     `may_repeat` is True.
 
-    `ack` is called in the loop when nothing can be lost any more. It is called for QoS 0 too,
-    because it also makes room for the next message. Late and repeated calls are harmless.
-
-    `stale` says whether the connection was lost before the acknowledgement: the broker then
-    delivers the message again by itself.
+    The gateway calls `ack` in the loop when the event cannot be lost any more. It does so for QoS
+    0, too, because `ack` also makes room for the next message. Late and repeated calls do nothing.
+    `stale` says whether the connection was lost before the acknowledgement; then the broker
+    delivers the message again.
     """
 
     topic: str
@@ -91,5 +91,6 @@ def filters_of(project: str) -> list[str]:
 
 
 def next_delay(delay_s: float) -> float:
-    """The delay before the next attempt to connect, from the last one; 0 gives the first delay."""
+    """Return the delay before the next attempt to connect, from the last delay; 0 gives the first
+    one."""
     return min(max(2 * delay_s, _FIRST_DELAY_S), _LONGEST_DELAY_S)

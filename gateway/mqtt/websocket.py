@@ -1,7 +1,8 @@
-"""MQTT over WebSocket on the HTTP ports, for browsers: relayed to the process of the MQTT gateway.
+"""MQTT over WebSocket on the HTTP ports, for browsers: relays bytes to the process of the MQTT
+gateway.
 
-The WebSocket carries the bytes of an MQTT connection in binary messages, whose borders mean
-nothing. Source: MQTT 5.0 and 3.1.1, section 6.
+The WebSocket carries the bytes of an MQTT connection in binary messages. A packet may begin and end
+anywhere in a message. Source: MQTT 5.0 and 3.1.1, section 6.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _READ_BYTES = 64 << 10
 _UNSENT_BYTES = 1 << 20
 _UNSUPPORTED, _NOT_HERE = 1003, 1013
 _LEAST = 8
-# Half of the descriptors are for connections, and half of those are left to requests.
+# Half of the descriptors are for connections, and WebSockets may use half of these. The rest is for
+# requests.
 _SHARE = 4
 
 
@@ -41,15 +43,18 @@ def preface(address: str) -> bytes:
 
 
 class Relays:
-    """The WebSockets of one process, which HTTP does not count: each has a descriptor of its own
-    and one to the MQTT gateway.
+    """The WebSockets of one process.
 
-    It is a `connections.Port` whose connections make no room for requests. At their own limit, the
-    one of the peer with most that has been silent for the longest time is closed for a new one.
+    They are not counted as HTTP connections, because each one also needs a descriptor for its
+    connection to the MQTT gateway. This is a `connections.Port` whose connections are not closed to
+    make room for requests. They have a limit of their own. At this limit, a new WebSocket replaces
+    an old one: of the client address with the most WebSockets, the one that has been silent for the
+    longest time.
     """
 
     def __init__(self, *, tls: bool, descriptors: int | None = None) -> None:
-        """Count none yet. `descriptors` is the limit of the process, by default the real one."""
+        """Create it, without WebSockets. `descriptors` is the limit of the process, by default the
+        real one."""
         soft = descriptor_limit() if descriptors is None else descriptors
         self._each = 1 + (TLS_DESCRIPTORS if tls else 1)
         self.limit = None if soft is None else max(_LEAST, soft // _SHARE // self._each)
@@ -97,15 +102,15 @@ class Relays:
 
 
 class MqttWebSocket(websocket.WebSocketHandler):
-    """One connection of a browser. Who may do what is decided by the MQTT gateway, by the login in
-    CONNECT; there are no cookies, so pages of any origin may connect."""
+    """One connection of a browser. The MQTT gateway decides about its rights, by the login in
+    CONNECT. It uses no cookies, so pages of any origin may connect."""
 
     def initialize(
         self, path: Path, message_limit_bytes: int, incomplete: Shared, relays: Relays
     ) -> None:
-        """Tornado's constructor hook: `path` is the socket of the MQTT gateway, `incomplete`
-        counts messages that have not arrived as a whole, or that it has not taken, and `relays`
-        the WebSockets of the process."""
+        """Tornado's constructor hook. `path` is the socket of the MQTT gateway. `incomplete` counts
+        the bytes of messages that have arrived only in part, or that the gateway has not read.
+        `relays` counts the WebSockets of the process."""
         self._path, self._relays = path, relays
         self._peer = peer_of(self.request.remote_ip or "")
         self._charge = Charge(incomplete, self._peer)
@@ -128,7 +133,7 @@ class MqttWebSocket(websocket.WebSocketHandler):
             raise web.HTTPError(400, "the WebSocket must offer the subprotocol mqtt")
         if not is_origin(self.request.headers.get("Origin", "")):
             self.set_status(403)
-            self.finish("the origin is no URL")
+            self.finish("the Origin header is not a URL")
         else:
             await super().get(*args, **kwargs)
 
@@ -162,10 +167,11 @@ class MqttWebSocket(websocket.WebSocketHandler):
         self._relaying = asyncio.get_running_loop().create_task(self._relay(reader))
 
     async def on_message(self, message: str | bytes) -> None:
-        """Pass bytes on; the next message is read when the gateway has taken these."""
+        """Forward bytes to the gateway; the next message is read when the gateway has read these
+        bytes."""
         self._relays.heard(self._peer, self)
         if isinstance(message, str):
-            self.close(_UNSUPPORTED, "MQTT is binary")
+            self.close(_UNSUPPORTED, "MQTT needs binary messages")
         elif self._writer is not None:
             self._writer.write(message)
             with suppress(ConnectionError):

@@ -38,11 +38,11 @@ class Connecting:
         self._server = server
         limits = server.limits
         self._rate = ConnectRate(limits.connects_per_s, limits.share_percent)
-        # Sessions that are being stored, by the connection that gets the answer then.
+        # Sessions that are being stored, by the connection that waits for its CONNACK.
         self._opening: dict[Connection, Session] = {}
 
     def forget(self, connection: Connection) -> Session | None:
-        """Return the session of a connection that ends before it has its answer."""
+        """Remove and return the session of a connection that ends before its CONNACK."""
         return self._opening.pop(connection, None)
 
     def connect(self, connection: Connection, packet: Connect) -> None:
@@ -79,12 +79,12 @@ class Connecting:
 
         def saved(error: NodeError | None) -> None:
             if self._opening.pop(connection, None) is None or session.opening is not connection:
-                return  # the connection has ended, or the client has opened another one meanwhile
+                return  # meanwhile the connection has ended, or the client has opened another one
             if error is not None:
                 refuse(ReasonCode.SERVER_UNAVAILABLE, "the session cannot be stored")
                 return
             try:
-                is_valid = self._server.logins.renew(session)  # the login may have ended meanwhile
+                is_valid = self._server.logins.renew(session)  # meanwhile the login may have ended
             except StoreError:
                 refuse(ReasonCode.SERVER_UNAVAILABLE, "the registry cannot be read")
                 return
@@ -105,7 +105,7 @@ class Connecting:
         """Check a CONNECT.
 
         Raises:
-            RefusedConnectError: its client may not connect.
+            RefusedConnectError: the client may not connect.
         """
         if self._server.is_draining:
             raise RefusedConnectError(ReasonCode.SERVER_UNAVAILABLE, "the node is stopping")
@@ -141,7 +141,7 @@ class Connecting:
         """Check that there is room for the will of a session that is kept.
 
         Raises:
-            RefusedConnectError: there is none.
+            RefusedConnectError: there is no room.
         """
         will = packet.will
         if kept and will is not None:
@@ -150,18 +150,20 @@ class Connecting:
             if not self._server.router.queues.has_room(holder, size):
                 raise RefusedConnectError(
                     ReasonCode.QUOTA_EXCEEDED,
-                    "this login or address has used up its share of the store",
+                    "this login or address has used its whole share of the store",
                 )
 
     def _keep_alive_s(self, packet: Connect) -> int:
-        """The keep-alive time: the client's, or the server's limit, which only MQTT 5 can tell."""
+        """Return the keep-alive time of the client, or the server's limit if this is shorter; only
+        MQTT 5 can send the limit to the client."""
         asked, limit = packet.keep_alive_s, self._server.limits.keep_alive_s
         if packet.version == VERSION_5 and limit and not 0 < asked <= limit:
             return limit
         return asked
 
     def _granted(self, packet: Connect, assigned: str, asked: int, keep_alive_s: int) -> Properties:
-        """The properties of a CONNACK: limits of the server, and values that it has changed."""
+        """Return the properties of a CONNACK: limits of the server, and values of the CONNECT that
+        the server has changed."""
         granted = self._server.sessions.granted(asked)
         return Properties(
             session_expiry_interval=granted if granted != asked else None,

@@ -1,7 +1,7 @@
 """One connection of an MQTT client: packets in, packets out.
 
-The connection is not read from while too many of its messages are unacknowledged, while one of them
-has to be tried again, or while its client does not read.
+The node does not read from the connection while too many of its messages are unacknowledged, while
+one of them has to be tried again, or while the client does not read.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BEFORE_CONNECT = Encoder(Connect(VERSION_311, ""))
-_EVENTS_AT_ONCE = 8  # between two looks at the clock
-_REFUSALS_AT_ONCE = 4  # of a connection in its turn
+_EVENTS_AT_ONCE = 8  # events between two readings of the clock
+_REFUSALS_AT_ONCE = 4  # refused messages of one connection before it waits again
 _IS_PUBLISH = bytes(first in PUBLISHES for first in range(256))
 
 
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self.inbox = Inbox(server, self)
         self.version = 0
         self.send_maximum = 0
-        self.is_accepted = False  # whether the last message was; a login counts as one, too
+        self.is_accepted = False  # whether the last message or login was accepted
         self.is_connecting = False
         self.connected_at_ms = 0
         self.keep_alive_s = 0
@@ -125,12 +125,12 @@ class Connection(asyncio.Protocol):
         self.opened_at = self._heard_at = self._server.now()
         self._server.opened(self)
         if peer is None:
-            # The client has reset the connection. Nobody would get an answer, and a CONNECT that
-            # waits for its turn could take over the session from the client's next connection.
+            # The client has reset the connection. Answers would get lost, and a waiting CONNECT
+            # could take over the session from the client's next connection.
             self._transport.abort()
 
     def name(self, address: str) -> None:
-        """Count what follows for the address of the client."""
+        """Count further bytes and packets for this client address."""
         self.address, self.peer = address, peer_of(address)
         self._charge = Charge(self._server.incomplete, self.peer)
 
@@ -180,7 +180,8 @@ class Connection(asyncio.Protocol):
             self._unwritten = size
 
     def _check_unwritten(self) -> None:
-        """Stop or resume reading, by the unread bytes of all clients and of its address."""
+        """Stop or resume reading, depending on the unread bytes of all clients and of its
+        address."""
         self._count_unwritten()
         if self._is_congested:
             if not self._unwritten:
@@ -204,12 +205,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client may still be heard and answered."""
+        """Whether the node still reads from and writes to the client."""
         return self._transport is not None and not self._is_closing
 
     @property
     def is_paused(self) -> bool:
-        """Whether the client is connected, and not read from."""
+        """Whether the client is connected, but the node does not read from it."""
         return self._transport is not None and not self._transport.is_reading()
 
     def pause(self) -> None:
@@ -222,14 +223,14 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._is_closing or transport.is_reading() or not self._may_read:
             return
-        self._heard_at = self._server.now()  # the client was not read from
+        self._heard_at = self._server.now()  # the time without reading does not count
         transport.resume_reading()
         if self._received.data:
             self._received.incomplete_since = self._heard_at
             self._server.loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """Handle the packets in the buffer, in the turn of the client."""
+        """Handle the packets in the buffer when the time slices permit it."""
         slices, holder = self._server.slices, self._holder
         if not self._may_read:
             self._read_packets()
@@ -241,7 +242,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _holder(self) -> str:
-        """Whose time it takes to read from this connection."""
+        """The holder whose time slice the reading uses."""
         return self.peer if self.session is None else self.session.holder
 
     def _read_packets(self) -> None:
@@ -255,7 +256,8 @@ class Connection(asyncio.Protocol):
                 if not self._may_read:
                     self.pause()
                     break
-                # Other packets are read as a whole in one turn of the loop, and have many items.
+                # Other packets are read as a whole in one iteration of the loop, and may have many
+                # items.
                 limit = packet_bytes if _IS_PUBLISH[buffer[at]] else CONTROL_BYTES
                 framed = next_frame(buffer, at, limit, self.version == VERSION_5)
                 if framed is None:
@@ -287,7 +289,7 @@ class Connection(asyncio.Protocol):
         self._reserve(len(buffer))
 
     def _wait_for_turn(self) -> None:
-        """Read on after other clients were served."""
+        """Continue to read after other clients were served."""
         self._waits = True
         self.pause()
         last = not self.is_accepted
@@ -300,8 +302,9 @@ class Connection(asyncio.Protocol):
             self.resume()
 
     def _reserve(self, size: int) -> None:
-        """Count an incomplete packet. At the limit of all or of its address, end the connection;
-        one whose messages are being handled is not read from until they are acknowledged."""
+        """Count an incomplete packet. At the limit of all clients or of its address, end the
+        connection. If some of its messages are being handled, only stop reading until they are
+        acknowledged."""
         if self._charge.set(size):
             return
         if self.inbox:
@@ -312,7 +315,7 @@ class Connection(asyncio.Protocol):
     # ---------------------------------------------------------------- the session
 
     def save(self, session: Session, done: Done) -> None:
-        """Store the session; the client is not read from while much of it is being stored."""
+        """Store the session; reading stops while too many of its changes are being stored."""
         self._saving += 1
 
         def saved(error: NodeError | None) -> None:
@@ -323,7 +326,7 @@ class Connection(asyncio.Protocol):
         self._server.sessions.save(session, saved)
 
     def save_surely(self, session: Session, done: Callable[[], None]) -> None:
-        """Store the session, however often that has to be tried; see `save`."""
+        """Store the session, with any number of tries; see `save`."""
         self._saving += 1
 
         def saved() -> None:
@@ -384,7 +387,7 @@ class Connection(asyncio.Protocol):
             message, qos, packet_id, repeated=repeated, identifiers=identifiers
         )
         if data is None:
-            # As if it was delivered: it can never be (MQTT 5.0, 3.1.2.11.4).
+            # The message can never be delivered, so it counts as delivered (MQTT 5.0, 3.1.2.11.4).
             metrics.add(metrics.MQTT_UNDELIVERED)
             if qos and self.session is not None:
                 loop, router = self._server.loop, self._server.router
@@ -406,7 +409,7 @@ class Connection(asyncio.Protocol):
             self.end(ReasonCode.PACKET_TOO_LARGE, "the answer exceeds the maximum packet size")
 
     def write(self, data: bytes) -> None:
-        """Send an encoded packet that no limit of the client concerns."""
+        """Send an encoded packet, without a check of the client's maximum packet size."""
         if self._transport is not None and not self._transport.is_closing():
             self.bytes_out += len(data)
             self._transport.write(data)
@@ -424,7 +427,7 @@ class Connection(asyncio.Protocol):
         self.end(error.code, error.text)
 
     def end(self, code: ReasonCode, reason: str) -> None:
-        """End the connection; MQTT 5 clients are told why."""
+        """End the connection; MQTT 5 clients get the reason."""
         if self.session is not None and self.version == VERSION_5:
             data = self.encoder.with_reason(Disconnect(code), reason)
             if self.encoder.fits(data):
@@ -432,7 +435,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection after the sent packets have arrived."""
+        """End the connection after the client has received the sent packets."""
         self._is_closing = True
         self._received.clear()
         self._reserve(0)
@@ -451,7 +454,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def check(self, now: float) -> None:
-        """End the connection if its client has been silent, slow or deaf for too long."""
+        """End the connection if its client has been silent or slow, or has not read, for too
+        long."""
         transport = self._transport
         if transport is None:
             return
@@ -471,6 +475,8 @@ class Connection(asyncio.Protocol):
         elif not transport.is_reading():
             return
         elif self._received.is_late(now):
-            self.end(ReasonCode.MALFORMED_PACKET, "a packet stayed incomplete")
+            self.end(ReasonCode.MALFORMED_PACKET, "a packet was incomplete for too long")
         elif self.keep_alive_s and now - self._heard_at > KEEP_ALIVE_SHARE * self.keep_alive_s:
-            self.end(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the keep-alive time")
+            self.end(
+                ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was received within the keep-alive time"
+            )

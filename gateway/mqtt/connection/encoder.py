@@ -1,4 +1,4 @@
-"""Packets to one client, encoded for its version and within its limits."""
+"""Encodes packets to one client, for its version and within its limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fieldbrook.gateway.mqtt.sessions.session import Message
 
 
 class Encoder:
-    """Encodes packets as a client's CONNECT has asked for."""
+    """Encodes packets with the version and limits of a client's CONNECT."""
 
     __slots__ = ("_packet_maximum", "_version", "_wants_reasons")
 
@@ -56,7 +56,7 @@ class Encoder:
         repeated: bool,
         identifiers: tuple[int, ...],
     ) -> bytes | None:
-        """Encode a message; None when it is too large for the client."""
+        """Encode a message; None if it is too large for the client."""
         if self._version != VERSION_5:
             return publish_311(
                 message.topic.encode(), message.payload, qos, packet_id, repeated, message.retain
@@ -77,7 +77,8 @@ class Encoder:
 
 
 def refused_connect(error: ProtocolError) -> bytes:
-    """The answer to a CONNECT that breaks the rules: empty where its version knows none."""
+    """The answer to a CONNECT that breaks the rules; empty if its MQTT version has no such
+    answer."""
     version = error.version
     if version == VERSION_5:
         properties = Properties(reason_string=error.text)

@@ -1,7 +1,7 @@
 """Messages of one client that have no acknowledgement yet.
 
-They are acknowledged in the order in which they came. A message that the node cannot handle now is
-tried again before all later messages.
+They are acknowledged in the order of arrival. A message that the node cannot handle now is tried
+again before all later messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Inbox:
     """The messages of one connection, from their PUBLISH to their acknowledgement.
 
     Attributes:
-        taken: how many messages have come.
+        taken: how many messages have arrived.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether reading of messages has to pause."""
+        """Whether the node has to stop reading messages."""
         pending, server = self._pending, self._server
         return bool(
             self._deferred
@@ -73,7 +73,8 @@ class Inbox:
         )
 
     def close(self) -> None:
-        """Forget all, when the connection has ended. Events are still handled."""
+        """Forget all messages, because the connection has ended. Submitted events are still
+        handled."""
         for incoming in self._pending:
             incoming.connection = None
         self._pending.clear()
@@ -86,14 +87,14 @@ class Inbox:
     def take_event(self, session: Session, buffer: bytes, first: int, body: int, end: int) -> bool:
         """Take a PUBLISH that is an event without properties on a known topic.
 
-        Nearly every packet is one, so it is read here and not by the general decoder.
+        Nearly all packets are such a PUBLISH, so this reads them without the general decoder.
 
         Args:
-            buffer: has the packet; its first byte is `first`, and what follows its length is
-                from `body` to `end`.
+            buffer: contains the packet. Its first byte is `first`; its body is from `body` to
+                `end`.
 
         Returns:
-            False when it is another one, which the decoder has to read.
+            False if it is another packet, which the decoder has to read.
 
         Raises:
             ProtocolError: see `take`.
@@ -119,8 +120,8 @@ class Inbox:
         """Take a PUBLISH: an event, or a message for other subscribers.
 
         Raises:
-            ProtocolError: its topic, its alias or its packet id is not valid, or there are too
-                many messages.
+            ProtocolError: the topic, the alias or the packet id is not valid, or there are too many
+                messages.
         """
         packet = self._resolve(packet)
         encoded = packet.topic.encode()
@@ -151,7 +152,7 @@ class Inbox:
             self._server.publishing.submit(incoming, login)
 
     def _resolve(self, packet: Publish) -> Publish:
-        """The packet with its topic, which a topic alias may stand for."""
+        """Return the packet with its topic; a topic alias is replaced."""
         alias = packet.properties.topic_alias
         if alias is None:
             return packet
@@ -177,7 +178,7 @@ class Inbox:
         packet_id: int,
         repeated: bool,
     ) -> Incoming | None:
-        """Begin to handle a message; None when it was handled or is being handled already."""
+        """Begin to handle a message; None if it was handled before, or is being handled."""
         self.taken += 1
         if qos and not self._is_new(session, qos, packet_id, repeated):
             return None
@@ -196,7 +197,7 @@ class Inbox:
         return incoming
 
     def _is_new(self, session: Session, qos: int, packet_id: int, repeated: bool) -> bool:
-        """Whether a packet id is not that of a message that the session knows."""
+        """Whether a message is new: the session has no other message with its packet id."""
         connection = self._connection
         if qos == 2 and packet_id in session.received:
             connection.write(encode(connection.version, PubRec(packet_id)))
@@ -210,7 +211,7 @@ class Inbox:
             if repeated:  # sent on an earlier connection, and again on this one
                 self._take_over(known)
                 return False
-            # A client that has forgotten its session: the message is another one.
+            # Otherwise the client has lost its session, and the message is a new one.
         if qos == 2:
             limit = self._server.limits.unreleased
             if not session.may_receive(limit):
@@ -226,7 +227,7 @@ class Inbox:
         return True
 
     def _take_over(self, incoming: Incoming) -> None:
-        """Acknowledge a message here that is being handled for an earlier connection."""
+        """Acknowledge a message on this connection that an earlier connection has received."""
         earlier, incoming.connection = incoming.connection, self._connection
         is_deferred = earlier is not None and earlier.inbox._give_up(incoming)
         self._pending.append(incoming)
@@ -234,7 +235,7 @@ class Inbox:
             self.defer(incoming)
 
     def _give_up(self, incoming: Incoming) -> bool:
-        """Forget a message; returns whether it was to be tried again."""
+        """Forget a message; return whether it waits to be tried again."""
         self._pending.remove(incoming)
         if self._deferred is None or incoming not in self._deferred:
             return False
@@ -244,13 +245,13 @@ class Inbox:
     # ---------------------------------------------------------------- acknowledgements
 
     def settled(self) -> None:
-        """A message is handled: send the acknowledgements whose turn it is."""
+        """Note that a message is handled; send the acknowledgements that are due now."""
         if not self._flushing:
             self._flushing = True
             self._server.loop.call_soon(self._flush)
 
     def qos0_settled(self) -> None:
-        """A QoS 0 message is handled or dropped."""
+        """Note that a QoS 0 message is handled or dropped."""
         self._qos0 -= 1
         if self._connection.is_paused:
             self.settled()
@@ -266,7 +267,7 @@ class Inbox:
         self._connection.resume()
 
     def defer(self, incoming: Incoming) -> None:
-        """Try a message again later, before all that come after it."""
+        """Try a message again later, before all messages that arrived after it."""
         if self._deferred is None:
             self._deferred = []
         self._deferred.append(incoming)
@@ -276,7 +277,7 @@ class Inbox:
             self._server.loop.call_later(_RETRY_S, self._retry)
 
     def _retry(self) -> None:
-        """Submit deferred messages again, in their order, when none is being handled."""
+        """Submit deferred messages again, in order, if no message is being handled."""
         deferred, session = self._deferred, self._connection.session
         if not deferred or session is None or not self._connection.is_open:
             self._retrying = False

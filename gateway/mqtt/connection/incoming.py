@@ -1,8 +1,8 @@
 """Messages from clients: events for projects, and messages for other subscribers.
 
-A message of QoS 1 or 2 is acknowledged when its event is committed, or refused for good. When the
-node cannot take it now (overload, a full disk), it stays unacknowledged and is tried again every
-second, before all later messages of its connection.
+A message of QoS 1 or 2 is acknowledged when its event is committed, or refused for good. If the
+node cannot accept the event now (overload, a full disk), the message stays unacknowledged and is
+tried again every second, before all later messages of its connection.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ _DIGEST_BYTES = 8
 class Incoming:
     """A message from a client that has no acknowledgement yet.
 
-    `acknowledgement` is the packet that goes out when its turn comes. `connection` is None after
-    the client has gone; when it sends the message again, the new connection takes its place.
+    `acknowledgement` is the packet that is sent when all earlier messages are acknowledged.
+    `connection` is None after the connection has ended; if the client sends the message again on a
+    new connection, the attribute is set to that one.
     """
 
     __slots__ = (
@@ -102,13 +103,13 @@ class Incoming:
         self.qos = qos
         self.packet_id = packet_id
         self.acknowledgement: bytes | None = None
-        # With its id, a QoS 1 message is recognised that is sent to its project again.
+        # The id identifies a QoS 1 message that is sent to its project again.
         self.delivery: DeliveryName = ("", DELIVERY) if qos else NO_NAME
         self.digest = b""
         self.packet: Publish | None = None  # of a message that is no event
 
     def answer(self, reply: EventReply) -> None:
-        """Take the answer to the event; acknowledge the message, or keep it for another try."""
+        """Process the answer to the event: acknowledge the message, or keep it for another try."""
         error = reply.error
         if error is None:
             self.settle(ReasonCode.SUCCESS)
@@ -121,13 +122,13 @@ class Incoming:
         self.publishing.log_refusal(self.topic.channel, error)
         code = code_of(error)
         if self.packet is not None and isinstance(error, MalformedMessageError):
-            code = ReasonCode.NOT_AUTHORIZED  # not for events, and not allowed to this client
+            code = ReasonCode.NOT_AUTHORIZED  # not a topic of events, and forbidden to this client
         self.settle(code, error)
         if reply.publisher_key:
             self.publishing.reply(self, reply)
 
     def defer(self) -> None:
-        """Keep the message, which the node cannot take now; one of QoS 0 is dropped."""
+        """Keep the message, which the node cannot accept now; drop it if it has QoS 0."""
         connection = self.connection
         if not self.qos:
             metrics.add(metrics.MQTT_DROPPED)
@@ -144,7 +145,7 @@ class Incoming:
         packet_id = self.packet_id
         is_accepted = code < FAILURE
         if session.handling.get(packet_id) is not self:
-            pass  # the packet id stands for another message now
+            pass  # another message has the packet id now
         elif qos == 1 and self.digest and is_accepted:
             session.remember_handled(packet_id, self.digest)
         elif qos == 2 and (is_accepted or session.version != VERSION_5):
@@ -206,7 +207,7 @@ class Publishing:
         slices: TimeSlices,
         replies: Shared,
     ) -> None:
-        """Create it; `save_surely` is that of `Sessions`, and `replies` counts those that wait."""
+        """Create it. `save_surely` is `Sessions.save_surely`; `replies` counts waiting replies."""
         self._events = events
         self._save_surely = save_surely
         self._slices = slices
@@ -215,16 +216,17 @@ class Publishing:
         self._access = access
         self._router = router
         self.budget = budget
-        # Topics of events by their encoded form, each only while its project exists.
+        # Topics of events by their encoded form; a topic is removed with its project.
         self.topics: dict[bytes, EventTopic] = {}
         self._refused = RateLimitedLog(log, _LOG_INTERVAL_S)
 
     def registry_changed(self) -> None:
-        """Forget which topics are those of events: projects may have come or gone."""
+        """Clear the cache of event topics, because projects may have been created or removed."""
         self.topics.clear()
 
     def event_topic(self, encoded: bytes) -> EventTopic | None:
-        """The parsed topic of events; None when it is none, or its project does not exist."""
+        """Return the parsed topic; None if it is not a topic of events, or its project does not
+        exist."""
         found = self.topics.get(encoded)
         if found is None:
             found = self._read_event_topic(encoded.decode("utf-8"))
@@ -241,7 +243,7 @@ class Publishing:
         return found
 
     def submit(self, incoming: Incoming, login: Login | None) -> None:
-        """Submit a message as an event; its `answer` is called once, now or later."""
+        """Submit a message as an event; its method `answer` is called once, now or later."""
         try:
             submit_event(
                 self._events,
@@ -261,22 +263,22 @@ class Publishing:
                 self.refuse(incoming, error)
 
     def submit_again(self, incoming: Incoming, login: Login | None) -> None:
-        """Take a message again that could not be taken before."""
+        """Submit a message again that the node could not accept before."""
         if incoming.packet is None:
             self.submit(incoming, login)
         else:
             self.plain(incoming, incoming.packet)
 
     def refuse(self, incoming: Incoming, error: NodeError) -> None:
-        """Refuse a message that is no event; the refusal is recorded under a new id."""
+        """Refuse a message that is not a valid event; the refusal is recorded with a new id."""
         channel = incoming.topic.channel
         incoming.answer(self._events.refuser.refuse(error, "", channel, body=incoming.payload))
 
     def name_delivery(self, incoming: Incoming, encoded_topic: bytes, *, repeated: bool) -> bool:
-        """Name a message of a session that outlives its connection, so that it runs only once.
+        """Give a name to a message of a kept session, so that the event runs only once.
 
         Returns:
-            False when the message was handled before, and only has to be acknowledged again.
+            False if the message was handled before, and only has to be acknowledged again.
         """
         session, packet_id = incoming.session, incoming.packet_id
         digest = hashlib.blake2b(b"%d" % incoming.qos, digest_size=_DIGEST_BYTES)
@@ -285,16 +287,16 @@ class Publishing:
         incoming.digest = found = digest.digest()
         if repeated and session.handled.get(packet_id) == found:
             return False
-        # The session remembers the last messages, and not those before a restart of this process.
-        # The project knows more.
-        # A released packet id stands for another message, which may be the same but for that.
+        # The session remembers only the last messages since the start of this process. The project
+        # remembers more, by the name. After a release, the packet id belongs to another message,
+        # which may otherwise be equal.
         released = session.releases.get(packet_id, 0)
         name = f"mqtt-{session.uid:x}-{packet_id:x}.{released:x}-{found.hex()}"
         incoming.delivery = name, DELIVERY | REDELIVERY if repeated else DELIVERY
         return True
 
     def plain(self, incoming: Incoming, packet: Publish) -> None:
-        """Take a message on a topic that is not for events."""
+        """Handle a message on a topic that is not for events."""
         session, topic = incoming.session, packet.topic
         incoming.packet = packet
         if not self._access.may_publish(session.principal, topic):
@@ -321,8 +323,9 @@ class Publishing:
                 code = ReasonCode.SUCCESS if found else ReasonCode.NO_MATCHING_SUBSCRIBERS
                 incoming.settle(code)
             elif receipt is not None and incoming.packet_id in session.stored_received:
-                # The session may have been stored meanwhile, with this receipt. It must go before
-                # the client can send the message again: it would be taken for a known one.
+                # The session may have been stored meanwhile, with this receipt. The receipt must be
+                # removed before the client can send the message again, which would otherwise count
+                # as a duplicate.
                 session.stored_received.discard(incoming.packet_id)
                 self._save_surely(session, partial(failed, error))
             else:
@@ -330,12 +333,12 @@ class Publishing:
 
         def failed(error: NodeError) -> None:
             if isinstance(error, TooManyRequestsError) and not message.retain:
-                incoming.defer()  # the store does not keep up
+                incoming.defer()  # the store is too slow
             else:
                 incoming.settle(ReasonCode.QUOTA_EXCEEDED, error)
 
         receipt = (session, incoming.packet_id) if packet.qos == 2 and session.is_kept else None
-        found = 1  # when nothing is stored, `done` is called before `publish` returns
+        found = 1  # if nothing has to be stored, `done` is called before `publish` returns
         found = self._router.publish(message, done, receipt)
 
     def _refuse_topic(self, incoming: Incoming, topic: str) -> None:
@@ -344,12 +347,13 @@ class Publishing:
         if event_topic is None:
             self.refuse(incoming, MalformedMessageError(desc=WRONG_TOPIC))
             return
-        # Meant as an event of a project that does not exist: the refusal tells the event's id.
+        # It may be meant as an event of a project that does not exist: the refusal has the event's
+        # id.
         incoming.packet, incoming.topic = None, event_topic
         if event_topic.meta is None and incoming.payload.startswith(b"{"):
             try:
                 decode_message(incoming.payload)
-            except MalformedMessageError:  # the topic is wrong before the body is
+            except MalformedMessageError:  # the error of the topic is more important
                 self.refuse(incoming, ProjectNotFoundError(project=event_topic.channel))
                 return
         self.submit(incoming, None)
@@ -361,7 +365,7 @@ class Publishing:
             return
         metrics.here.row[metrics.MQTT_REPLIES] += 1
         session, connection = incoming.session, incoming.connection
-        # The session may belong to another client now than to the sender of the event.
+        # Meanwhile another client may have connected with this session.
         is_its = connection is not None and connection is session.wire
         if is_its and reply.publisher_id not in session.senders:
             self._router.readers.add_sender(
@@ -374,7 +378,7 @@ class Publishing:
             publisher_id=reply.publisher_id,
             project_id=reply.project_id,
         )
-        # Thousands of clients may read it: it takes the turn of the one that has sent the event.
+        # Thousands of clients may get the reply: the work counts for the sender of the event.
         slices, holder = self._slices, session.holder
         if slices.may_run(holder):
             slices.run(holder, partial(self._router.publish, message))
@@ -389,7 +393,8 @@ class Publishing:
         self._slices.run(holder, partial(self._router.publish, message))
 
     def log_refusal(self, channel: str, error: NodeError) -> None:
-        """Log a refused message; at most ten lines a second, which count the others."""
+        """Log a refused message; at most ten lines a second. They count the messages without a
+        line."""
         self._refused.warning(
             "the message on %s was refused: %s", channel[:128], error.text()[:_REASON_LIMIT]
         )

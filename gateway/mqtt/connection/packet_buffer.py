@@ -1,4 +1,4 @@
-"""Buffer of received bytes whose packets are not read yet."""
+"""A buffer of received bytes that were not decoded yet."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from fieldbrook.gateway.mqtt.sessions.limits import PACKET_LIMIT_S
 class PacketBuffer:
     """The received bytes that were not read yet.
 
-    While a large packet is incomplete, what comes is only appended: joining the packet with each
-    piece would take time that grows with the square of its size.
+    While a large packet is incomplete, received bytes are only collected: joining the pieces at
+    each arrival would take time that grows with the square of the packet's size.
 
     Attributes:
-        data: what may be read.
-        incomplete_since: when what is left began to wait, in seconds of the loop's clock; or 0.
+        data: the bytes that may be decoded.
+        incomplete_since: when the incomplete packet began to wait, in seconds of the loop's clock;
+            0 without one.
     """
 
     __slots__ = ("_missing", "_rest", "data", "incomplete_since")
@@ -22,7 +23,7 @@ class PacketBuffer:
         self.data = b""
         self.incomplete_since = 0.0
         self._rest: bytearray | None = None
-        self._missing = 0  # how many bytes `_rest` must have for the packet to be complete
+        self._missing = 0  # how many bytes `_rest` needs until the packet is complete
 
     @property
     def size(self) -> int:
@@ -44,15 +45,15 @@ class PacketBuffer:
         return bool(self.incomplete_since) and now - self.incomplete_since > PACKET_LIMIT_S
 
     def take(self) -> bytes:
-        """Take the bytes that may be read."""
+        """Remove and return the bytes that may be decoded."""
         data, self.data = self.data, b""
         return data
 
     def keep(self, rest: bytes, limit: int, now: float) -> None:
-        """Keep the unread bytes: the beginning of a packet, or packets that must wait.
+        """Keep the remaining bytes: the beginning of a packet, or packets that must wait.
 
         Args:
-            limit: how many bytes a packet may have.
+            limit: the largest size of a packet in bytes.
         """
         self.data = rest
         if not rest:
@@ -64,7 +65,7 @@ class PacketBuffer:
             self._rest, self._missing = bytearray(), missing
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all bytes."""
         self.data, self._rest = b"", None
 
 

@@ -34,7 +34,7 @@ class Requests:
         self._server = server
 
     def handle(self, connection: Connection, session: Session, first: int, body: bytes) -> None:
-        """Carry out a packet, of which `Inbox.take_event` takes most that are a PUBLISH.
+        """Carry out a packet. `Inbox.take_event` handles most PUBLISH packets instead.
 
         Raises:
             ProtocolError: the packet is against the rules.
@@ -71,7 +71,7 @@ class Requests:
     def _disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
         expiry_s = packet.properties.session_expiry_interval
         if expiry_s and (not session.is_kept or session.expires_now):
-            raise ProtocolViolationError("DISCONNECT sets a session expiry, and CONNECT set none")
+            raise ProtocolViolationError("DISCONNECT sets a session expiry, but CONNECT did not")
         if expiry_s is not None:
             self._server.sessions.set_expiry(session, expiry_s)
         if packet.code is ReasonCode.NORMAL_DISCONNECTION:
@@ -79,9 +79,9 @@ class Requests:
         connection.close()
 
     def _release(self, connection: Connection, session: Session, packet_id: int) -> None:
-        """Answer PUBREL. A session that is kept stores the release first: otherwise the next
-        message with this packet id could be taken for the last one after a crash. While it cannot
-        be stored, the client waits."""
+        """Answer PUBREL. A kept session stores the release first: otherwise, after a crash, the
+        next message with this packet id could count as a duplicate of the last one. While the
+        release cannot be stored, the client waits."""
         if packet_id not in session.received and packet_id not in session.releasing:
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             connection.write(encode(connection.version, PubComp(packet_id, code)))

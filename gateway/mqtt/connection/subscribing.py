@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE, which are answered when the session is stored."""
+"""Handles SUBSCRIBE and UNSUBSCRIBE; the answer is sent when the session is stored."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class Subscribing:
     def _retained_for(
         self, connection: Connection, session: Session, wants: Iterable[Subscribed]
     ) -> Iterator[None]:
-        """Send the retained messages of new subscriptions, one in each step, while they last."""
+        """Send the retained messages of new subscriptions, one in each step, while these
+        subscriptions exist."""
         for subscribed in wants:
             sending = self._server.router.send_retained(session, subscribed)
             is_more = True

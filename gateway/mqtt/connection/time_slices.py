@@ -3,11 +3,12 @@
 One small message may go to thousands of subscribers, and one read may contain thousands of
 messages. In each iteration of the loop, the work of one holder (`Session.holder`) may take one
 slice, and the work of all holders two. The rest waits for a later iteration, so that the loop can
-serve events in between. Waiting holders continue in the order of their recent use, the lowest
+handle events in between. Waiting holders continue in the order of their recent use, the lowest
 first, so that thousands of logins of one account do not delay other accounts.
 
-New connections, and those whose last messages were refused, do their work as the last of their
-holder (`last`), in a shorter slice: a device whose events are accepted does not wait for them.
+Work of new connections, and of connections whose last messages were refused, is *last work* of its
+holder (`last`). It runs after the other work of the holder, in a shorter slice, so that a device
+whose events are accepted does not wait for it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class TimeSlices:
     def may_run(self, holder: str, *, last: bool = False) -> bool:
         """Whether a holder has time left in this iteration, and none of its earlier work waits.
 
-        Work that has waited runs when it is called: put back, it would come after later work.
+        Work that has waited runs as soon as it is called: in the queue again, it would run after
+        later work.
         """
         if self._serving == holder:
             return True
@@ -86,7 +88,7 @@ class TimeSlices:
             self._schedule()
 
     def enqueue(self, holder: str, go_on: Callable[[], object], *, last: bool = False) -> None:
-        """Call `go_on` in a later iteration, after the earlier work of the same holder."""
+        """Call `go_on` in a later iteration, after earlier work of the same holder."""
         waiting = self._waiting_last if last else self._waiting
         waiting.setdefault(holder, collections.deque()).append(go_on)
         self._schedule()
@@ -148,7 +150,7 @@ class TimeSlices:
             }
 
     def _serve(self, holder: str) -> None:
-        """Run waiting work of a holder, and one piece of its last work in any case."""
+        """Run waiting work of a holder, and at least one piece of its *last work*."""
         self._serving = holder
         try:
             self._run_waiting(self._waiting, holder, SLICE_S)

@@ -99,12 +99,12 @@ class Inspection:
         except ProtocolError as error:
             raise BadRequestError(FieldError("topic", error.text, "body")) from None
         if topic.startswith("$") or self._server.access.is_event_topic(topic):
-            reason = "no topic that clients can subscribe to"
+            reason = "clients cannot subscribe to this topic"
             raise BadRequestError(FieldError("topic", reason, "body"))
         return await self._server.own_messages.distribute(Message(topic, payload, qos, retain))
 
     def _page(self, after: str) -> Iterable[Session]:
-        """The sessions by their keys, from the one behind `after` on."""
+        """The sessions in the order of their keys, after the key `after`."""
         keys = sorted(session.key for session in self._server.sessions.all())
         found = (self._server.sessions.get(key) for key in keys if key > after)
         return (session for session in found if session is not None)

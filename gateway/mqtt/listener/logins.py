@@ -1,4 +1,4 @@
-"""Connections of logins that end, or whose rights change, while they are open."""
+"""Checks the logins of open connections: a login may end, or its rights may change."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Logins:
                 await self._share.rest(after_s=_PIECE_S)
 
     def renew(self, session: Session) -> bool:
-        """Give the client of a session the rights that it has now; False if its login has ended.
+        """Update the rights of a session's client; return False if its login has ended.
 
         Raises:
             StoreError: the registry cannot be read.

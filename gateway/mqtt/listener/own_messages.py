@@ -1,4 +1,5 @@
-"""Messages without a sending client: those of handlers and administrators, and last wills."""
+"""Messages that no connected client sends: messages of handlers and administrators, and last
+wills."""
 
 from __future__ import annotations
 
@@ -45,8 +46,9 @@ class OwnMessages:
         """See `gateway.MqttInput`.
 
         Raises:
-            NodeError: it cannot be stored now.
-            MessageRefusedError: nobody can subscribe to this topic, or it is another account's.
+            NodeError: the message cannot be stored now.
+            MessageRefusedError: no client can subscribe to this topic, or the topic belongs to
+                another account.
         """
         if self._server.publishing.event_topic(topic.encode()) is not None:
             raise MessageRefusedError("a project takes events on this topic")
@@ -61,10 +63,10 @@ class OwnMessages:
         await self.distribute(Message(topic, payload, 1, project_id=project_id))
 
     async def distribute(self, message: Message) -> int:
-        """Deliver a message to subscribers; returns how many get it, when all of it is stored.
+        """Deliver a message to subscribers; when it is stored, return how many sessions get it.
 
         Raises:
-            NodeError: it cannot be stored, or not retained.
+            NodeError: the message cannot be stored, or cannot be retained.
         """
         done: asyncio.Future[None] = self._server.loop.create_future()
 
@@ -94,7 +96,7 @@ class OwnMessages:
     async def _submit(
         self, topic: EventTopic, payload: bytes, login: Login | None = None
     ) -> EventReply | None:
-        """Submit an event of the node's own until it is handled or permanently refused."""
+        """Submit an event of the node itself, until it is handled or permanently refused."""
         while True:
             answered: asyncio.Future[EventReply] = self._server.loop.create_future()
             try:
@@ -112,7 +114,7 @@ class OwnMessages:
             await asyncio.sleep(_RETRY_S)
 
     def publish_will(self, session: Session, will: WillRecord) -> None:
-        """Publish a will, when it is the turn of its login or address."""
+        """Publish a will, when the time slices of its login or address permit it."""
         holder = session.holder
         if not self._waiting.has(holder):
             metrics.add(metrics.MQTT_UNDELIVERED)
@@ -140,7 +142,7 @@ class OwnMessages:
         task.add_done_callback(ended)
 
     def _sending(self, session: Session, will: WillRecord) -> Coroutine[None, None, None] | None:
-        """What publishes a will; None when its client may not do so.
+        """Return the coroutine that publishes a will; None if its client may not publish it.
 
         Raises:
             StoreError: the registry cannot be read.
@@ -155,7 +157,7 @@ class OwnMessages:
         if topic is not None:
             return self._send_event(topic, will, server.access.login_for_events(principal))
         if not server.access.may_publish(principal, will.topic):
-            self._dropped.warning("the will of a client on a topic that it may not use is dropped")
+            self._dropped.warning("the will of a client is dropped: its topic is forbidden")
             return None
         expires = clock.now_ms() + 1_000 * will.expiry_s if will.expiry_s else 0
         message = Message(
@@ -179,6 +181,6 @@ class OwnMessages:
             self._dropped.warning("the will of a client is dropped: %s", error)
 
     def cancel_wills(self) -> None:
-        """Publish no last will any more; sessions keep those that were not published."""
+        """Stop publishing last wills; sessions keep wills that were not published."""
         for task in self._wills:
             task.cancel()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RelayedConnection(Connection):
-    """A connection whose client is behind an HTTP gateway."""
+    """A connection to a client that an HTTP gateway relays."""
 
     __slots__ = ("_preface",)
 

@@ -104,8 +104,8 @@ class MqttServer:
             run_dir: the folder of sockets.
             reader: the registry.
             events: takes the events of messages.
-            is_host: whether this is one of several hosts, so that clients which connect while it
-                stops are refused and go to another host.
+            is_host: whether this is one of several hosts. Then clients that connect while this host
+                stops are refused, so that they connect to another host.
 
         Raises:
             StoreError: the store cannot be opened.
@@ -202,7 +202,7 @@ class MqttServer:
     # ---------------------------------------------------------------- connections
 
     def opened(self, connection: Connection) -> None:
-        """Register a connection, or end it when its address has too many."""
+        """Register a connection, or end it if its address has too many connections."""
         self.connections.add(connection)
         self._by_address.add(connection.peer)
         if connection.peer and (self._has_too_many(connection.peer) or self.is_draining):
@@ -226,13 +226,13 @@ class MqttServer:
         """Check that a login may have one more connection.
 
         Raises:
-            RefusedConnectError: it has too many.
+            RefusedConnectError: the login has too many connections.
         """
         if not principal.name:
             return
         known = self.sessions.get(session_key(principal.name, client_id))
         if known is not None and known.wire is not None:
-            return  # whose connection ends
+            return  # the client replaces its own connection
         if not self._by_login.has(principal.name):
             raise RefusedConnectError(
                 ReasonCode.QUOTA_EXCEEDED,
@@ -266,9 +266,9 @@ class MqttServer:
     def _write(self, operations: Sequence[Operation], done: Done | None) -> None:
         try:
             self._writer.write(operations, done)
-        except NodeError as error:  # the store does not keep up, or is closed
+        except NodeError as error:  # the store is too slow, or is closed
             if done is None:
-                # A removal; the row stays, and its message is sent again as a duplicate.
+                # A removal has failed: the row stays, and its message is sent again as a duplicate.
                 log.error("cannot remove a row from the MQTT store: %s", error)
                 return
             # Its traceback would keep the operations in memory.
@@ -296,7 +296,7 @@ class MqttServer:
         return inspection.answers(Inspection(self))
 
     def registry_changed(self) -> None:
-        """Check the rights of connected clients again, bit by bit."""
+        """Check the rights of connected clients again, some at a time."""
         self.publishing.registry_changed()
         self.router.retained.drop_of_removed(self.access.has_project)
         self.logins.registry_changed()
@@ -326,7 +326,7 @@ class MqttServer:
             self.router.queues.pump(session)
 
     def _renew(self) -> None:
-        """Use a renewed certificate from the next connection on."""
+        """Use a renewed certificate for new connections."""
         if self._tls is None or not self._certificate_watch.has_changed():
             return
         assert self._identity is not None

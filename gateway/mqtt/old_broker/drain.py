@@ -2,12 +2,11 @@
 
 nats-server kept each QoS 1 message in the stream `$MQTT_msgs` until the node's durable consumer
 had acknowledged it. The drain starts the server on the loopback, reads that consumer from its
-acknowledgement floor, and acknowledges a message when its event is committed. A crash therefore
-loses nothing: what was not acknowledged is read again, under the same name, by which the project
-knows the events that it has handled.
-
-Messages for a project that takes none now are passed over until the next pass, so that they keep
-their order and hold up no other project. Nothing is kept in memory meanwhile.
+acknowledgement floor, and acknowledges a message when its event is committed. So no message is lost
+in a crash: unacknowledged messages are read again. They have the same names as before, by which the
+project recognises events that it has handled. If a project accepts no messages now, its messages
+are skipped until the next pass. So they keep their order, and delay no other project. They are not
+kept in memory meanwhile.
 
 Source: ADR-8, ADR-15 and ADR-60 of the NATS architecture; docs/decisions/0003-embedded-broker.md.
 """
@@ -37,8 +36,9 @@ from fieldbrook.observability.health import OLD_BROKER, ProcessHealth
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[str, bytes, str], Awaitable[bool]]
-"""Handles a message: its topic, its payload, and its name, which is the same at each delivery.
-Returns True when nothing can be lost any more, False when the node cannot take it now."""
+"""Handles a message. Its arguments are topic, payload and name; the name is the same at each
+delivery. Returns True if the message cannot be lost any more, False if the node cannot accept it
+now."""
 
 STREAM, CONSUMER = "$MQTT_msgs", "fieldbrook"
 BATCH = 500
@@ -52,7 +52,7 @@ _DROPPED = {
     "$MQTT_qos2in": "QoS 2 messages that were not released",
     STREAM: "messages that only devices waited for",
 }
-_LIMIT_S = 30.0  # of one request
+_LIMIT_S = 30.0  # time limit of one request
 _SETTLE_S, _POLL_S = 5.0, 0.02
 _PASS_S, _LONGEST_PASS_S = 1.0, 10.0  # between two passes that left messages
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0  # after a failure
@@ -66,8 +66,8 @@ _NO_PROGRAM = (
 async def drain(data: Path, deliver: Deliver, health: ProcessHealth) -> None:
     """Deliver all messages that an earlier version's broker holds for the node, then remove them.
 
-    Returns at once when there is no such broker, and otherwise when its store is removed. A
-    failure is a health condition, and is tried again.
+    Returns at once if there is no such broker, otherwise after its store is removed. A failure
+    raises a health condition, and the delivery is tried again.
     """
     delay_s = _RETRY_S
     while store.exists(data):
@@ -150,7 +150,7 @@ class _Drain:
         return int(consumer["num_pending"]) + int(consumer["num_ack_pending"])
 
     async def _left_after_pass(self) -> int:
-        """As `_left`, once the server has processed the acknowledgements of the pass."""
+        """Return `_left` after the server has processed the acknowledgements of the pass."""
         deadline = time.monotonic() + _SETTLE_S
         while (left := await self._left()) > self._kept and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
@@ -172,7 +172,7 @@ class _Drain:
     async def _deliver_all(self, messages: Iterable[Stored], refusing: set[str]) -> None:
         """Deliver a batch, and acknowledge the handled messages.
 
-        `refusing` are the projects that take nothing in this pass.
+        `refusing` has the projects that accept no messages in this pass.
         """
         by_project: dict[str, list[tuple[str, Stored]]] = collections.defaultdict(list)
         for message in messages:
@@ -193,10 +193,10 @@ class _Drain:
         )
 
     async def _deliver_project(self, queue: list[tuple[str, Stored]]) -> bool:
-        """Deliver messages of one project; False when it refused one.
+        """Deliver messages of one project; return False if the project refused one.
 
-        They are submitted together, in order. A project that refuses one for now refuses the
-        following ones too, because its queue is full or it does not run.
+        They are submitted together, in order. A project that refuses one message now also refuses
+        the following ones, because its queue is full or it does not run.
         """
         names = (f"mqtt-{sequence_of(message.reply.decode())}" for _, message in queue)
         results = await asyncio.gather(
@@ -243,8 +243,8 @@ class _Drain:
 def sequence_of(reply: str) -> str:
     """Read the identity of a stored message from its reply subject.
 
-    It is the position in the stream and the time of storage in ns. The time is needed because
-    after a power cut the server may assign the lost positions a second time.
+    The identity is the position in the stream and the time of storage in ns. The time is needed,
+    because after a power cut the server may use lost positions a second time.
     """
     # $JS.ACK.<stream>.<consumer>.<delivered>.<position>.<consumer position>.<time>.<pending>
     tokens = reply.split(".")

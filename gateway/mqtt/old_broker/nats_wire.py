@@ -1,8 +1,8 @@
 """A connection to nats-server in the server's own protocol.
 
-It has only the commands that reading a stream needs, and only the loopback, without TLS. Callbacks
-get messages directly from the read buffer. A general client passes each message through a task, a
-queue and parsed headers, which was a third of a message's cost in the gateway.
+It supports only the commands for reading a stream, and only the loopback without TLS. Callbacks get
+messages directly from the read buffer. A general client passes each message through a task, a queue
+and parsed headers, which was a third of a message's cost in the gateway.
 
 Source: https://docs.nats.io/reference/reference-protocols/nats-protocol; ADR-1 and ADR-4 of the
 NATS architecture, for answers of JetStream and for headers.
@@ -25,11 +25,11 @@ from fieldbrook import __version__
 NOT_FOUND, TIMEOUT, CONFLICT = 404, 408, 409
 _NO_RESPONDERS = b" 503"
 _STATUS = re.compile(rb"NATS/1\.0 (\d+) ?([^\r\n]*)")
-# The next message does not fit into the bytes that were asked for, or too many messages are not
+# The next message would exceed the requested number of bytes, or too many messages are not
 # acknowledged.
 _NO_MORE = (b"maxbytes", b"maxackpending")
 _VERSION_BYTES = len(b"NATS/1.0")
-# The bytes that are parsed in one turn of the loop: some 150 messages.
+# The bytes that are parsed in one iteration of the loop: some 150 messages.
 _READ_BYTES = 64 << 10
 _LINE_LIMIT = 8 << 10
 _UNANSWERED_PINGS = 2
@@ -89,7 +89,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._inbox = f"_INBOX.{os.urandom(12).hex()}"
         self._numbers = itertools.count(1)
         self.writable = True
-        """Whether the write buffer has room, so whether the server keeps up."""
+        """Whether the write buffer has room, i.e. whether the server reads fast enough."""
 
     @property
     def connected(self) -> bool:
@@ -157,7 +157,8 @@ class NatsConnection(asyncio.BufferedProtocol):
             await self._ping()
 
     def is_alive(self) -> bool:
-        """Whether fewer than 2 pings are unanswered; send another one. Call it periodically."""
+        """Send a ping, and return whether fewer than 2 pings are unanswered. Call it
+        periodically."""
         if self._transport is None or self._unanswered >= _UNANSWERED_PINGS:
             return False
         self._unanswered += 1
@@ -176,7 +177,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         """Send a request of the server's API, as JSON, and return the answer.
 
         Raises:
-            RequestError: the server refuses, or nothing answers on this subject.
+            RequestError: the server refuses the request, or nothing answers on this subject.
             OSError: the connection is lost.
             TimeoutError: the server did not answer in time.
         """
@@ -225,7 +226,8 @@ class NatsConnection(asyncio.BufferedProtocol):
             The messages, in order; fewer than `count` when the server has no more now.
 
         Raises:
-            RequestError: the server refuses; what it has sent before is delivered again later.
+            RequestError: the server refuses the request; messages that it has sent are delivered
+                again later.
             OSError: the connection is lost.
             TimeoutError: the server did not answer in time.
         """
@@ -280,7 +282,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._on_writable()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The part of the buffer that the next bytes go to."""
+        """Return the part of the buffer for the next bytes."""
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -349,7 +351,7 @@ class NatsConnection(asyncio.BufferedProtocol):
             raise ValueError(repr(line[:64]))
 
     def _give_up(self, reason: str) -> None:
-        """Fail everything that waits for the server."""
+        """Let all requests that wait for the server fail."""
         waiting: list[asyncio.Future[Any]] = [self._info, *self._pongs, *self._asked]
         self._pongs.clear()
         self._asked.clear()
@@ -363,7 +365,7 @@ def _check_end(head: bytes) -> None:
     """Check the status with which the server ended its answer to `pull`; b"" without one.
 
     Raises:
-        RequestError: it is none of those that say that there is no more now.
+        RequestError: the status is not one that means "no more messages now".
     """
     found = _STATUS.match(head)
     if found is None:

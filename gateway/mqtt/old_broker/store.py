@@ -1,8 +1,8 @@
 """The files of an earlier version's broker below the data folder.
 
 Earlier versions of the node started nats-server as their broker. It kept messages in
-`broker/store`. Other brokers may use `broker` too: the mosquitto of `docker/` does. So only
-files of nats-server are removed here.
+`broker/store`. Other brokers may use the folder `broker`, too: the mosquitto of `docker/` does. So
+this module removes only files of nats-server.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def store_of(data: Path) -> Path:
 
 
 def exists(data: Path) -> bool:
-    """Whether a data folder has a store of an earlier version's broker, or the rest of one."""
+    """Whether a data folder has a store of an earlier version's broker, or remains of it."""
     return store_of(data).is_dir() or (folder_of(data) / _REMOVED).is_dir()
 
 
 def may_hold_messages(data: Path) -> bool:
-    """Whether the store may hold messages; False when its files are certainly empty."""
+    """Whether the store may have messages; False if its files are certainly empty."""
     blocks = (store_of(data) / _STREAM / "msgs").glob("*.blk")
     return any(block.stat().st_size for block in blocks)
 
 
 def lock(data: Path, wait_s: float) -> int:
-    """Take the store for one process and the programs that inherit the descriptor.
+    """Lock the store for this process and the programs that inherit the descriptor.
 
     Returns:
         The descriptor that holds the lock.
@@ -67,9 +67,10 @@ def lock(data: Path, wait_s: float) -> int:
 
 
 def remove(data: Path) -> None:
-    """Remove the store and the other files of that broker. Call it with the lock.
+    """Remove the store and the other files of that broker.
 
-    The store disappears in one step, so that a crash leaves no half of it.
+    The caller holds the lock. The store is removed in one step, so that a crash leaves no part of
+    it.
 
     Raises:
         OSError: a file cannot be removed.

@@ -1,6 +1,6 @@
 """The bytes of MQTT 3.1.1 and 5.0: packets, topics and filters, without any I/O.
 
-In: bytes that a peer sent; packets that the node wants to send; names of topics and filters.
+In: bytes of a peer; packets to send; names of topics and filters.
 Out: packets as values; bytes to send; which subscriptions and retained messages match.
 Open first: `packets.py`, then `decoding/decoder.py`.
 """

@@ -1,4 +1,4 @@
-"""Packets to bytes, of both versions and for both sides.
+"""Encodes packets as bytes, for both versions of MQTT, and for clients and servers.
 
 Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 """
@@ -41,7 +41,7 @@ PINGRESP = b"\xd0\x00"
 
 
 def encode(version: int, packet: Packet) -> bytes:
-    """Write a packet. Over 3.1.1 everything that only MQTT 5 knows is left out.
+    """Write a packet. For 3.1.1, everything that only MQTT 5 has is left out.
 
     Args:
         version: 4 for 3.1.1, 5 for 5.0; a CONNECT is written in its own version.

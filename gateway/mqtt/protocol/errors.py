@@ -1,8 +1,8 @@
-"""Errors of packets. These errors never leave the gateway.
+"""Errors of packets.
 
-The class says what goes wrong, and thereby the reason code of the CONNACK or DISCONNECT that ends
-the connection. The text is short and fixed, so that it may be sent as a reason string: it never
-contains anything that the peer sent.
+These errors never leave the gateway. The class of an error decides the reason code of the CONNACK
+or DISCONNECT that ends the connection. The text is short and fixed, and contains nothing that the
+peer has sent. So it may be sent as a reason string.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
 
 
 class ProtocolError(Exception):
-    """Base class: the peer sent what the standard or a limit forbids; its connection has to end.
+    """Base class: the peer has sent a packet that the standard or a limit forbids; its connection
+    has to end.
 
     Attributes:
-        code: the reason code for the peer, which the class or the raiser decides.
+        code: the reason code for the peer; the class sets it, or the code that raises the error.
         text: what is wrong, in words.
         version: for an error in a CONNECT, the protocol version (4 or 5) in which the CONNACK
             is to be written; 0 when none should be sent, and for other packets.
@@ -37,7 +38,7 @@ class MalformedPacketError(ProtocolError):
 
 
 class ProtocolViolationError(ProtocolError):
-    """The packet can be read, but may not be sent like this, or not by this side."""
+    """The packet can be read, but the standard forbids it in this form or from this side."""
 
     code = ReasonCode.PROTOCOL_ERROR
 

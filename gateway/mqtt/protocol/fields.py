@@ -1,9 +1,9 @@
 """The data types of packets: integers, strings and bytes, read and written.
 
-A function that reads takes the whole body and an offset, and returns the value with the offset
-behind it. Reading an octet past the end raises IndexError; whoever decodes a packet turns this into
-`MalformedPacketError` once for all fields. Nothing is copied or reserved before the length of a
-field was compared with what has arrived.
+A function that reads takes the whole body and an offset, and returns the value and the offset after
+it. If it reads past the end of the body, it raises IndexError; the decoder of a packet turns this
+into `MalformedPacketError`, once for all fields. Before anything is copied or allocated, the length
+of a field is compared with the received bytes.
 
 Source: MQTT 5.0, 1.5; MQTT 3.1.1, 1.5.
 """

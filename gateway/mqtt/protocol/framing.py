@@ -12,7 +12,8 @@ CONNECT, CONNACK = 0x10, 0x20
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK = 0x82, 0x90, 0xA2, 0xB0
 PINGREQ, PINGRESP, DISCONNECT, AUTH = 0xC0, 0xD0, 0xE0, 0xF0
-"""First bytes: the type of the packet, and the flags that the standard demands for it."""
+"""The allowed first bytes: the type of a packet, with the flags that the standard demands for
+it."""
 
 PUBLISHES = tuple(
     PUBLISH | dup << 3 | qos << 1 | retain
@@ -48,7 +49,7 @@ def next_frame(
     """Find the packet that begins at `start`.
 
     Args:
-        buffer: what has arrived; nothing is copied.
+        buffer: the received bytes; they are not copied.
         start: the offset of the packet's first byte; it may be the end of the buffer.
         limit: the largest packet that is accepted, in bytes and with its fixed header, as
             MQTT 5 counts it (3.1.2.11.4). It is checked before the body has arrived.
@@ -59,7 +60,7 @@ def next_frame(
         The packet, or None while it is incomplete.
 
     Raises:
-        MalformedPacketError: the first byte is none, or the length has more than four bytes.
+        MalformedPacketError: the first byte is not allowed, or the length has more than four bytes.
         PacketTooLargeError: the packet exceeds the limit.
     """
     size = len(buffer)
@@ -77,7 +78,7 @@ def next_frame(
         shift = 7
         while True:
             if body >= size:
-                # A length that is already too large stays so, whatever its other bytes are.
+                # If the length is already too large, its other bytes can only increase it.
                 if body + length - start > limit:
                     raise PacketTooLargeError("the packet is larger than the limit")
                 return None

@@ -1,6 +1,7 @@
 """The packets of MQTT 3.1.1 and 5.0 as values.
 
-Fields that only one version has are at their defaults in the other. Durations are in seconds.
+A field that only one version has is at its default in packets of the other version. Durations are
+in seconds.
 
 Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 """
@@ -44,7 +45,7 @@ class Connect(Struct, frozen=True):
 
 
 class ConnAck(Struct, frozen=True):
-    """The answer to a CONNECT. Over 3.1.1 `code` travels as one of six return codes."""
+    """The answer to a CONNECT. In 3.1.1 `code` is sent as one of six return codes."""
 
     session_present: bool = False
     code: ReasonCode = ReasonCode.SUCCESS
@@ -52,7 +53,7 @@ class ConnAck(Struct, frozen=True):
 
 
 class Publish(Struct, frozen=True):
-    """A message. `packet_id` is 0 for QoS 0; `topic` may be empty where a topic alias is set."""
+    """A message. `packet_id` is 0 for QoS 0; `topic` may be empty if a topic alias is set."""
 
     topic: str
     payload: bytes
@@ -96,7 +97,7 @@ class PubComp(Struct, frozen=True):
 
 
 class Subscription(Struct, frozen=True):
-    """One filter of a SUBSCRIBE. Over 3.1.1 there is only the QoS.
+    """One filter of a SUBSCRIBE. 3.1.1 has no options except the QoS.
 
     `retain_handling`: 0 sends retained messages, 1 only if the subscription is new, 2 never.
     """
@@ -141,7 +142,7 @@ class UnsubAck(Struct, frozen=True):
 
 
 class PingReq(Struct, frozen=True):
-    """A client says that it is there."""
+    """A client shows that it is still connected."""
 
 
 class PingResp(Struct, frozen=True):
@@ -149,7 +150,7 @@ class PingResp(Struct, frozen=True):
 
 
 class Disconnect(Struct, frozen=True):
-    """The last packet of a connection. 3.1.1 has it from clients only, and without a code."""
+    """The last packet of a connection. In 3.1.1 only clients send it, and without a code."""
 
     code: ReasonCode = ReasonCode.NORMAL_DISCONNECTION
     properties: Properties = NO_PROPERTIES
@@ -175,7 +176,7 @@ ClientPacket = (
     | Disconnect
     | Auth
 )
-"""What a client may send."""
+"""The packets that a client may send."""
 
 ServerPacket = (
     ConnAck
@@ -190,6 +191,6 @@ ServerPacket = (
     | Disconnect
     | Auth
 )
-"""What a server may send."""
+"""The packets that a server may send."""
 
 Packet = ClientPacket | ServerPacket

@@ -1,4 +1,5 @@
-"""The properties of MQTT 5: one table says what each one is and where it is allowed.
+"""The properties of MQTT 5: one table has the type of each one, and the packets in which it is
+allowed.
 
 Source: MQTT 5.0, 2.2.2 and table 2-4.
 """
@@ -32,7 +33,7 @@ from fieldbrook.gateway.mqtt.protocol.topics import check_topic_name
 
 
 class Properties(Struct, frozen=True):
-    """All properties of one packet or will. None is a property that is absent."""
+    """All properties of one packet or will. The value of an absent property is None."""
 
     payload_format_indicator: int | None = None
     message_expiry_interval: int | None = None
@@ -63,7 +64,7 @@ class Properties(Struct, frozen=True):
     subscription_identifiers: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
-        """Show the properties that are there, but no authentication data: it must not be logged."""
+        """Show the present properties, except authentication data, which must not be logged."""
         shown = (
             f"{name}={value!r}"
             for name in self.__struct_fields__
@@ -75,8 +76,8 @@ class Properties(Struct, frozen=True):
 NO_PROPERTIES = Properties()
 
 ITEMS_LIMIT = 1_000
-"""The user properties, or the filters, of one packet. They are read in one piece, which takes about
-2 ms then; a packet of a megabyte can have 200,000."""
+"""The limit of user properties, or of filters, of one packet. They are read in one piece, which
+takes about 2 ms at the limit. Without it, a packet of a megabyte could have 200,000."""
 
 
 class Place(Enum):
@@ -184,7 +185,8 @@ _ANSWERS = frozenset(Place) - {
 
 
 class _Rule(NamedTuple):
-    """One property: its number, its field in `Properties`, its type, where it is allowed."""
+    """One property: its number, its field in `Properties`, its type, and the packets that allow
+    it."""
 
     identifier: int
     name: str
@@ -243,7 +245,7 @@ _SINGLE = {
     )
     for place, allowed in _ALLOWED.items()
 }
-# One call for all fields that have to be at their defaults: this is done for every message.
+# One call checks all fields that have to be at their defaults, because this runs for every message.
 _FORBIDDEN = {
     place: attrgetter(*(rule.name for rule in TABLE if place not in rule.places)) for place in Place
 }
@@ -257,7 +259,7 @@ def read_properties(data: bytes, at: int, place: Place) -> tuple[Properties, int
     Raises:
         MalformedPacketError: a property is unknown, not allowed here, or cannot be read.
         ProtocolViolationError: a property occurs twice, or has a forbidden value.
-        TooManyItemsError: there are more than `ITEMS_LIMIT` properties that may be repeated.
+        TooManyItemsError: there are more than `ITEMS_LIMIT` properties of the repeatable kinds.
         IndexError: the packet ends within a property.
     """
     length = data[at]
@@ -305,7 +307,7 @@ def write_properties(properties: Properties, place: Place) -> bytes:
     """Write properties with their length in front.
 
     Raises:
-        ValueError: one is not allowed at this place, or does not fit into its type.
+        ValueError: a property is not allowed here, or its value does not fit into its type.
     """
     if properties is NO_PROPERTIES:
         return b"\0"

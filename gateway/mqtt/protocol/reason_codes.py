@@ -59,7 +59,7 @@ class ReasonCode(IntEnum):
 
 
 FAILURE = 0x80
-"""The lowest code of a failure; also the only failure that a SUBACK of 3.1.1 knows."""
+"""The lowest code of a failure; also the only failure code in a SUBACK of 3.1.1."""
 
 
 class ConnectReturnCode(IntEnum):
@@ -98,18 +98,18 @@ WITHOUT_CONNACK_311 = frozenset(
         ReasonCode.QOS_NOT_SUPPORTED,
     }
 )
-"""Reasons that no return code of 3.1.1 expresses: the connection is closed without a CONNACK."""
+"""Reasons without a return code in 3.1.1: the connection is closed without a CONNACK."""
 
 
 def connack_311(code: ReasonCode) -> int:
-    """The return code that a CONNACK of 3.1.1 has for a reason.
+    """Return the return code of a CONNACK of 3.1.1 for a reason.
 
-    A reason that has none of its own is "server unavailable", so that the client tries again later.
-    The server should not send it for those in `WITHOUT_CONNACK_311`.
+    A reason without a return code of its own becomes "server unavailable", so that the client tries
+    again later. For reasons in `WITHOUT_CONNACK_311`, the server should not send a CONNACK.
     """
     return _TO_311.get(code, ConnectReturnCode.SERVER_UNAVAILABLE)
 
 
 def connack_reason(return_code: int) -> ReasonCode | None:
-    """The reason that a return code of 3.1.1 expresses; None for a reserved return code."""
+    """Return the reason for a return code of 3.1.1; None for a reserved return code."""
     return _FROM_311.get(return_code)

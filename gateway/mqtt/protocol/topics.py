@@ -1,7 +1,7 @@
-"""Topic names and topic filters: which are legal, which match, and both as trees.
+"""Topic names and topic filters: checks, matching, and trees of both.
 
-The levels of a topic are separated by `/`. In a filter the level `+` stands for any one level, and
-`#` at the end for any number of levels, none included. Neither stands for a first level that begins
+The levels of a topic are separated by `/`. In a filter, the level `+` matches any one level. `#` at
+the end matches any number of levels, including no level. Neither matches a first level that begins
 with `$`.
 
 Source: MQTT 5.0, 4.7 and 4.8; MQTT 3.1.1, 4.7.
@@ -31,8 +31,8 @@ def check_topic_name(topic: str, max_levels: int = MAX_LEVELS, max_bytes: int = 
     """Check a topic name, as in a PUBLISH.
 
     Raises:
-        MalformedPacketError: it is empty or contains a wildcard or U+0000.
-        TopicNameError: it has more levels or bytes than the limits.
+        MalformedPacketError: the name is empty or contains a wildcard or U+0000.
+        TopicNameError: the name has more levels or bytes than the limits.
     """
     if not topic or "+" in topic or "#" in topic or "\0" in topic:
         raise MalformedPacketError("a topic name is empty, or contains a wildcard or U+0000")
@@ -43,7 +43,7 @@ def check_topic_name(topic: str, max_levels: int = MAX_LEVELS, max_bytes: int = 
 def check_filter(
     topic_filter: str, max_levels: int = MAX_LEVELS, max_bytes: int = MAX_BYTES
 ) -> None:
-    """Check a topic filter, which may be that of a shared subscription.
+    """Check a topic filter, with or without the prefix of a shared subscription.
 
     Raises:
         MalformedPacketError: it is empty, contains U+0000, has a wildcard beside other
@@ -59,11 +59,12 @@ def check_filter(
 
 
 def check_wildcards(topic_filter: str) -> None:
-    """Check that a filter, without the group of a shared subscription, has text and its wildcards
-    fill their levels.
+    """Check that a filter is not empty, and that each wildcard is a whole level. The filter must
+    not have the prefix of a shared subscription.
 
     Raises:
-        MalformedPacketError: they do not, or `#` is not at the end.
+        MalformedPacketError: the filter is empty, a wildcard is only a part of a level, or `#` is
+            not at the end.
     """
     if not topic_filter:
         raise MalformedPacketError("a topic filter is empty")
@@ -71,21 +72,21 @@ def check_wildcards(topic_filter: str) -> None:
     if end >= 0 and (end != len(topic_filter) - 1 or topic_filter[-2:] not in ("#", "/#")):
         raise MalformedPacketError("# does not fill the last level of its filter")
     if "+" in topic_filter:
-        # Each level between separators of its own, so that neighbours are counted as well.
+        # Each level gets its own separators, so that `count` also finds neighbouring levels.
         apart = f"/{topic_filter.replace('/', '//')}/"
         if apart.count("/+/") != apart.count("+"):
             raise MalformedPacketError("+ does not fill its level")
 
 
 def _is_too_large(text: str, max_levels: int, max_bytes: int) -> bool:
-    # Four bytes are the most that a character takes: most topics need not be encoded.
+    # A character has at most four bytes, so most topics need not be encoded.
     if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
         return True
     return text.count("/") >= max_levels
 
 
 def parse_shared(topic_filter: str) -> tuple[str, str] | None:
-    """Take the filter of a shared subscription apart: `$share/<group>/<filter>`.
+    """Split the filter of a shared subscription: `$share/<group>/<filter>`.
 
     Returns:
         The group and the filter, or None for a filter that is not shared.
@@ -125,23 +126,23 @@ class _Branch(Generic[T]):
     def __init__(self) -> None:
         self.levels: dict[str, _Branch[T]] = {}
         self.any_level: _Branch[T] | None = None
-        """The filters that go on with `+`."""
+        """The filters that continue with `+`."""
         self.here: dict[Hashable, T] = {}
         """The filters that end here."""
         self.all_below: dict[Hashable, T] = {}
         """The filters that end with `#` below this level."""
 
     def is_empty(self) -> bool:
-        """Whether no filter goes through this level."""
+        """Whether no filter has this level."""
         return not (self.levels or self.here or self.all_below or self.any_level is not None)
 
 
 class FilterTree(Generic[T]):
     """Filters with values: which of them match a topic?
 
-    Each filter has at most one value for each key, such as the session that subscribed. `match`
-    visits each level of each filter at most once, however the wildcards lie, and only levels whose
-    predecessors match.
+    Each filter has at most one value for each key; a key is, for example, the session that
+    subscribed. `match` visits each level of each filter at most once, wherever the wildcards are,
+    and only levels whose predecessors match.
     """
 
     def __init__(self) -> None:
@@ -153,7 +154,7 @@ class FilterTree(Generic[T]):
         return self._count
 
     def is_empty(self) -> bool:
-        """Whether the tree holds nothing, no level of a former filter either."""
+        """Whether the tree is empty, without levels of removed filters."""
         return self._root.is_empty()
 
     def add(self, topic_filter: str, key: Hashable, value: T) -> bool:
@@ -207,7 +208,7 @@ class FilterTree(Generic[T]):
     def match(self, topic: str) -> list[T]:
         """The values of all filters that match a topic, in no particular order.
 
-        A key whose filters overlap has several values in it.
+        If several filters of a key match, the result has several values of the key.
         """
         levels = topic.split("/")
         root = self._root
@@ -259,7 +260,7 @@ class TopicTree(Generic[T]):
         return self._count
 
     def is_empty(self) -> bool:
-        """Whether the tree holds nothing, no level of a former topic either."""
+        """Whether the tree is empty, without levels of removed topics."""
         return not self._root.levels
 
     def get(self, topic: str) -> T | None:
@@ -308,9 +309,9 @@ class TopicTree(Generic[T]):
     def match(self, topic_filter: str) -> Iterator[tuple[str, T]]:
         """The topics that a filter matches, and their values, in no particular order.
 
-        Topics may be set and removed between two steps of the iterator: those that are there all
-        the time come exactly once, removed ones no more, and new ones may come or not. A step
-        visits levels until a topic matches; each level is visited at most once.
+        Topics may be set and removed between two steps of the iterator. It returns topics that
+        exist all the time exactly once, does not return removed ones, and may or may not return new
+        ones. A step visits levels until a topic matches; each level is visited at most once.
         """
         wanted = topic_filter.split("/")
         all_below = wanted[-1] == "#"
@@ -328,7 +329,7 @@ class TopicTree(Generic[T]):
             if at >= depth and level.found is not None:
                 yield level.found
             if at < depth or all_below:
-                # Names that begin with $ match no wildcard in the first level (MQTT-4.7.2-1).
+                # Names that begin with $ do not match a wildcard in the first level (MQTT-4.7.2-1).
                 waiting.extend(
                     (below, at + 1)
                     for name, below in level.levels.items()

@@ -1,11 +1,11 @@
 """Rights of clients to connect, publish and subscribe at the node's own MQTT server.
 
-A client without a login may send events, because the header of each message authorizes it, and may
-read the replies to the events that it has sent on this connection. A publisher that logs in with
-its token may also use the topics below its own, `PROJECT/PUBLISHER/`. An account that logs in with
-an access key may use all topics below those of its projects, an administrator all topics. The
-setting `mqtt_device_topics` opens further topics to all. Nobody can read the topics of events:
-their messages carry tokens.
+A client without a login may send events, because the header of each message authorizes the event.
+It may read the replies to the events that it has sent on this connection. A publisher that logs in
+with its token may also use the topics below its own, `PROJECT/PUBLISHER/`. An account that logs in
+with an access key may use all topics below those of its projects, an administrator all topics. The
+setting `mqtt_device_topics` opens further topics to all. No client can read the topics of events,
+because their messages contain tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ID_DIGITS = 18
 
 
 class RefusedConnectError(Exception):
-    """A client may not connect; `code` is the reason of its CONNACK."""
+    """A client may not connect; `code` is the reason code of the CONNACK."""
 
     def __init__(self, code: ReasonCode, reason: str) -> None:
         super().__init__(reason)
@@ -48,9 +48,9 @@ class RefusedConnectError(Exception):
 class Principal(msgspec.Struct, frozen=True):
     """The identity of a client: anonymous, a publisher or an account.
 
-    `name` keeps the sessions of different principals apart. `subtrees` are the beginnings of the
-    topics that are the principal's own, each with a `/` at its end. `expires_at_ms` is a Unix time,
-    0 for never.
+    `name` separates the sessions of different principals. `subtrees` are the prefixes of the
+    principal's own topics, each with a `/` at its end. `expires_at_ms` is a Unix time; 0 means that
+    the login does not expire.
     """
 
     name: str = ""
@@ -65,7 +65,7 @@ class Principal(msgspec.Struct, frozen=True):
     expires_at_ms: int = 0
 
     def has_expired(self) -> bool:
-        """Whether the login's time is over."""
+        """Whether the login has expired."""
         return 0 < self.expires_at_ms <= clock.now_ms()
 
 
@@ -73,7 +73,7 @@ ANYBODY = Principal()
 
 
 class Access:
-    """Decides for each client; every method is called in the loop of the gateway."""
+    """Decides about the rights of clients; every method is called in the loop of the gateway."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Access:
         any_login: bool,
         trusts_connection: bool,
     ) -> None:
-        """Create the decisions.
+        """Create it.
 
         Args:
             reader: the registry.
             device_topics: the filters of `mqtt_device_topics`.
             anonymous: whether clients may connect without a login.
-            any_login: whether a client with the login of nobody is let in as one without.
+            any_login: whether a client with other credentials may connect as one without a login.
             trusts_connection: whether messages of a logged-in publisher may lack its token.
         """
         self._reader = reader
@@ -193,18 +193,19 @@ class Access:
         return found is not None and found.publisher_id != publisher.publisher_id
 
     def renewed(self, principal: Principal) -> Principal | None:
-        """The rights that a client has now; None: its login ended."""
+        """Return the rights that a client has now; None if its login has ended."""
         if principal.login is None:
             return principal
         found = self._identify("", principal.login.token)
         return found if found is not None and found.name == principal.name else None
 
     def login_for_events(self, principal: Principal) -> Login | None:
-        """The login that authorizes messages without a token; None when each must carry its own."""
+        """Return the login that authorizes messages without a token; None if each message needs a
+        token."""
         return principal.login if self._trusts_connection and principal.publisher_id else None
 
     def may_publish(self, principal: Principal, topic: str) -> bool:
-        """Whether a client may publish to a topic that is no topic of events."""
+        """Whether a client may publish to a topic that is not a topic of events."""
         if topic.startswith("$"):
             return False
         if principal.is_admin or topic.startswith(principal.subtrees or ("/\0",)):
@@ -212,7 +213,7 @@ class Access:
         return any(covers(allowed, topic) for allowed in self._device_topics)
 
     def may_subscribe(self, principal: Principal, topic_filter: str) -> bool:
-        """Whether a client may subscribe to a filter, that of a shared subscription included.
+        """Whether a client may subscribe to a filter, also with a shared subscription.
 
         Replies below `ack/` are checked when they are delivered: `may_read_reply`.
         """
@@ -225,7 +226,7 @@ class Access:
         return any(covers(allowed, topic_filter) for allowed in self._device_topics)
 
     def may_read(self, principal: Principal, topic: str) -> bool:
-        """Whether a client may get a message of a topic that is no topic of replies."""
+        """Whether a client may get a message of a topic that is not a topic of replies."""
         return self.may_publish(principal, topic) or self.may_subscribe(principal, topic)
 
     def opens(self, topic: str) -> bool:
@@ -247,7 +248,8 @@ class Access:
         return self._reader.project(project_id) is not None
 
     def is_event_topic(self, topic: str) -> bool:
-        """Whether a topic is one of a project that exists: `PROJECT` or below `PROJECT/push/`."""
+        """Whether a topic is an event topic of an existing project: `PROJECT`, or below
+        `PROJECT/push/`."""
         channel, slash, rest = topic.partition("/")
         if slash and not rest.startswith("push/"):
             return False

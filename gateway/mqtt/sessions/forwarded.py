@@ -1,4 +1,4 @@
-"""The properties of a message that subscribers get as the sender gave them."""
+"""The properties of a message that the server forwards to subscribers without a change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
 def forwarded(properties: Properties) -> Properties:
-    """The part of a message's properties that belongs to the message and not to its packet."""
+    """Return the properties that belong to the message, without those of its packet."""
     if properties is NO_PROPERTIES:
         return NO_PROPERTIES
     return Properties(

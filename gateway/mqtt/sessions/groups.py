@@ -13,8 +13,9 @@ _Members = collections.OrderedDict[str, tuple[Session, Subscribed]]
 
 
 class Group(msgspec.Struct):
-    """A shared subscription: each message goes to one of its members. Those who had no turn for
-    the longest time are first; `_turns` numbers the turns, for a choice among some of them."""
+    """A shared subscription: each message goes to one of its members. The members are in the order
+    of their last message, the oldest first. `_turns` has the number of this message for each
+    member, to choose among some of them."""
 
     connected: _Members = msgspec.field(default_factory=collections.OrderedDict)
     away: _Members = msgspec.field(default_factory=collections.OrderedDict)
@@ -38,14 +39,15 @@ class Group(msgspec.Struct):
         self._turns.pop(session.key, None)
 
     def choose(self) -> tuple[Session, Subscribed] | None:
-        """The next member in turn; one that is connected, where there is one."""
+        """Return the next member in turn; a connected one, if there is one."""
         for members in (self.connected, self.away):
             if members:
                 return self._chosen(members, next(iter(members)))
         return None
 
     def choose_of(self, sessions: Iterable[Session]) -> tuple[Session, Subscribed] | None:
-        """The same among some members. The others, which may be thousands, cost nothing."""
+        """Return the next one of some members. The other members, which may be thousands, take no
+        time."""
         keys = [each.key for each in sessions]
         for members in (self.connected, self.away):
             known = [key for key in keys if key in members]

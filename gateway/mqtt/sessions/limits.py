@@ -19,7 +19,7 @@ UNREAD_LIMIT_S = 60.0
 """How long a client may leave sent packets unread."""
 KEEP_ALIVE_SHARE = 1.5
 UNWRITTEN_BYTES = 1 << 20
-"""Sent bytes that a client has not read; above this, QoS 0 messages to it are dropped."""
+"""Sent bytes that a client has not read; above this limit, QoS 0 messages to it are dropped."""
 
 CONTROL_BYTES = 160 << 10
 """The size of a packet other than PUBLISH: a CONNECT with a long will, user name and password."""
@@ -34,9 +34,10 @@ ALL_LEVELS = 1_000_000  # of all filters
 WILL_BYTES = 16 << 10
 RETAINED_BYTES = 64 << 10
 QOS0_IN_PROGRESS = 256
-"""QoS 0 messages of a connection in progress; above this, nothing is read from it."""
+"""QoS 0 messages of a connection in progress; above this limit, reading from it pauses."""
 SAVES_IN_PROGRESS = 16
-"""Changes of a session that are being stored; above this, nothing is read from its connection."""
+"""Changes of a session that are being stored; above this limit, reading from its connection
+pauses."""
 HANDLED_KEPT = 128
 """Packet ids of a session that are remembered in memory after their acknowledgement."""
 RELEASES_KEPT = 128
@@ -44,20 +45,20 @@ RELEASES_KEPT = 128
 SENDERS_KEPT = 1_000
 """Publishers whose replies a connection may read; a device gateway sends for many devices."""
 REPLIES_WAITING = 10_000
-"""Waiting replies to events of all senders, shared; see `connection.time_slices`."""
+"""Waiting replies to events, of all senders together; see `connection.time_slices`."""
 WILLS_WAITING = 10_000
-"""Wills that are being published, shared."""
+"""Wills that are being published, of all clients together."""
 ALIASES = 16
 UNRELEASED = 1_024
-"""QoS 2 messages that a client has not released, unless the receive maximum allows more. A client
-with more is disconnected."""
+"""QoS 2 messages that a client has not released; the receive maximum may allow more. A client with
+more is disconnected."""
 ALL_PACKET_IDS = 1_000_000
 """Packet ids that all sessions remember together; one takes about 75 bytes."""
 LEAST_PACKET_IDS = 8
-"""Packet ids of each kind that a session may remember in any case."""
+"""Packet ids of each kind that a session may always remember, even at `ALL_PACKET_IDS`."""
 ROW_BYTES = 256
 """About the largest overhead of a message in the store beside topic, payload and properties."""
-_SEND_MAXIMUM = 1_000  # messages that a client has not acknowledged
+_SEND_MAXIMUM = 1_000  # messages that were sent to a client without an acknowledgement
 _PACKET_SLACK = 16 << 10  # for the topic and the properties beside the payload
 
 
@@ -82,8 +83,8 @@ class Limits(msgspec.Struct, frozen=True):
 
     @property
     def unreleased(self) -> int:
-        """The number of QoS 2 messages that a session may leave unreleased: the receive maximum of
-        MQTT 5 clients, and more for clients that do not count them."""
+        """The number of QoS 2 messages that a session may leave unreleased: at least the receive
+        maximum, but more for clients that do not count their messages."""
         return max(UNRELEASED, self.receive_maximum)
 
     def send_maximum(self, packet: Connect) -> int:
@@ -94,7 +95,7 @@ class Limits(msgspec.Struct, frozen=True):
         return min(asked, self.queued_messages, _SEND_MAXIMUM)
 
     def shared(self, limit: int) -> Shared:
-        """Count against a limit of all clients, of which one holder may take its share."""
+        """Return a counter for a limit of all clients, of which each holder may use a share."""
         return Shared(limit, self.share_percent)
 
     def incomplete(self) -> Shared:
@@ -133,9 +134,9 @@ def check_topic(topic: str) -> None:
 
 
 class ConnectRate:
-    """Limits the number of CONNECTs per second: a bucket that holds those of two seconds.
+    """Limits the number of CONNECTs per second, with a token bucket for two seconds.
 
-    An address may take its share of them, in each period of two seconds.
+    In each period of two seconds, an address may use its share of them.
     """
 
     def __init__(self, per_s: int, share_percent: int = 100) -> None:
@@ -147,7 +148,7 @@ class ConnectRate:
         self._period = 0
 
     def take(self, now: float, peer: str = "") -> bool:
-        """Count one connection; False when there were too many."""
+        """Count one connection; return False if there were too many."""
         if int(now) // 2 != self._period:
             self._period = int(now) // 2
             self._by_peer.clear()

@@ -1,6 +1,6 @@
 """The queues of sessions: messages of QoS 1 and 2 on their way to subscribers.
 
-Messages of a session that is kept are in the store first. Some of them wait in memory as well.
+Messages of a kept session are stored first. Some of them also wait in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Queues:
     """Adds messages to the queues of sessions, sends them, and counts them.
 
     Attributes:
-        is_parked: whether messages that are in the store stay there; see `outbox.is_parked`.
+        is_parked: whether stored messages are held back; see `outbox.is_parked`.
     """
 
     def __init__(self, limits: Limits, store: MqttStore, write: Write, rights: Rights) -> None:
@@ -45,7 +45,7 @@ class Queues:
         self._stored = limits.shared(limits.store_bytes)
 
     def has_room(self, holder: str, size: int) -> bool:
-        """Whether the share of a holder has room for what makes a session's record longer."""
+        """Whether the share of a holder has room for a longer record of a session."""
         return self._stored.has_share(holder, size)
 
     def count_record(self, session: Session, size: int) -> None:
@@ -65,9 +65,9 @@ class Queues:
     def add(
         self, session: Session, message: Message, qos: int, identifiers: tuple[int, ...]
     ) -> Outgoing | None:
-        """Add a message of QoS 1 or 2 to the queue of a session; None when there is no space.
+        """Add a message of QoS 1 or 2 to the queue of a session; return None if there is no space.
 
-        If the session is kept, the caller stores the message and calls `stored`.
+        If the session is kept, the caller then stores the message and calls `stored`.
         """
         size = size_of(message)
         if not self._has_space(session, size):
@@ -84,12 +84,12 @@ class Queues:
         """Whether a message may wait in the queue of a session."""
         if not session.has_space(size, self._limits):
             return False
-        if session.is_kept:  # the store refuses what all cannot have
+        if session.is_kept:  # the store checks the limit of all sessions
             return self._stored.has_share(session.holder, size + ROW_BYTES)
         return session.wire is not None and self._stored.has(session.holder, size + ROW_BYTES)
 
     def stored(self, session: Session, outgoing: Outgoing, error: NodeError | None) -> None:
-        """Continue with a message of a kept session after it was stored, or after that failed."""
+        """Continue with a message of a kept session after the store has written or refused it."""
         if error is not None:
             self._uncount(session, outgoing)
             return
@@ -114,7 +114,7 @@ class Queues:
         self.pump(session)
 
     def pump(self, session: Session) -> None:
-        """Send messages of the queue while the client may have more."""
+        """Send messages of the queue while the client's limits permit it."""
         connection = session.wire
         while (
             connection is not None
@@ -137,7 +137,7 @@ class Queues:
             return
         repeated = outgoing.sequence <= session.sent_up_to
         expires_at_ms = outgoing.message.expires_at_ms
-        # A delivery of QoS 2 that has begun is completed (MQTT 5.0, 4.3.3).
+        # An expired message is sent if its QoS 2 delivery has begun (MQTT 5.0, 4.3.3).
         if 0 < expires_at_ms <= clock.now_ms() and not (repeated and outgoing.qos == 2):
             self._finish(session, outgoing)
             return
@@ -152,13 +152,13 @@ class Queues:
         )
 
     def _load(self, session: Session) -> bool:
-        """Load the next rows of a queue into memory; False when there are none."""
+        """Load the next rows of a queue into memory; return False if there are none."""
         while session.has_unloaded and not self.is_parked and not session.waiting:
             self._load_page(session)
         return bool(session.waiting)
 
     def _load_page(self, session: Session) -> None:
-        """Load some rows, without those that the client may not read any more."""
+        """Load some rows, without messages that the client may not read any more."""
         rows = self._store.queue(session.uid, session.loaded_up_to, _PAGE)
         session.has_unloaded = len(rows) == _PAGE
         for sequence, stored in rows:
@@ -193,7 +193,7 @@ class Queues:
         session.waiting = collections.deque()
         session.waiting_bytes = 0
         for outgoing in waiting:
-            # A message without a topic is released: the client has it.
+            # A message without a topic is released, so the client has received it.
             if not outgoing.message.topic or may_have(self._rights, session, outgoing.message):
                 session.waiting.append(outgoing)
                 session.waiting_bytes += outgoing.size
@@ -202,7 +202,8 @@ class Queues:
         self.pump(session)
 
     def acknowledged(self, session: Session, packet_id: int) -> bool:
-        """Forget a QoS 1 message, or a refused QoS 2 message; False when it is not in flight."""
+        """Forget a QoS 1 message, or a refused QoS 2 message; return False if it is not in
+        flight."""
         outgoing = session.in_flight.pop(packet_id, None)
         if outgoing is None:
             return False
@@ -211,7 +212,8 @@ class Queues:
         return True
 
     def received(self, session: Session, packet_id: int) -> bool:
-        """Release a QoS 2 message that the client has received; False when it is not in flight."""
+        """Release a QoS 2 message that the client has received; return False if it is not in
+        flight."""
         outgoing = session.in_flight.get(packet_id)
         if outgoing is None or outgoing.qos != 2:
             return False
@@ -229,7 +231,7 @@ class Queues:
                 self._count(session, 0, -outgoing.size)
                 outgoing.message, outgoing.size = Message("", b"", 2), 0
                 self._release(session, packet_id, outgoing)
-            else:  # the client sends PUBREC again when it connects again
+            else:  # after the next connect, the client sends PUBREC again
                 outgoing.stage = Stage.SENT
 
         self._write([Release(session.uid, outgoing.sequence)], written)
@@ -241,7 +243,8 @@ class Queues:
             session.wire.send_release(packet_id)
 
     def completed(self, session: Session, packet_id: int) -> bool:
-        """Forget a QoS 2 message that the client has completed; False when it is not released."""
+        """Forget a QoS 2 message that the client has completed; return False if it is not
+        released."""
         outgoing = session.in_flight.get(packet_id)
         if outgoing is None or outgoing.stage is not Stage.RELEASED:
             return False

@@ -1,7 +1,7 @@
-"""Readers of replies below `ack/`: an index, so that a reply costs nothing for other clients.
+"""Readers of replies below `ack/`: an index, so that a reply takes no time for other clients.
 
-Besides replies to events, these topics carry messages of handlers and administrators. Anybody may
-subscribe to them, and thousands of clients may do so with many filters each.
+Besides replies to events, handlers and administrators publish messages to these topics. Any client
+may subscribe to these topics, and thousands of clients may do so with many filters each.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ class Rights(Protocol):
 
 
 class Readers:
-    """The sessions that may read replies, by what gives them the right to."""
+    """The sessions that may read replies, by the publisher or project that gives them the right."""
 
     def __init__(self) -> None:
         self._sessions: dict[_Key, dict[str, Session]] = {}
         self._keys: dict[str, tuple[Session, set[_Key]]] = {}
 
     def update(self, session: Session) -> None:
-        """Note the rights that a session has now, after its client or its senders have changed."""
+        """Record the rights that a session has now, after its client or its senders have
+        changed."""
         self.remove(session)
         principal = session.principal
         self._add(session, {("project", each) for each in principal.project_ids})
@@ -55,7 +56,7 @@ class Readers:
     def add_sender(
         self, session: Session, publisher_id: int, project_id: int, publisher_key: str
     ) -> None:
-        """Note a publisher whose events a session has sent."""
+        """Record a publisher whose events a session has sent."""
         session.add_sender(publisher_id, project_id, publisher_key)
         if publisher_id in session.senders:
             keys = {("key", each, publisher_key) for each in (0, project_id)}
@@ -88,7 +89,7 @@ class Readers:
         if not keys:
             return
         known, had = self._keys.setdefault(session.key, (session, set()))
-        if known is not session:  # an earlier session of the client
+        if known is not session:  # an earlier session of the same client
             self.remove(known)
             _, had = self._keys[session.key] = (session, set())
         had |= keys
@@ -97,7 +98,7 @@ class Readers:
 
 
 def may_have(rights: Rights, session: Session, message: Message) -> bool:
-    """Whether the client may have a message that it could get when it was published."""
+    """Whether the client may still get a message that it could get at the time of publishing."""
     topic = message.topic
     if not topic.startswith(REPLIES):
         return rights.may_read(session.principal, topic)
@@ -107,8 +108,8 @@ def may_have(rights: Rights, session: Session, message: Message) -> bool:
 def may_read_reply(session: Session, message: Message) -> bool:
     """Whether a session may read a message below `ack/` that is not open to all.
 
-    Besides replies to events, that is what handlers and administrators publish there. Publishers
-    of different projects may have the same key.
+    Handlers and administrators publish there, too. Publishers of different projects may have the
+    same key.
     """
     principal = session.principal
     if principal.is_admin or message.project_id in principal.project_ids:

@@ -27,11 +27,11 @@ class Write(Protocol):
 
 
 class Retained:
-    """In memory and in the store.
+    """The retained messages, in memory and in the store.
 
-    The `project_id` of a message is that of the project below whose name its topic lies: when the
-    project goes, so does the message, because the next project of that name may be another
-    account's.
+    The `project_id` of a message is the project whose name is the first level of the topic. When
+    the project is removed, the message is removed, too, because a later project with this name may
+    belong to another account.
     """
 
     def __init__(self, limits: Limits, store: MqttStore, write: Write) -> None:
@@ -61,7 +61,8 @@ class Retained:
         return self._messages.get(topic)
 
     def put(self, message: Message, operations: list[Operation]) -> NodeError | None:
-        """Retain a message, or drop the one of its topic; the error says why it cannot be."""
+        """Retain a message, or drop the retained message of its topic; return the error if that is
+        not possible."""
         topic = message.topic
         known = self._messages.get(topic)
         if not message.payload:
@@ -95,7 +96,7 @@ class Retained:
         return None
 
     def remove(self, topic: str, operations: list[Operation] | None = None) -> bool:
-        """Drop the retained message of a topic; False when there is none."""
+        """Drop the retained message of a topic; return False if there is none."""
         known = self._messages.get(topic)
         if known is None:
             return False
@@ -119,7 +120,7 @@ class Retained:
             self._write(operations, None)
 
     def assign(self, project_of: Callable[[str], int]) -> None:
-        """Note the projects of messages that were retained before the store had them."""
+        """Set the projects of messages that an earlier version has stored without a project."""
         for topic in list(self._topics[0]):
             message, project_id = self._messages.get(topic), project_of(topic)
             if message is not None and project_id:
@@ -128,7 +129,7 @@ class Retained:
                 self._topics[project_id].add(topic)
 
     def expire(self) -> None:
-        """Drop the retained messages that have expired; called once in a while."""
+        """Drop the retained messages that have expired; called from time to time."""
         now = clock.now_ms()
         expired = [
             topic

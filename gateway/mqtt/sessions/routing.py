@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 Done = Callable[[NodeError | None], None]
 
-_AT_ONCE = 16  # deliveries between two looks at the clock
+_AT_ONCE = 16  # deliveries between two readings of the clock
 
 
 class Slice(Protocol):
@@ -51,10 +51,10 @@ class Slice(Protocol):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the rest of the work has to wait."""
+        """Whether the rest of the work has to wait for a later iteration."""
 
     def continue_later(self, work: Callable[[], object]) -> None:
-        """Do the rest of the work soon, before later work."""
+        """Do the rest of the work in a later iteration, before other waiting work."""
 
 
 # A session, its subscription, the message, the QoS, and the subscription identifiers.
@@ -76,7 +76,8 @@ class Router:
         rights: Rights,
         slice_: Slice | None = None,
     ) -> None:
-        """Load the retained messages. Without a `slice_`, all of a message is delivered at once."""
+        """Load the retained messages. Without a `slice_`, a message is delivered to all subscribers
+        at once."""
         self._rights = rights
         self._slice = slice_
         self._write = write
@@ -108,7 +109,7 @@ class Router:
         group.put(session, subscribed)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
-        """Remove a subscription; False when there is none."""
+        """Remove a subscription; return False if there is none."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
         self.subscription_count -= 1
@@ -132,7 +133,7 @@ class Router:
         self.readers.remove(session)
 
     def wire_changed(self, session: Session) -> None:
-        """Note that the client of a session has connected, or has gone."""
+        """Note that the client of a session has connected or disconnected."""
         for topic_filter, subscribed in session.subscriptions.items():
             shared = parse_shared(topic_filter)
             if shared is not None:
@@ -156,15 +157,15 @@ class Router:
         done: Done | None = None,
         receipt: tuple[Session, int] | None = None,
     ) -> int:
-        """Deliver a message to all who subscribed to its topic, and retain it if it says so.
+        """Deliver a message to all subscribers of its topic, and retain it if its flag is set.
 
-        `done` is called when all that must be stored is on disk, with None, or with the error that
-        prevented it; then nothing was stored. `receipt` is the session and the packet id of a QoS
-        2 message: what is stored of the message is stored together with its receipt. What need not
-        be stored is delivered until the slice is over, and the rest later.
+        `done` is called when everything that must be stored is on disk. Its argument is None, or
+        the error if nothing could be stored. `receipt` is the session and the packet id of a QoS 2
+        message; it is stored in the same transaction as the message. Copies that need not be stored
+        are delivered until the slice is over, and the rest later.
 
         Returns:
-            The number of sessions that get the message, and of those whose turn comes later.
+            The number of sessions that get the message, including those that get it later.
         """
         operations: list[Operation] = []
         stored: list[tuple[Session, Outgoing]] = []
@@ -195,8 +196,8 @@ class Router:
         return found
 
     def _deliver_in_memory(self, deliveries: collections.deque[_Delivery]) -> int:
-        """Deliver what is not stored, until the slice is over; the rest later, to those who have
-        not unsubscribed by then."""
+        """Deliver the copies that are not stored, until the slice is over. The rest is delivered
+        later, to sessions that are still subscribed."""
         found = 0
         while deliveries:
             session, subscribed, message, qos, identifiers = deliveries.popleft()
@@ -215,7 +216,8 @@ class Router:
         stored: list[tuple[Session, Outgoing]],
         done: Done | None = None,
     ) -> None:
-        """Store a message where it has to be kept, and continue with the messages behind it."""
+        """Store the copies of a message that have to be kept, then continue with the next
+        messages."""
         if not operations:
             if done is not None:
                 done(None)
@@ -247,7 +249,7 @@ class Router:
             if not may_read(session):
                 continue
             if is_shared:
-                # A copy of its own: the client has subscribed twice.
+                # The client has also a subscription of its own, and gets a second copy.
                 yield session, subscribed, _identifiers(subscribed)
                 continue
             known = best.get(session.key)
@@ -259,7 +261,7 @@ class Router:
         yield from best.values()
 
     def _matching(self, message: Message) -> Iterator[tuple[Session, Subscribed, bool]]:
-        """The subscriptions that match a message, and whether each is a shared one."""
+        """Yield the subscriptions that match a message, and whether each one is shared."""
         for match in self._subscriptions.match(message.topic):
             if not isinstance(match, Group):
                 yield *match, False
@@ -267,7 +269,7 @@ class Router:
                 yield *member, True
 
     def _of_readers(self, message: Message) -> Iterator[tuple[Session, Subscribed, bool]]:
-        """The same for a reply, of clients that may read it."""
+        """The same for a reply; only subscriptions of clients that may read the reply."""
         groups: collections.defaultdict[tuple[str, str], list[Session]]
         groups = collections.defaultdict(list)
         for session in self.readers.of(message):
@@ -326,7 +328,7 @@ class Router:
             yield
 
     def _is_of_earlier_project(self, message: Message) -> bool:
-        """Whether a message was retained for a project that had the name of the present one."""
+        """Whether a message was retained for an earlier project with the same name."""
         if not message.project_id or message.topic.startswith(REPLIES):
             return False
         return message.project_id != self._rights.project_of(message.topic)

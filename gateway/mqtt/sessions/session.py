@@ -1,8 +1,8 @@
-"""The session of a client: what the server keeps for it, also between two connections.
+"""The session of a client: the state that the server keeps for it, also between two connections.
 
-Messages for the client wait in a queue. A session that outlives its connection keeps them in the
-store, under a sequence number from which the packet id follows, so that a message has the same
-packet id after a restart. Other sessions keep them in memory.
+Messages for the client wait in a queue. A session that outlives its connection (a kept session)
+stores them on disk. The sequence number of a stored message determines its packet id, so that the
+packet id is the same after a restart. Other sessions keep their messages in memory.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Subscribed(Struct, array_like=True, frozen=True):
 
 
 class WillRecord(Struct, array_like=True, frozen=True):
-    """The last will of a client. `properties` are encoded; `delay_s` counts from the loss of the
-    connection."""
+    """The last will of a client. `properties` are encoded; `delay_s` begins when the connection is
+    lost."""
 
     topic: str
     payload: bytes
@@ -85,10 +85,10 @@ class WillRecord(Struct, array_like=True, frozen=True):
 class Record(Struct, array_like=True):
     """The stored record of a session, without its queue. Times are Unix milliseconds.
 
-    `received` are the packet ids of QoS 2 messages that others have in the store: should the
-    client send one again, they must not get it twice. `releases` are how often a packet id was
-    released, for those that were released last. `address` is that of a client without a login
-    (`peer_of`): the session counts for its share.
+    `received` has the packet ids of QoS 2 messages that are stored for other sessions: if the
+    client sends such a message again, the other sessions must not get it twice. `releases` maps
+    recently released packet ids to the number of their releases. `address` is the address of a
+    client without a login (`peer_of`), for whose share the session counts.
     """
 
     principal: str
@@ -113,7 +113,7 @@ class Stage(enum.Enum):
     """The stage of a message's delivery to the client."""
 
     SENT = 1
-    RELEASING = 2  # QoS 2: PUBREC came, and is being stored
+    RELEASING = 2  # QoS 2: PUBREC has arrived, and is being stored
     RELEASED = 3  # PUBREL was sent
 
 
@@ -122,7 +122,7 @@ class Wire(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether unread packets, of this client or of all together, are too many."""
+        """Whether there are too many unread packets, of this client or of all clients together."""
 
     @property
     def send_maximum(self) -> int:
@@ -149,7 +149,7 @@ class Wire(Protocol):
 class Outgoing(Struct):
     """A message of QoS 1 or 2 that the client has not acknowledged.
 
-    `size` is what it counts for in the limits: the bytes of topic, payload and properties.
+    `size` is the number of bytes of topic, payload and properties; the limits use it.
     """
 
     sequence: int
@@ -171,7 +171,7 @@ def packet_id_of(sequence: int) -> int:
 
 
 class Session(Struct):
-    """One session; `wire` is its connection, None while the client is away."""
+    """One session; `wire` is its connection, None while the client is not connected."""
 
     client_id: str
     principal: Principal = ANYBODY
@@ -179,29 +179,29 @@ class Session(Struct):
     address: str = ""  # of a client without a login; see `Record`
     uid: int = field(default_factory=lambda: secrets.randbits(62) + 1)
     expiry_s: int = 0
-    expires_now: bool = False  # at the end of its connection, although it was kept so far
+    expires_now: bool = False  # whether a kept session ends with its present connection
     created_at_ms: int = 0
     ended_at_ms: int = 0
     wire: Wire | None = None
-    opening: Wire | None = None  # a connection that has no CONNACK yet: nothing may be sent to it
+    opening: Wire | None = None  # a connection before its CONNACK, to which nothing may be sent
     subscriptions: dict[str, Subscribed] = field(default_factory=dict)
     will: WillRecord | None = None
     will_at_ms: int = 0
     # Publishers whose events this connection has sent: it may read their replies.
     senders: set[int] = field(default_factory=set)
-    # Their projects and keys. Project 0 is that of messages that belong to none.
+    # Projects and keys of these publishers. Project 0 is for messages without a project.
     sender_keys: set[tuple[int, str]] = field(default_factory=set)
     # Messages to the client.
     next_sequence: int = 1
     waiting: collections.deque[Outgoing] = field(default_factory=collections.deque)
     waiting_bytes: int = 0
     in_flight: dict[int, Outgoing] = field(default_factory=dict)  # by packet id
-    queued: int = 0  # in the store, or waiting and in flight if it is not kept; and their bytes
+    queued: int = 0  # messages in the store (kept session) or in memory, and their bytes
     queued_bytes: int = 0
-    record_bytes: int = 0  # of its record in the store
+    record_bytes: int = 0  # size of its record in the store
     sent_up_to: int = 0
-    loaded_up_to: int = 0  # rows up to this sequence were sent or wait in memory
-    has_unloaded: bool = False  # whether the store has rows beyond that
+    loaded_up_to: int = 0  # rows up to this sequence number were sent, or wait in memory
+    has_unloaded: bool = False  # whether the store has later rows
     # Messages from the client.
     handling: dict[int, Incoming] = field(default_factory=dict)  # by packet id
     received: set[int] = field(default_factory=set)  # QoS 2, PUBREC sent, PUBREL not received
@@ -210,7 +210,7 @@ class Session(Struct):
     releasing: set[int] = field(default_factory=set)  # packet ids whose release is being stored
     handled: dict[int, bytes] = field(default_factory=dict)  # QoS 1: digests by packet id
     version: int = 4
-    # What all sessions remember, and what this one counts for in it.
+    # The counter of remembered packet ids of all sessions, and the share of this session.
     packet_ids: Shared = field(default_factory=lambda: Shared(ALL_PACKET_IDS, 100))
     counted: int = 0
     is_removed: bool = False
@@ -237,7 +237,8 @@ class Session(Struct):
         return len(self.handling) < left or sum(m.qos == 2 for m in self.handling.values()) < left
 
     def may_remember(self, most: int) -> int:
-        """How many packet ids of a kind it may remember: `most`, or few when there are too many."""
+        """How many packet ids of a kind the session may remember: `most`, or few if all sessions
+        together have too many."""
         return most if self.packet_ids.has(self.holder) else min(most, LEAST_PACKET_IDS)
 
     def count_packet_ids(self) -> None:
@@ -250,7 +251,7 @@ class Session(Struct):
             self.counted = count
 
     def expires_at_ms(self) -> int | None:
-        """The time at which a session without a connection ends; None for never."""
+        """The time at which a session without a connection ends; None if it does not end."""
         if self.expiry_s == NEVER_EXPIRES:
             return None
         return self.ended_at_ms + 1_000 * self.expiry_s
@@ -284,12 +285,12 @@ class Session(Struct):
             self.count_packet_ids()
 
     def note_release(self, packet_id: int) -> None:
-        """Note that a packet id stands for another message from now on."""
+        """Note that a packet id was released, so it can be used for another message."""
         self.stored_received.discard(packet_id)
         self.releases[packet_id] = self.releases.pop(packet_id, 0) + 1
         self.releasing.add(packet_id)
         if len(self.releases) > self.may_remember(RELEASES_KEPT):
-            # The name of a message under way contains how often its packet id was released.
+            # The name of a message in progress contains the number of releases of its packet id.
             for old in self.releases:
                 if not (old in self.handling or old in self.received or old in self.releasing):
                     del self.releases[old]
@@ -297,7 +298,8 @@ class Session(Struct):
         self.count_packet_ids()
 
     def add_sender(self, publisher_id: int, project_id: int, publisher_key: str) -> None:
-        """Remember a publisher whose events come from this connection: it may read its replies."""
+        """Remember a publisher whose events this connection has sent: it may read the publisher's
+        replies."""
         if len(self.senders) < SENDERS_KEPT:
             self.senders.add(publisher_id)
             self.sender_keys.update(((project_id, publisher_key), (0, publisher_key)))

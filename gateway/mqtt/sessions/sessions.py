@@ -53,7 +53,7 @@ class Sessions:
         self._router = router
         self._publish_will = publish_will
         self._sessions: dict[str, Session] = {}
-        # When something is due, as a heap of (Unix ms, key, uid): a will, or the end of a session.
+        # A heap of (Unix ms, key, uid): when a will has to be published, or a session ends.
         self._due: list[tuple[int, str, int]] = []
         usage = store.queue_usage()
         now = clock.now_ms()
@@ -100,7 +100,7 @@ class Sessions:
 
     @property
     def scheduled(self) -> int:
-        """The number of entries that say when something is due."""
+        """The number of entries in the heap of due times."""
         return len(self._due)
 
     def all(self) -> list[Session]:
@@ -123,10 +123,10 @@ class Sessions:
     ) -> tuple[Session, bool]:
         """Find or create the session of a client that connects, and end its old connection.
 
-        A session without a login counts for the `address` that has begun it, until it ends.
+        A session without a login counts for the `address` that created it, until the session ends.
 
         Returns:
-            The session, and whether it was there before.
+            The session, and whether it existed before.
 
         Raises:
             RefusedConnectError: there are too many sessions.
@@ -135,7 +135,7 @@ class Sessions:
         old = None if session is None else session.wire or session.opening
         if session is not None and old is not None:
             session.wire = session.opening = None
-            old.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has taken over")
+            old.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has taken over the session")
             self.closed(session)
             session = self._sessions.get(session.key)
         if session is not None and clean_start:
@@ -162,7 +162,7 @@ class Sessions:
         self._router.readers.update(session)
         session.opening = wire
         granted = self.granted(expiry_s)
-        # One that was kept so far has rows in the store, which are removed when it ends.
+        # A session that was kept until now has rows in the store; they are removed at its end.
         session.expires_now = present and not granted
         session.expiry_s = granted or session.expiry_s
         session.ended_at_ms = session.will_at_ms = 0
@@ -170,19 +170,19 @@ class Sessions:
         return session, present
 
     def granted(self, expiry_s: int) -> int:
-        """The session expiry that a client gets for the one that it asks for, in seconds."""
+        """Return the session expiry that a client gets for a requested one, in seconds."""
         return min(expiry_s, self._limits.session_expiry_s)
 
     def set_expiry(self, session: Session, expiry_s: int) -> None:
-        """Change how long a session is kept after its connection."""
+        """Change how long a session is kept after the end of its connection."""
         if session.is_kept and not expiry_s:
-            # Its rows stay until it ends, which is when its connection ends.
+            # The session ends with its connection; until then its rows stay in the store.
             session.expires_now = True
         session.expiry_s = self.granted(expiry_s) or session.expiry_s
 
     def save(self, session: Session, done: Callable[[NodeError | None], None] | None) -> None:
-        """Write a session that is kept; `done` is called at once for one that is not, or has
-        ended: its row would take the place of its successor's."""
+        """Write a kept session. For other sessions, only call `done`. This also holds for a session
+        that has ended, because its row would replace the row of its successor."""
         if session.is_kept and self._sessions.get(session.key) is session:
             stored = session.stored_session()
             self._router.queues.count_record(session, len(stored.record))
@@ -209,7 +209,8 @@ class Sessions:
         self.save_surely(session, *done)
 
     def closed(self, session: Session) -> None:
-        """A session has lost its connection: publish its will, keep it or end it."""
+        """Note that a session has lost its connection: publish its will; keep the session or end
+        it."""
         session.wire = session.opening = None
         session.ended_at_ms = now = clock.now_ms()
         will = session.will
@@ -233,7 +234,7 @@ class Sessions:
         self._schedule(session)
 
     def remove(self, session: Session) -> None:
-        """End a session: its subscriptions, its queue and its row go."""
+        """End a session: remove its subscriptions, its queue and its row."""
         wire = session.wire or session.opening
         session.wire = session.opening = None
         if wire is not None:
@@ -246,20 +247,20 @@ class Sessions:
         session.count_packet_ids()
         will, session.will = session.will, None
         if will is not None and wire is None:
-            self._publish_will(session, will)  # a will is not later than the end of its session
+            self._publish_will(session, will)  # at the end of a session its will is published
         if session.is_kept:
             self._write([DeleteSession(session.key, session.uid)], None)
 
     def _schedule(self, session: Session) -> None:
         if len(self._due) >= 2 * len(self._sessions) + _STALE:
-            # A client that connects again and again leaves an entry each time.
+            # The heap is cleaned up, because each new connection of a client leaves an old entry.
             self._due = [each for known in self.all() if (each := _due_of(known)) is not None]
             heapq.heapify(self._due)
         elif (due := _due_of(session)) is not None:
             heapq.heappush(self._due, due)
 
     def expire(self) -> None:
-        """Publish the wills and end the sessions that are due, some at a time; called about once a
+        """Publish due wills and end expired sessions, some at a time; called about once a
         second."""
         now = clock.now_ms()
         for _ in range(_DUE_AT_ONCE):
@@ -283,7 +284,8 @@ class Sessions:
 
 
 def _due_of(session: Session) -> tuple[int, str, int] | None:
-    """Return when a session without a connection expires or publishes its will; None for never."""
+    """Return when a session without a connection expires or publishes its will; None if it does
+    not."""
     if session.wire or session.opening:
         return None
     times = [each for each in (session.expires_at_ms(), session.will_at_ms) if each]
@@ -291,7 +293,8 @@ def _due_of(session: Session) -> tuple[int, str, int] | None:
 
 
 def requested_expiry_s(version_5: bool, clean_start: bool, asked: int | None) -> int:
-    """The session expiry that a CONNECT asks for; 3.1.1 knows only now and never."""
+    """Return the session expiry that a CONNECT requests. In 3.1.1 a session ends with the
+    connection, or never."""
     if version_5:
         return asked or 0
     return 0 if clean_start else NEVER_EXPIRES

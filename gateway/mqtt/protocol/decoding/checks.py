@@ -13,8 +13,8 @@ TRAILING = "the packet has bytes after its fields"
 NO_PACKET_ID = "the packet identifier is 0"
 
 Decode = Callable[[int, bytes], Packet]
-"""Decodes a packet from its first byte and its body; raises `ProtocolError`, or `IndexError` when
-the body is too short."""
+"""Decodes a packet from its first byte and its body; raises `ProtocolError`, or `IndexError` if the
+body is too short."""
 
 
 def read_packet_id(body: bytes) -> int:
@@ -26,7 +26,7 @@ def read_packet_id(body: bytes) -> int:
 
 
 def require_end(body: bytes, at: int) -> None:
-    """Check that a packet ends where its fields do."""
+    """Check that a packet has no bytes after its fields."""
     if at != len(body):
         raise MalformedPacketError(TRAILING if at < len(body) else SHORT)
 
@@ -35,5 +35,5 @@ def check_code(number: int, allowed: dict[int, ReasonCode]) -> ReasonCode:
     """Return the reason code with this number if the packet may have it."""
     code = allowed.get(number)
     if code is None:
-        raise ProtocolViolationError("the reason code is not one of this packet")
+        raise ProtocolViolationError("this packet may not have this reason code")
     return code

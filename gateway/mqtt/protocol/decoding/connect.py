@@ -31,12 +31,13 @@ def connect(_first: int, body: bytes) -> Connect:
     name, at = read_string(body, 0)
     level = body[at]
     if (name, level) == ("MQIsdp", 3):
-        # Its packets are those of 3.1.1; only flags that repeat a SUBSCRIBE or PUBREL differ.
+        # Version 3.1 has the same packets as 3.1.1, except for flags of a repeated SUBSCRIBE or
+        # PUBREL.
         name, level = "MQTT", VERSION_311
     if name != "MQTT":
         raise UnsupportedVersionError("the protocol is not MQTT")
     if level not in (VERSION_311, VERSION_5):
-        # Bridges of mosquitto set the highest bit, and try without it when they are refused.
+        # Bridges of mosquitto set the highest bit; when they are refused, they try without it.
         answer = VERSION_5 if VERSION_5 < level < 0x80 else VERSION_311
         raise UnsupportedVersionError("the protocol version is not supported", version=answer)
     try:
@@ -57,7 +58,7 @@ def _connect_fields(version: int, body: bytes, at: int) -> Connect:
     if will_qos == 3 or (not has_will and flags & 0x38):
         raise MalformedPacketError("the will flags contradict each other")
     if version == VERSION_311 and has_password and not has_username:
-        raise MalformedPacketError("a password without a user name")
+        raise MalformedPacketError("CONNECT has a password without a user name")
     clean_start = flags & 0x02 != 0
     keep_alive_s, at = read_u16(body, at + 1)
     properties = NO_PROPERTIES

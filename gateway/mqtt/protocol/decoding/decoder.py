@@ -1,8 +1,8 @@
-"""A packet of a client or of a server, decoded by its first byte.
+"""Decodes a packet of a client or of a server, by its first byte.
 
-Every packet is checked as strictly as the standards say, so that whoever works with the values need
-not check them again. What depends on the state of a connection is not known here: packet
-identifiers in use, the receive maximum, whether a topic alias is known.
+Every packet is checked as strictly as the standards demand, so that other modules need not check
+the values again. Checks that depend on the state of a connection are not made here: packet
+identifiers in use, the receive maximum, known topic aliases.
 
 Source: MQTT 3.1.1 and MQTT 5.0, section 3.
 """
@@ -66,17 +66,16 @@ def decode_client_packet(version: int, first_byte: int, body: bytes) -> ClientPa
     """Decode a packet of a client.
 
     Args:
-        version: 4 for 3.1.1 and 3.1, 5 for 5.0; 0 before the CONNECT, which carries its version.
+        version: 4 for 3.1.1 and 3.1, 5 for 5.0; 0 before the CONNECT, which contains the version.
         first_byte: as `framing.next_frame` found it.
-        body: all bytes behind the fixed header.
+        body: all bytes after the fixed header.
 
     Raises:
-        ProtocolError: the packet is not what the standard allows here. No other error occurs,
-            whatever the bytes are.
+        ProtocolError: the standard does not allow the packet here. No bytes raise another error.
     """
     try:
         return cast(ClientPacket, _CLIENT[version][first_byte](first_byte, body))
-    except IndexError:  # a field was read past the end of the body
+    except IndexError:  # a field ends after the end of the body
         raise MalformedPacketError(SHORT) from None
 
 

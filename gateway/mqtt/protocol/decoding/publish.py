@@ -57,7 +57,7 @@ def publish_5(first: int, body: bytes) -> Publish:
         if not packet_id:
             raise ProtocolViolationError(NO_PACKET_ID)
         start += 2
-    # The octet behind the topic is read, so a topic longer than the packet does not come further.
+    # This reads the octet after the topic, so it fails if the topic is longer than the packet.
     if not body[start] and end > 2:
         return Publish(_topic(body, end), body[start + 1 :], qos, retain, dup, packet_id)
     properties, start = read_properties(body, start, Place.PUBLISH)

@@ -75,7 +75,9 @@ def _subscription(topic_filter: str, options: int) -> Subscription:
     if handling == 3:
         raise ProtocolViolationError("the retain handling is 3")
     if no_local and parse_shared(topic_filter) is not None:
-        raise ProtocolViolationError("no local on a shared subscription")  # MQTT-3.8.3-4
+        raise ProtocolViolationError(
+            "No Local is not allowed on a shared subscription"
+        )  # MQTT-3.8.3-4
     return Subscription(topic_filter, qos, no_local, options & 8 != 0, handling)
 
 
@@ -148,5 +150,5 @@ def _codes(
 ) -> tuple[int, ...]:
     codes = tuple(body[at:])
     if not codes or not set(codes).issubset(allowed):
-        raise ProtocolViolationError("a reason code is missing, or not one of this packet")
+        raise ProtocolViolationError("a reason code is missing, or this packet may not have it")
     return codes

@@ -170,7 +170,7 @@ class FrameServer:
         self._on_quiet = on_quiet
         self._tick_ms = max(1, int(tick_s * 1000))
         self._connections: dict[int, Connection] = {}
-        # Connections with waiting answers, and connections to which the next poll must be extended.
+        # Connections with waiting answers, and new ones of them, which the next poll has to add.
         self._unread: set[Connection] = set()
         self._new_unread: collections.deque[Connection] = collections.deque()
         self._poll = select.poll()
@@ -250,7 +250,8 @@ class FrameServer:
             self._poll.modify(connection.fileno(), select.POLLIN)
         while sum(each.waiting_bytes for each in self._unread) > _ALL_OUTPUT_BYTES:
             largest = max(self._unread, key=lambda each: each.waiting_bytes)
-            largest.drop(f"too much is unread, {largest.waiting_bytes} bytes of it here")
+            unread = largest.waiting_bytes
+            largest.drop(f"all clients leave too much unread; this one leaves {unread} bytes")
 
     def _accept(self) -> None:
         try:

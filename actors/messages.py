@@ -251,8 +251,8 @@ class Ping(msgspec.Struct, frozen=True):
     """Check that a child is alive; answered by Ponged.
 
     A gateway answers in its event loop. The actor of a worker answers in the main thread, and
-    reports the progress of the runners in `Ponged`. So does the actor of the registry, without a
-    report.
+    reports the progress of the runners in `Ponged`. The actor of the registry also answers in its
+    main thread.
     """
 
     number: int

@@ -41,7 +41,7 @@ def seed(settings: Settings, writer: RegistryWriter, connection: Connection, hos
     store is in the stream. After a crash, call it again.
 
     Args:
-        settings: the node's.
+        settings: the settings of the node.
         writer: the registry, in replicated mode.
         connection: to the replication engine of this host.
         host: the name of this host.

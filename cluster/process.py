@@ -414,7 +414,8 @@ class ClusterActor(NodeActor):
                 await self._read_messages(self._peers[name], streams)
                 return
             case _:
-                send(writer, {"refused": "this host does not know the sender or the request"})
+                reason = "the sender is not in the list of hosts, or the request is unknown"
+                send(writer, {"refused": reason})
         await writer.drain()
 
     async def _await_more_hosts(self, than: object) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPECT_S = 600.0  # a project in whose turn a worker died has a worker of its own for this time
-SUSPECTS = 8  # at most so many at a time; others wait until one has run for `PROVEN_S`
+SUSPECTS = 8  # the most suspects with one; further ones wait until one has run for `PROVEN_S`
 PROVEN_S = 60.0
 _GIVEN_UP_AFTER = 2  # deaths in a row: another worker reads its journal and takes its projects
 _ASKED_AGAIN_S = 30.0  # pause before another worker is asked again
@@ -37,7 +37,7 @@ class Workers:
         self._recovered = False  # whether all journals are read: all shared workers have been up
         self.dedicated: frozenset[int] = frozenset()
         self._balance = Balance(supervisor)
-        # When another worker was asked to read the journal of a part that cannot start.
+        # When another worker was asked to read the journal of a worker that cannot start.
         self._asked: dict[str, float] = {}
 
     def parts(self, number: int) -> list[str]:
@@ -58,7 +58,7 @@ class Workers:
         home = supervisor.children.get(project.worker)
         if not self._recovered or (project.in_journal and home is not None and home.state != UP):
             return
-        # A worker that has the order already gets it again, which changes nothing.
+        # The worker may have got `RunProject` already; a second one changes nothing.
         ordered = project.in_journal and home is not None
         worker = home if ordered and home is not None else self._worker_for(project)
         if worker is None:
@@ -216,7 +216,7 @@ class Workers:
                 supervisor.on_project_exit(child, failed=False)
 
     def suspect(self, project: Child) -> None:
-        """Keep a project away from others for a while."""
+        """Give a project a worker of its own for some time, because it may have caused a death."""
         project.suspect_until = time.monotonic() + SUSPECT_S
 
     def _had_turn(self, project: Child) -> bool:

@@ -57,7 +57,7 @@ class WorkerCore:
         self._calls.append(action)
 
     def host(self, actor: ProjectActor) -> None:
-        """Take a project over; its first turn opens it. A repeated order changes nothing."""
+        """Take a project over; its first turn opens it. A repeated `RunProject` changes nothing."""
         known = self._projects.get(actor.project_id)
         if known is not None and known.generation == actor.generation:
             return

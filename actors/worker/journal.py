@@ -70,7 +70,7 @@ def recover_other(
     """Recover and remove the journal of another worker, which must not run.
 
     Args:
-        settings: the node's.
+        settings: the settings of the node.
         reader: the registry.
         name: the other worker.
         here: the projects whose stores this process has open. The journal has nothing for them,

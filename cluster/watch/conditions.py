@@ -17,7 +17,7 @@ election of a new leader takes longer, so each election raises the condition."""
 FENCED_S = 300.0
 """How long the condition stays after the last refused record."""
 BEHIND_S = 5.0
-"""How long the registry may lag behind before the condition is raised."""
+"""How long this host's copy of the registry may lack changes before the condition is raised."""
 
 
 class Since(NamedTuple):
@@ -43,7 +43,7 @@ def conditions(
     """Return all conditions, each with its part, its state and a detail.
 
     Args:
-        facts: what this host knows about the cluster.
+        facts: the facts that this host has about the cluster.
         silent: the names of hosts without recent heartbeats.
         since: durations of states of this host.
         silence_s: after this time without a heartbeat a host counts as silent.

@@ -5,7 +5,7 @@ hold up the other projects, and the messages of one publisher must keep their or
 of a project are in progress: they were submitted to it and have no answer yet. The others wait in
 one queue per publisher, and the queues take turns. The publisher of a message is determined only
 when the message has to wait. A deferred message returns to the head of its queue, and the messages
-behind it wait until it is retried.
+after it wait until it is retried.
 
 After a message was deferred, the project's window of concurrent messages shrinks to one. It grows
 by one with each message that is completed. A project that refused a group of messages, because one
@@ -160,7 +160,7 @@ class Backlog:
         self._use_capacity(project)
 
     def defer(self, pending: Pending) -> None:
-        """Retry a message after `RETRY_S`, before the messages behind it."""
+        """Retry a message after `RETRY_S`, before the messages that follow it."""
         project = pending.project
         self._end(pending)
         project.window = 1

@@ -228,7 +228,7 @@ def _in_order(found: list[Found], damaged: Damaged) -> list[tuple[Found, int | N
             segment, end = part.head.previous, part.head.previous_end
         else:
             count = part.head.previous >> _COUNT_SHIFT
-            damaged(_damage(part.path, 0, f"segment {count}, which comes before it, is missing"))
+            damaged(_damage(part.path, 0, f"the previous segment, {count}, is missing"))
             segment, end = earlier, None
     return chain[::-1]
 

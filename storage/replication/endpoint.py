@@ -14,7 +14,7 @@ CLIENT, ADMIN = "engine", "engine-admin"
 
 
 def write_endpoint(run_dir: Path, endpoint: Endpoint, name: str = CLIENT) -> None:
-    """Write the file; only the node's user can read it."""
+    """Write the file with the address; only the node's user can read it."""
     new = run_dir / f".{name}"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -21,7 +21,8 @@ class Message(NamedTuple):
 
     @property
     def status(self) -> int:
-        """The status in the first line of the headers, such as 503 for "nobody answers"; or 0."""
+        """The status in the first line of the headers, such as 503 for "no responders"; 0 without
+        one."""
         words = self.head.split(b"\r\n", 1)[0].removeprefix(_VERSION).split()
         return int(words[0]) if words and words[0].isdigit() else 0
 

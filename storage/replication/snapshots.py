@@ -84,7 +84,7 @@ def plan(project_id: int, records: Sequence[tuple[int, Entry]], stored: int, num
     batches = [record for record in batches if record.number > stored]
     if [record.number for record in batches] != list(range(stored + 1, number + 1)):
         raise JournalDamagedError(
-            reason=f"project {project_id}: the stream lacks batches behind {stored}; "
+            reason=f"project {project_id}: the stream lacks batches after {stored}; "
             f"the last one is {number}"
         )
     return Plan(snapshot, batches)

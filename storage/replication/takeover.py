@@ -29,8 +29,8 @@ from fieldbrook.storage.replication.appends import (
 from fieldbrook.storage.replication.connection import Connection
 from fieldbrook.storage.replication.records import Entry, Kind, decode_entry
 
-_PART = 256  # records that are asked for at a time
-# A replica that is cut off, or was stopped, does not answer: soon another one is asked.
+_PART = 256  # records in one request
+# A disconnected or stopped replica does not answer; after this time another one is asked.
 _PART_S = 0.2
 _QUESTION_S = 1.0
 _RETRY_S = 0.05
@@ -42,7 +42,7 @@ class TakenOver(NamedTuple):
     Attributes:
         owner: makes the next records.
         number: the number of the last batch before the takeover.
-        position: of the last record before the takeover; 0 when there is none.
+        position: the position of the last record before the takeover; 0 if there is none.
         records: the records before it, in their order, from the last snapshot on. Reading them
             raises JournalDamagedError and StreamStalledError.
     """
@@ -59,7 +59,7 @@ def take_over(
     host: str,
     now: Callable[[], float] = time.monotonic,
 ) -> TakenOver:
-    """Become the owner of a subject.
+    """Make this host the owner of a subject.
 
     Args:
         connection: to the replication engine of this host.
@@ -68,9 +68,9 @@ def take_over(
         now: the clock, monotonic seconds.
 
     Raises:
-        OwnerChangedError: another host has taken it over at the same time.
+        OwnerChangedError: another host has taken the subject over at the same time.
         StreamStalledError: the stream has no quorum of hosts.
-        JournalDamagedError: its last record is damaged.
+        JournalDamagedError: the last record of the subject is damaged.
     """
     found = last(connection, subject, now)
     position, number = 0, 0

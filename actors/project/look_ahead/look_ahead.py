@@ -52,7 +52,7 @@ class LookAhead:
         topics: the topics that handlers may publish on.
         api_hosts: the hosts that applets may call, from the settings.
         policy: decides whether look-ahead is used.
-        row: the project's row in the table of metrics; by default that of this thread.
+        row: the project's row in the table of metrics; by default the row of this thread.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class _NotTls:
 
 
 class _Unconnected:
-    """Counts the connections; those that have not sent CONNECT may be closed for others."""
+    """Counts the connections. Those without a CONNECT yet may be closed to make room for others."""
 
     def __init__(self, connections: set[Connection]) -> None:
         self._connections = connections

@@ -72,14 +72,14 @@ class Retained:
         properties = pack_properties(message.properties)
         if len(message.payload) + len(properties) > RETAINED_BYTES:
             return TooManyRequestsError(
-                what=f"a retained message may have {RETAINED_BYTES} bytes at most, those of its "
-                "properties included"
+                what=f"a retained message may have {RETAINED_BYTES} bytes at most, including "
+                "its properties"
             )
         if known is None and not self._shared.has(message.holder):
             return TooManyRequestsError(
                 what=f"{len(self)} retained messages, "
-                f"{self._shared.of(message.holder)} of this login or address, which is the "
-                "limit"
+                f"{self._shared.of(message.holder)} of this login or address: the "
+                "limit is reached"
             )
         if self._expiry_s:
             latest = clock.now_ms() + 1_000 * self._expiry_s

@@ -154,7 +154,7 @@ class Sessions:
                 raise RefusedConnectError(
                     ReasonCode.QUOTA_EXCEEDED,
                     f"{len(self._sessions)} sessions exist, {self._shared.of(session.holder)} of "
-                    "this login or address, which is the limit",
+                    "this login or address: the limit is reached",
                 )
             self._sessions[session.key] = session
             self._shared.add(session.holder)

@@ -75,9 +75,8 @@ def _subscription(topic_filter: str, options: int) -> Subscription:
     if handling == 3:
         raise ProtocolViolationError("the retain handling is 3")
     if no_local and parse_shared(topic_filter) is not None:
-        raise ProtocolViolationError(
-            "No Local is not allowed on a shared subscription"
-        )  # MQTT-3.8.3-4
+        # MQTT-3.8.3-4
+        raise ProtocolViolationError("No Local is not allowed on a shared subscription")
     return Subscription(topic_filter, qos, no_local, options & 8 != 0, handling)
 
 

@@ -179,7 +179,8 @@ class ActivateOn(msgspec.Struct, frozen=True):
 
 
 class NotHome(msgspec.Struct, frozen=True):
-    """Answer the `Activate` of another host: for this host, the project belongs to a third one."""
+    """Answer the `Activate` of another host: according to this host, another host owns the
+    project."""
 
     project_id: int
 

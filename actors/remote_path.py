@@ -8,7 +8,7 @@ PEERS = "peers"
 """The socket in the folder `run` that leads to sockets of other hosts
 (`cluster/links/tunnels.py`)."""
 HOSTS = "hosts"
-"""The file in the folder `run` with the hosts, the owners of projects and the pins."""
+"""The file in the folder `run` with the list of hosts, and with the hosts that run projects."""
 MQTT_SOCKET = "mqtt"
 """The socket in the folder `run` on which the MQTT gateway receives messages of other hosts."""
 FACTS = "cluster_facts"

@@ -59,8 +59,8 @@ class ProjectCapabilities(Capabilities):
         self._topics: set[str] = set()  # allowed ones, since the registry changed
 
     def forget(self) -> None:
-        """Clear the cache of allowed topics: after a change of the registry a project may have a
-        topic."""
+        """Clear the cache of allowed topics: after a change of the registry, a project may use
+        one."""
         self._topics.clear()
 
     def check_topic(self, topic: str) -> None:

@@ -28,7 +28,7 @@ CHECK_S = 1.0
 _ENGINE_S = 2.0
 _CATCH_UP_S = 0.25
 _UNREADY_S = 15.0  # after this time a host is ready, even if a stream still has no leader
-_START_S = 10.0  # silent hosts are not reported before, unless all have sent a heartbeat
+_START_S = 10.0  # no conditions before this time, while a first heartbeat is missing
 
 
 class _Host:

@@ -1,14 +1,15 @@
-"""Hands the MQTT messages of handlers to the MQTT gateways of all other hosts of a cluster.
+"""Connects the MQTT gateways of all hosts of a cluster.
 
-Clients are connected to any host, and a handler runs on one. So a message goes to each host, and is
-delivered when each of them keeps it for its own subscribers.
+Clients are connected to any host, and a handler runs on one. So a message of a handler goes to each
+host, and is delivered when each of them keeps it for its own subscribers. The same connections
+carry questions about sessions (`gateway.mqtt.listener.moving`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from fieldbrook.observability.logs import RateLimitedLog
 
 log = logging.getLogger(__name__)
 
+Answer = Callable[[str, Sequence[Any]], Awaitable[object]]
+"""Answers a question of another host; question and answer are msgpack values."""
+
+_QUESTION = ""  # takes the place of the topic
 _ANSWER_S = 10.0
 _AGAIN_S = 0.5
 _LOG_INTERVAL_S = 1.0
@@ -39,14 +44,56 @@ class OtherHosts:
     def __init__(self, run_dir: Path, hosts: ClusterHosts) -> None:
         self._run_dir, self._hosts = run_dir, hosts
         self._links: dict[str, _Link] = {}
+        self._in_progress: set[asyncio.Future[None]] = set()
         self._failures = RateLimitedLog(log, _LOG_INTERVAL_S)
 
-    async def publish(self, topic: str, payload: bytes, project_id: int) -> None:
-        """Have each host store a message. A host that falls silent meanwhile is not waited for."""
-        there = list(self._there())
+    async def publish_on_all(
+        self, publish: Publish, topic: str, payload: bytes, project_id: int
+    ) -> None:
+        """Have this host and each other one store a message of a handler.
+
+        A host that falls silent meanwhile is not waited for.
+
+        Args:
+            publish: stores it on this host.
+            topic: of the message.
+            payload: of the message.
+            project_id: the project of the handler.
+
+        Raises:
+            NodeError, MessageRefusedError: as `publish`.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_progress.add(done)
+        try:
+            await publish(topic, payload, project_id)
+            await self._publish_on_others(topic, payload, project_id)
+        finally:
+            self._in_progress.discard(done)
+            done.set_result(None)
+
+    async def settled(self, limit_s: float) -> None:
+        """Return when each message that is being sent now is on all hosts, or after `limit_s`."""
+        if self._in_progress:
+            await asyncio.wait(list(self._in_progress), timeout=limit_s)
+
+    async def _publish_on_others(self, topic: str, payload: bytes, project_id: int) -> None:
+        there = self.names()
         if there:
             message = topic, payload, project_id
             await asyncio.gather(*(self._publish_on(host, message) for host in there))
+
+    async def ask(self, host: str, question: str, argument: Sequence[object]) -> Any:
+        """Ask one host; a host of an earlier version answers with an empty text.
+
+        Raises:
+            OSError, EOFError, ValueError, TimeoutError: the connection failed.
+        """
+        return await self._ask(host, (_QUESTION, question, argument))
+
+    def names(self) -> list[str]:
+        """Return the names of the other hosts that are there."""
+        return list(self._there())
 
     def close(self) -> None:
         """Close the connections."""
@@ -62,20 +109,26 @@ class OtherHosts:
 
     async def _publish_on(self, host: str, message: tuple[str, bytes, int]) -> None:
         while True:
-            link = self._links.get(host)
-            if link is None:
-                link = self._links[host] = _Link(remote_path(self._run_dir, host, MQTT_SOCKET))
             try:
-                why = await link.ask(message)
+                why = await self._ask(host, message)
             except (OSError, EOFError, ValueError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
-                link.close()
-                if self._links.get(host) is link:
-                    del self._links[host]
             if not why or host not in self._there():
                 return
             self._failures.warning("host %s does not take a message yet: %s", host, why)
             await asyncio.sleep(_AGAIN_S)
+
+    async def _ask(self, host: str, request: tuple[object, object, object]) -> Any:
+        link = self._links.get(host)
+        if link is None:
+            link = self._links[host] = _Link(remote_path(self._run_dir, host, MQTT_SOCKET))
+        try:
+            return await link.ask(request)
+        except (OSError, EOFError, ValueError, TimeoutError):
+            link.close()
+            if self._links.get(host) is link:
+                del self._links[host]
+            raise
 
 
 class _Link:
@@ -84,17 +137,18 @@ class _Link:
     def __init__(self, path: str) -> None:
         self._path = path
         self._number = 0
-        self._waiting: dict[int, asyncio.Future[str]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._opened: asyncio.Task[asyncio.StreamWriter] | None = None
         self._reads: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def ask(self, message: tuple[str, bytes, int]) -> str:
-        """Send a message; returns why the host could not store it, or nothing.
+    async def ask(self, request: tuple[object, object, object]) -> Any:
+        """Send a message or a question; returns why the host could not store the message, empty if
+        it did, or the answer to the question.
 
         Raises:
             OSError, EOFError, ValueError, TimeoutError: the connection failed; the host may have
-                stored it nevertheless.
+                done it nevertheless.
         """
         loop = asyncio.get_running_loop()
         if self._opened is None:
@@ -103,10 +157,10 @@ class _Link:
             writer = await asyncio.shield(self._opened)
             self._number += 1
             number = self._number
-            answered: asyncio.Future[str] = loop.create_future()
+            answered: asyncio.Future[Any] = loop.create_future()
             self._waiting[number] = answered
             try:
-                writer.write(frame(pack([number, *message])))
+                writer.write(frame(pack([number, *request])))
                 await writer.drain()
                 return await answered
             finally:
@@ -132,10 +186,10 @@ class _Link:
         error: Exception
         try:
             while True:
-                number, why = await read_frame(reader)
+                number, answer = await read_frame(reader)
                 answered = self._waiting.get(number)
                 if answered is not None and not answered.done():
-                    answered.set_result(why)
+                    answered.set_result(answer)
         except (OSError, EOFError, ValueError, TypeError) as failed:
             error = failed
         self._fail(ConnectionError(str(error) or "the host has ended the connection"))
@@ -146,18 +200,21 @@ class _Link:
                 answered.set_exception(error)
 
 
-async def serve_hosts(run_dir: Path, publish: Publish) -> asyncio.Server:
-    """Publish what the handlers of other hosts send, until the server is closed."""
+async def serve_hosts(run_dir: Path, publish: Publish, answer: Answer) -> asyncio.Server:
+    """Publish what the handlers of other hosts send, and answer their questions, until the server
+    is closed."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         room = asyncio.Semaphore(_AT_ONCE)
         tasks: set[asyncio.Task[None]] = set()
 
-        async def store(number: int, topic: str, payload: bytes, project_id: int) -> None:
+        async def serve_one(number: int, topic: str, payload: Any, argument: Any) -> None:
             try:
-                writer.write(
-                    frame(pack([number, await _stored(publish, topic, payload, project_id)]))
-                )
+                if topic == _QUESTION:
+                    done = await _answered(answer, payload, argument)
+                else:
+                    done = await _stored(publish, topic, payload, argument)
+                writer.write(frame(pack([number, done])))
             finally:
                 room.release()
 
@@ -165,7 +222,7 @@ async def serve_hosts(run_dir: Path, publish: Publish) -> asyncio.Server:
             while True:
                 message: Any = await read_frame(reader)
                 await room.acquire()
-                task = asyncio.get_running_loop().create_task(store(*message))
+                task = asyncio.get_running_loop().create_task(serve_one(*message))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         except (OSError, EOFError, ValueError, TypeError) as error:
@@ -191,3 +248,11 @@ async def _stored(publish: Publish, topic: str, payload: bytes, project_id: int)
     except NodeError as error:
         return str(error)
     return ""
+
+
+async def _answered(answer: Answer, question: str, argument: Sequence[Any]) -> object:
+    try:
+        return await answer(question, argument)
+    except NodeError as error:
+        log.warning("a question of another host about a session has no answer: %s", error)
+        return None

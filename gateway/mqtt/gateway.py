@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from fieldbrook import __version__
 from fieldbrook.actors import messages as m
@@ -37,6 +38,9 @@ from fieldbrook.security import node_secrets
 from fieldbrook.storage.lmdb.condition import STATES, store_condition
 from fieldbrook.storage.registry.lease import Lease
 from fieldbrook.storage.registry.service import RegistryReader
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.mqtt.listener.moving import Moving
 
 log = logging.getLogger(__name__)
 
@@ -123,38 +127,33 @@ class MqttGateway(GatewayActor):
             settings.prover_url,
             self._account_of,
         )
+        moving: Moving | None = None
         # Imported only here: a node uses one of the two, and each one imports its own libraries.
         if settings.mqtt_broker is None:
             from fieldbrook.gateway.mqtt.listener.server import MqttServer
 
-            self._input = MqttServer(
-                settings, self.run_dir, self._reader, events, is_host=bool(self.host)
-            )
+            cluster = ClusterHosts(self.run_dir)
+            if cluster.is_member:
+                self._hosts = OtherHosts(self.run_dir, cluster)
+            server = MqttServer(settings, self.run_dir, self._reader, events, hosts=self._hosts)
+            self._input, moving = server, server.moving
         else:
             from fieldbrook.gateway.mqtt.external import ExternalBroker
 
             self._input = ExternalBroker(settings, self._reader, events, self.health, self.loop)
         publish: Publish = self._input.publish
-        cluster = ClusterHosts(self.run_dir)
-        if cluster.is_member and settings.mqtt_broker is None:
-            self._hosts = OtherHosts(self.run_dir, cluster)
-            publish = self._publish_on_all
+        if self._hosts is not None:
+            publish = partial(self._hosts.publish_on_all, publish)
         self._outbox = OutboxConsumer(deliveries(publish, api))
         await self._input.start()
-        if self._hosts is not None:
-            self._from_hosts = await serve_hosts(self.run_dir, self._input.publish)
+        if moving is not None:
+            self._from_hosts = await serve_hosts(self.run_dir, self._input.publish, moving.answer)
         self._events = events
         old_messages = drain(settings.data, self._deliver_old, self.health)
         self._old_broker = essential(self.loop.create_task(old_messages))
         self._registry_watch = essential(self.loop.create_task(self._watch_registry()))
         answers = {PUBLISHERS: answer_publishers, **self._input.answers()}
         self._peers = await serve_peers(self.run_dir, self.part, answers)
-
-    async def _publish_on_all(self, topic: str, payload: bytes, project_id: int) -> None:
-        """Publish a handler's message for the clients of all hosts of the cluster."""
-        await self._input.publish(topic, payload, project_id)
-        if self._hosts is not None:
-            await self._hosts.publish(topic, payload, project_id)
 
     def _account_of(self, project_id: int) -> int:
         """The account that a project belongs to; 0 when the project was removed."""

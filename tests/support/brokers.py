@@ -282,10 +282,11 @@ class Subscriber:
         # A line at a time, although it writes to a pipe.
         command = ["stdbuf", "-oL", "mosquitto_sub", "-h", "127.0.0.1", "-p", str(node.mqtt_port)]
         privileges = [{"name": "Event", "perm": "READ_WRITE"}]
-        body = {"name": f"subscriber {next(_numbers)}", "privileges": privileges}
+        number = next(_numbers)
+        body = {"name": f"subscriber {number}", "privileges": privileges}
         key = node.call("POST", "/account_access_key", body).json["accessKey"]
         login = ["-u", "admin", "-P", key]
-        session = ["-c", "-i", "subscriber"]
+        session = ["-c", "-i", f"subscriber-{number}"]
         self._process = subprocess.Popen(
             [*command, *login, *session, "-q", "1", "-v", "-d", "-t", topic],
             stdout=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ class Connecting:
         self._rate = ConnectRate(limits.connects_per_s, limits.share_percent)
         # Sessions that are being stored, by the connection that waits for its CONNACK.
         self._opening: dict[Connection, Session] = {}
+        self._fetching: set[asyncio.Task[None]] = set()
 
     def forget(self, connection: Connection) -> Session | None:
         """Remove and return the session of a connection that ends before its CONNACK."""
@@ -49,6 +51,35 @@ class Connecting:
         """Answer a CONNECT, after the session is stored if it has to be."""
         try:
             principal = self._admit(connection.peer, packet)
+        except RefusedConnectError as error:
+            self._refuse(connection, error)
+            return
+        if self._server.moving is None or not packet.client_id:
+            self._open(connection, packet, principal)
+            return
+        task = self._server.loop.create_task(self._fetch(connection, packet, principal))
+        self._fetching.add(task)
+        task.add_done_callback(self._fetching.discard)
+
+    async def _fetch(self, connection: Connection, packet: Connect, principal: Principal) -> None:
+        """Answer a CONNECT when no other host has the session any more."""
+        moving, name = self._server.moving, principal.name
+        assert moving is not None
+        try:
+            await moving.fetch(name, packet.client_id, clean_start=packet.clean_start)
+        except RefusedConnectError as error:
+            self._refuse(connection, error)
+            return
+        if connection in self._server.connections:
+            self._open(connection, packet, principal)
+
+    def _refuse(self, connection: Connection, error: RefusedConnectError) -> None:
+        metrics.add(metrics.MQTT_CONNECTS_REFUSED)
+        log.debug("%s may not connect: %s", connection.address, error)
+        connection.reject(error.code, str(error))
+
+    def _open(self, connection: Connection, packet: Connect, principal: Principal) -> None:
+        try:
             self._server.check_login(principal, packet.client_id)
             assigned = "" if packet.client_id else f"auto-{secrets.token_hex(8)}"
             five = packet.version == VERSION_5
@@ -65,9 +96,7 @@ class Connecting:
                 address=connection.peer,
             )
         except RefusedConnectError as error:
-            metrics.add(metrics.MQTT_CONNECTS_REFUSED)
-            log.debug("%s may not connect: %s", connection.address, error)
-            connection.reject(error.code, str(error))
+            self._refuse(connection, error)
             return
         self._server.logins.end_forbidden(session)
         session.version = packet.version

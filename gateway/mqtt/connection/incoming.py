@@ -291,7 +291,7 @@ class Publishing:
         # remembers more, by the name. After a release, the packet id belongs to another message,
         # which may otherwise be equal.
         released = session.releases.get(packet_id, 0)
-        name = f"mqtt-{session.uid:x}-{packet_id:x}.{released:x}-{found.hex()}"
+        name = f"{session.event_prefix}-{packet_id:x}.{released:x}-{found.hex()}"
         incoming.delivery = name, DELIVERY | REDELIVERY if repeated else DELIVERY
         return True
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.base import essential
+from fieldbrook.gateway.delivery.other_hosts import OtherHosts
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.listening.connections import Connections, IdleConnection, connections_limit
 from fieldbrook.gateway.listening.listener import Listener
@@ -28,6 +29,7 @@ from fieldbrook.gateway.mqtt.connection.subscribing import Subscribing
 from fieldbrook.gateway.mqtt.connection.time_slices import TimeSlices
 from fieldbrook.gateway.mqtt.listener.inspection import Inspection
 from fieldbrook.gateway.mqtt.listener.logins import Logins
+from fieldbrook.gateway.mqtt.listener.moving import Moving
 from fieldbrook.gateway.mqtt.listener.own_messages import OwnMessages
 from fieldbrook.gateway.mqtt.listener.relay import RelayedConnection
 from fieldbrook.gateway.mqtt.protocol.reason_codes import ReasonCode
@@ -40,7 +42,7 @@ from fieldbrook.gateway.mqtt.websocket import WEBSOCKET_SOCKET
 from fieldbrook.gateway.peers import Answers
 from fieldbrook.observability import metrics
 from fieldbrook.security import tls
-from fieldbrook.storage.mqtt import MqttStore, Operation, StoreWriter
+from fieldbrook.storage.mqtt import MqttStore, Operation, StoredMessage, StoreWriter
 from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.storage.registry.service import RegistryReader
 
@@ -95,7 +97,7 @@ class MqttServer:
         reader: RegistryReader,
         events: EventService,
         *,
-        is_host: bool = False,
+        hosts: OtherHosts | None = None,
     ) -> None:
         """Open the store and load the sessions; no port is open yet.
 
@@ -104,8 +106,8 @@ class MqttServer:
             run_dir: the folder of sockets.
             reader: the registry.
             events: takes the events of messages.
-            is_host: whether this is one of several hosts. Then clients that connect while this host
-                stops are refused, so that they connect to another host.
+            hosts: the other hosts of a cluster. Then clients that connect while this host stops
+                are refused, so that they connect to another host.
 
         Raises:
             StoreError: the store cannot be opened.
@@ -115,7 +117,7 @@ class MqttServer:
         self.limits = limits = Limits.of(settings)
         self._settings = settings
         self._run_dir = run_dir
-        self._is_host = is_host
+        self.moving = None if hosts is None else Moving(self, hosts)
         self.budget = MemoryBudget(_HANDLED_BUDGET)
         self.incomplete = limits.incomplete()
         self.unwritten = limits.shared(limits.store_bytes)
@@ -274,8 +276,8 @@ class MqttServer:
             # Its traceback would keep the operations in memory.
             self.loop.call_soon(done, error.with_traceback(None))
 
-    async def written(self) -> None:
-        """Return when all operations handed to the store so far are on disk.
+    async def written(self, operations: Sequence[Operation] = ()) -> None:
+        """Return when these operations, and all before them, are on disk.
 
         Raises:
             NodeError: the store failed.
@@ -288,8 +290,14 @@ class MqttServer:
             else:
                 done.set_exception(error)
 
-        self._write((), finished)
+        self._write(operations, finished)
         await done
+
+    def queue_rows(
+        self, uid: int, after: int, limit: int, limit_bytes: int
+    ) -> list[tuple[int, StoredMessage | None]]:
+        """Return rows of a session's queue; see `MqttStore.queue`."""
+        return self._store.queue(uid, after, limit, limit_bytes)
 
     def answers(self) -> Answers:
         """See `gateway.MqttInput`."""
@@ -360,7 +368,7 @@ class MqttServer:
         """Stop accepting; end each connection when its messages are acknowledged, or soon."""
         self.is_draining = True
         if self._listener is not None:
-            self._listener.close(refuses=self._is_host)
+            self._listener.close(refuses=self.moving is not None)
         if self._relay is not None:
             self._relay.close()
         limit = self.now() + _DRAIN_LIMIT_S

@@ -6,6 +6,7 @@ Messages of a kept session are stored first. Some of them also wait in memory.
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 
 from fieldbrook.core import clock
 from fieldbrook.core.errors import NodeError
@@ -56,6 +57,10 @@ class Queues:
     def loaded(self, session: Session) -> None:
         """Count the rows that a session has in the store when it is loaded."""
         self._stored.add(session.holder, session.queued * ROW_BYTES + session.queued_bytes)
+
+    def adopted(self, session: Session, sizes: Sequence[int]) -> None:
+        """Count rows that were stored for a session that has come from another host."""
+        self._count(session, len(sizes), sum(sizes))
 
     def forget(self, session: Session) -> None:
         """Stop counting a session that ends."""
@@ -123,6 +128,8 @@ class Queues:
         ):
             if not session.waiting and not self._load(session):
                 return
+            if packet_id_of(session.waiting[0].sequence) in session.in_flight:
+                return  # sequence numbers have gaps: the session was on other hosts
             outgoing = session.waiting.popleft()
             session.waiting_bytes -= outgoing.size
             self._send(session, outgoing)

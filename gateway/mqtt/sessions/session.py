@@ -89,6 +89,8 @@ class Record(Struct, array_like=True):
     client sends such a message again, the other sessions must not get it twice. `releases` maps
     recently released packet ids to the number of their releases. `address` is the address of a
     client without a login (`peer_of`), for whose share the session counts.
+    `origin` is the uid that the session had on its first host, 0 if it has this uid still: the
+    names of its events contain it, so that an event that is repeated on another host runs once.
     """
 
     principal: str
@@ -103,6 +105,7 @@ class Record(Struct, array_like=True):
     received: list[int] = []
     releases: dict[int, int] = {}
     address: str = ""
+    origin: int = 0
 
 
 encode_record = msgspec.msgpack.Encoder().encode
@@ -160,6 +163,11 @@ class Outgoing(Struct):
     stage: Stage = Stage.SENT
 
 
+def new_uid() -> int:
+    """A number that no session has had."""
+    return secrets.randbits(62) + 1
+
+
 def session_key(principal: str, client_id: str) -> str:
     """The key of a session: clients of different principals never share one."""
     return f"{principal}\0{client_id}"
@@ -177,7 +185,8 @@ class Session(Struct):
     principal: Principal = ANYBODY
     principal_name: str = ""
     address: str = ""  # of a client without a login; see `Record`
-    uid: int = field(default_factory=lambda: secrets.randbits(62) + 1)
+    uid: int = field(default_factory=new_uid)
+    origin: int = 0  # see `Record`
     expiry_s: int = 0
     expires_now: bool = False  # whether a kept session ends with its present connection
     created_at_ms: int = 0
@@ -227,6 +236,11 @@ class Session(Struct):
         return session_key(self.principal_name, self.client_id)
 
     @property
+    def event_prefix(self) -> str:
+        """What the names of its events begin with, on each host to which it moves."""
+        return f"mqtt-{self.origin or self.uid:x}"
+
+    @property
     def is_kept(self) -> bool:
         """Whether the session outlives its connection."""
         return self.expiry_s > 0
@@ -271,6 +285,7 @@ class Session(Struct):
             sorted(self.stored_received),
             self.releases,
             self.address,
+            self.origin,
         )
         return StoredSession(self.key, self.uid, encode_record(record))
 

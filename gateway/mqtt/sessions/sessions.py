@@ -15,10 +15,14 @@ from fieldbrook.gateway.mqtt.sessions.retained import Write
 from fieldbrook.gateway.mqtt.sessions.routing import Router
 from fieldbrook.gateway.mqtt.sessions.session import (
     NEVER_EXPIRES,
+    PACKET_IDS,
+    Record,
     Session,
     WillRecord,
     Wire,
     decode_record,
+    encode_record,
+    new_uid,
     session_key,
 )
 from fieldbrook.storage.mqtt import DeleteSession, MqttStore, PutSession
@@ -64,36 +68,75 @@ class Sessions:
                 log.exception("a stored MQTT session cannot be read and is dropped")
                 write([DeleteSession(stored.key, stored.uid)], None)
                 continue
-            session = Session(
-                client_id=record.client_id,
-                principal_name=record.principal,
-                uid=stored.uid,
-                expiry_s=record.expiry_s,
-                created_at_ms=record.created_at_ms,
-                ended_at_ms=record.ended_at_ms or now,
-                will=record.will,
-                will_at_ms=record.will_at_ms,
-                received=set(record.received),
-                stored_received=set(record.received),
-                releases=record.releases,
-                address=record.address,
-                packet_ids=self._packet_ids,
-            )
-            session.count_packet_ids()
-            router.queues.count_record(session, len(stored.record))
+            session = self._add(record, len(stored.record), stored.uid)
             used = usage.get(stored.uid)
             if used is not None:
                 session.queued, session.queued_bytes, session.sent_up_to = used
                 router.queues.loaded(session)
                 session.next_sequence = session.sent_up_to + 1
             session.next_sequence = max(session.next_sequence, record.next_sequence)
+            if not record.ended_at_ms:
+                session.ended_at_ms = now
             if record.will is not None and not record.will_at_ms:
                 session.will_at_ms = now + 1_000 * record.will.delay_s
-            for subscribed in record.subscriptions:
-                router.subscribe(session, subscribed)
-            self._sessions[session.key] = session
-            self._shared.add(session.holder)
             self._schedule(session)
+
+    def _add(self, record: Record, size: int, uid: int) -> Session:
+        """Add a session without a connection; its record was encoded in `size` bytes."""
+        session = Session(
+            client_id=record.client_id,
+            principal_name=record.principal,
+            uid=uid,
+            expiry_s=record.expiry_s,
+            created_at_ms=record.created_at_ms,
+            ended_at_ms=record.ended_at_ms,
+            will=record.will,
+            will_at_ms=record.will_at_ms,
+            received=set(record.received),
+            stored_received=set(record.received),
+            releases=record.releases,
+            address=record.address,
+            origin=record.origin,
+            packet_ids=self._packet_ids,
+        )
+        session.count_packet_ids()
+        self._router.queues.count_record(session, size)
+        for subscribed in record.subscriptions:
+            self._router.subscribe(session, subscribed)
+        self._sessions[session.key] = session
+        self._shared.add(session.holder)
+        return session
+
+    def adopt(self, uid: int, record: Record, sent_up_to: int) -> Session:
+        """Add a session of another host of the cluster, without its queue.
+
+        Messages that the other host adds meanwhile have sequence numbers below those of this host.
+
+        Args:
+            uid: of the session on the other host.
+            record: its record.
+            sent_up_to: the sequence number of the last message that the client was sent.
+
+        Raises:
+            RefusedConnectError: there are too many sessions.
+        """
+        self._check_share(record.principal or record.address)
+        record.origin = record.origin or uid
+        record.will = None  # its client is there
+        # The rows of the session that was here before may not be removed yet.
+        session = self._add(record, len(encode_record(record)), new_uid())
+        session.next_sequence = record.next_sequence + PACKET_IDS + self._limits.queued_messages
+        session.sent_up_to = sent_up_to
+        self._schedule(session)
+        return session
+
+    def _check_share(self, holder: str) -> None:
+        if not self._shared.has(holder):
+            raise RefusedConnectError(
+                ReasonCode.QUOTA_EXCEEDED,
+                f"{len(self._sessions)} sessions exist, {self._shared.of(holder)} of this login or "
+                "address: the limit is reached",
+            )
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -131,13 +174,7 @@ class Sessions:
         Raises:
             RefusedConnectError: there are too many sessions.
         """
-        session = self._sessions.get(session_key(principal.name, client_id))
-        old = None if session is None else session.wire or session.opening
-        if session is not None and old is not None:
-            session.wire = session.opening = None
-            old.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has taken over the session")
-            self.closed(session)
-            session = self._sessions.get(session.key)
+        session = self.disconnected(session_key(principal.name, client_id))
         if session is not None and clean_start:
             self.remove(session)
             session = None
@@ -150,12 +187,7 @@ class Sessions:
                 address="" if principal.name else address,
                 packet_ids=self._packet_ids,
             )
-            if not self._shared.has(session.holder):
-                raise RefusedConnectError(
-                    ReasonCode.QUOTA_EXCEEDED,
-                    f"{len(self._sessions)} sessions exist, {self._shared.of(session.holder)} of "
-                    "this login or address: the limit is reached",
-                )
+            self._check_share(session.holder)
             self._sessions[session.key] = session
             self._shared.add(session.holder)
         session.principal = principal
@@ -168,6 +200,16 @@ class Sessions:
         session.ended_at_ms = session.will_at_ms = 0
         session.will = None
         return session, present
+
+    def disconnected(self, key: str) -> Session | None:
+        """End the connection of a session; return the session if it outlives its connection."""
+        session = self._sessions.get(key)
+        old = None if session is None else session.wire or session.opening
+        if session is not None and old is not None:
+            session.wire = session.opening = None
+            old.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has taken over the session")
+            self.closed(session)
+        return self._sessions.get(key)
 
     def granted(self, expiry_s: int) -> int:
         """Return the session expiry that a client gets for a requested one, in seconds."""

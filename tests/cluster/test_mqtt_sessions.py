@@ -209,6 +209,31 @@ def test_no_message_is_lost_while_a_client_moves(site: Site) -> None:
     assert moves > 15
 
 
+def test_a_client_that_connects_to_two_hosts_at_once_has_one_session(site: Site) -> None:
+    client_id, client = site.subscriber(0)
+    client.socket.close()
+    codes: list[ReasonCode] = []
+
+    def connect(host: int) -> None:
+        with MqttClient(site.hosts[host].mqtt_port) as client:
+            codes.append(client.connect(client_id, clean=False, expiry_s=600, **site.login).code)
+
+    for _ in range(5):
+        both = [threading.Thread(target=connect, args=[host]) for host in (0, 1)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+    assert len(codes) == 10
+    assert set(codes) <= {
+        *(ReasonCode.SUCCESS, ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE)
+    }
+    site.publish("to one session")
+    with site.client(2, client_id, present=True) as client:
+        assert received(client) == "to one session"
+    assert site.sessions(client_id) == [2]
+
+
 def test_a_client_of_a_dead_host_begins_a_new_session_and_the_old_one_goes(site: Site) -> None:
     client_id, client = site.subscriber(2)
     client.socket.close()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from fieldbrook.core.errors import DatabaseConfigError
+from fieldbrook.storage.sql.room import require_room
 from fieldbrook.storage.sql.schema import (
     BOOLEAN,
     DECIMAL,
@@ -63,9 +64,11 @@ def plan(
 
     Raises:
         DatabaseConfigError: an existing table would have to be changed by more than additions,
-            or a name is too long for PostgreSQL.
+            a name is too long for PostgreSQL, or the database would become too large
+            (`storage.sql.room`).
     """
     indexes = set(have)
+    there = {name: list(columns) for name, columns in found.items()}
     steps: list[Step] = []
     for table in schema.tables:
         name = table.name.lower()
@@ -73,18 +76,27 @@ def plan(
             reason = f"{table.label}: with its schema the name has more than {NAME_BYTES} bytes"
             raise DatabaseConfigError(reason=reason)
         target = f"{quoted(namespace)}.{quoted(name)}"
-        columns = found.get(name)
+        columns = there.get(name)
         if columns is None:
             steps.append(_create(table, target))
             new = table.columns
         else:
-            new = tuple(_missing(table, list(columns)))
+            new = tuple(_missing(table, columns))
             steps += [_add(table, target, column) for column in new]
         steps += [_comment(table, target, column) for column in new]
         for index in table.indexes:
             label = _index_name(index)
             if label not in indexes:
                 steps.append(_create_index(table, target, index, label))
+    if steps:
+        defaults = {
+            name: {column.name: column.comment.partition(" DEFAULT ")[2] for column in columns}
+            for name, columns in there.items()
+            if name != STATE
+        }
+        primary = {f"{name}_pkey" for name in there}
+        wanted = {_index_name(index) for table in schema.tables for index in table.indexes}
+        require_room(schema, defaults, (indexes - primary) | wanted)
     return steps
 
 

@@ -6,10 +6,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from fieldbrook.storage.sql.room import require_room
 from fieldbrook.storage.sql.schema import (
     BOOLEAN,
     DECIMAL,
     INTEGER,
+    PRIVATE_PREFIX,
     REAL,
     TIMESTAMP,
     Column,
@@ -51,7 +53,8 @@ def plan(
     """Plan the migration of a database with `found` tables and `indexes` to `schema`.
 
     Raises:
-        DatabaseConfigError: an existing table would have to be changed by more than additions.
+        DatabaseConfigError: an existing table would have to be changed by more than additions, or
+            the database would become too large (`storage.sql.room`).
     """
     there = {name.lower(): list(columns) for name, columns in found.items()}
     have = {name.lower() for name in indexes}
@@ -60,6 +63,14 @@ def plan(
         columns = there.get(table.name.lower())
         steps += [_create(table)] if columns is None else _extend(table, columns)
         steps += [_create_index(table, i) for i in table.indexes if i.name.lower() not in have]
+    if steps:
+        defaults = {
+            name: {column.name.lower(): column.default or "" for column in columns}
+            for name, columns in there.items()
+            if not name.startswith(PRIVATE_PREFIX)
+        }
+        wanted = {index.name.lower() for table in schema.tables for index in table.indexes}
+        require_room(schema, defaults, have | wanted)
     return steps
 
 

@@ -25,6 +25,7 @@ from fieldbrook.gateway.management.routes.projects.configurations.stored import 
     refuse,
     stored_value,
 )
+from fieldbrook.storage.sql.room import require_room
 from fieldbrook.storage.sql.schema import TIMES, parse_schema
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
@@ -141,7 +142,8 @@ def check_database(database: Database, at: str = "") -> list[FieldError]:
 def _check_as_sql(database: Database, at: str) -> list[FieldError]:
     """The errors of tables that the interface allows but the project's database does not."""
     try:
-        parse_schema(msgspec.json.decode(database_value(database)))
+        schema = parse_schema(msgspec.json.decode(database_value(database)))
+        require_room(schema, {}, ())
     except DatabaseConfigError as error:
         return [FieldError(at, str(error.details["reason"]), "body")]
     return []

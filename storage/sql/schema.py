@@ -49,11 +49,11 @@ _KINDS: dict[str, str] = (
 )
 
 _DEFAULTS = {
-    INTEGER: re.compile(r"[+-]?\d{1,19}"),
-    REAL: re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?([eE][+-]?\d{1,3})?"),
-    DECIMAL: re.compile(r"[+-]?\d{1,400}(\.\d{1,400})?"),
-    BOOLEAN: re.compile(r"(?i)true|false|0|1"),
-    TIMESTAMP: re.compile(r"[+-]?\d{1,19}"),
+    INTEGER: re.compile(r"[+-]?\d{1,19}", re.ASCII),
+    REAL: re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?([eE][+-]?\d{1,3})?", re.ASCII),
+    DECIMAL: re.compile(r"[+-]?\d{1,400}(\.\d{1,400})?", re.ASCII),
+    BOOLEAN: re.compile(r"true|false|0|1", re.ASCII | re.IGNORECASE),
+    TIMESTAMP: re.compile(r"[+-]?\d{1,19}", re.ASCII),
 }
 
 
@@ -229,7 +229,7 @@ def _table(sent: _Table, schema: str) -> Table:
         names = _key_columns(key, sent, known, where)
         if key.unique and (key.name.lower() == "primary" or key.name.lower().endswith("pkey")):
             refuse_if(bool(primary), f"{where}: more than one primary key")
-            primary = names
+            primary = tuple(dict.fromkeys(names))  # as SQLite stores a column that is named twice
         else:
             kind = "ui" if key.unique else "i"
             index = Index("_".join((name, kind, *names)), names, key.unique)

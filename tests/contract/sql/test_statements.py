@@ -401,6 +401,21 @@ def test_tables_of_other_schemas_and_soft_deletion_and_primary_keys(
     db.close()
 
 
+def test_a_primary_key_that_names_a_column_twice_is_the_same_when_it_is_opened_again(
+    backend: Backend, tmp_path: Path
+) -> None:
+    key = {"name": "primary", "isUnique": True, "columnNames": ["a", "b", "a"]}
+    table = {"name": "t", "cols": [column("a", "TEXT"), column("b", "TEXT")], "keys": [key]}
+    for rows in range(2):
+        db = backend.database(tmp_path, config(table))
+        db.begin_event()
+        assert ask(db, "SELECT count(*) c FROM t") == {"c": rows}
+        do(db, "INSERT INTO t (a, b) VALUES (?, 'b')", {"string": str(rows)})
+        db.keep_event()
+        db.commit(rows + 1)
+        db.close()
+
+
 def test_a_configuration_that_cannot_be_applied_is_told_to_the_applet(
     backend: Backend, tmp_path: Path
 ) -> None:

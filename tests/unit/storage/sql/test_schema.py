@@ -233,6 +233,8 @@ _PAIRS = [{"columnNames": [a, b]} for a in _COLUMNS for b in _COLUMNS if a < b] 
         (tables(table("t", {"a": INT}, {"A": INT})), "column A exists twice"),
         (tables(table("t", {"a": {**INT, "default": "x"}})), "'x' is not a default"),
         (tables(table("t", {"a": {**INT, "default": "0); DROP TABLE t"}})), "is not a default"),
+        (tables(table("t", {"a": {**INT, "default": "\u0663"}})), "is not a default"),
+        (tables(table("t", {"a": {"datatype": "BOOL", "default": "fal\u017fe"}})), "is not a"),
         (
             tables(table("t", {"a": {"datatype": "TEXT", "autoincrement": True}})),
             "only an integer can be autoincrement",

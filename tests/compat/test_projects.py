@@ -419,11 +419,16 @@ def test_the_answer_to_invalid_tables_names_the_field_and_the_reason(
 def test_more_tables_columns_or_keys_than_a_project_may_have_are_refused() -> None:
     columns = [{"name": f"c{n}", "constrains": {"datatype": "INT"}} for n in range(201)]
     keys = [{"columnNames": ["c0"]}] * 65
-    tables = [{"name": f"t{n}"} for n in range(201)]
-    body = {"tables": [{"name": "t", "cols": columns, "keys": keys}, *tables]}
-    database = bind_body(json.dumps(body).encode(), Database)
-    found = [error.field for error in check_database(database, "database")]
-    assert found == ["database.tables[0].cols", "database.tables[0].keys", "database.schemas"]
+    wide = {"name": "t", "cols": columns, "keys": keys}
+    bodies: tuple[tuple[dict[str, Any], list[str]], ...] = (
+        ({"tables": [wide]}, ["database.tables[0].cols", "database.tables[0].keys"]),
+        ({"tables": [wide] * 25}, ["database.schemas"]),
+        ({"tables": [{"name": f"t{n}"} for n in range(201)]}, ["database.schemas"]),
+        ({"schemas": [{"schema": f"s{n}"} for n in range(201)]}, ["database.schemas"]),
+    )
+    for body, fields in bodies:
+        database = bind_body(json.dumps(body).encode(), Database)
+        assert [error.field for error in check_database(database, "database")] == fields
 
 
 def test_two_columns_cannot_both_count_up() -> None:

@@ -25,8 +25,9 @@ MISSING = "missing required field"
 JSON_LIMIT_BYTES = 1 << 20
 """How long the body of a request may be, unless it has a file."""
 _ID_LIMIT = 1 << 63
-# Binding runs on the event loop: a longer array would delay all other requests.
-_ITEMS_LIMIT = 10_000
+# Binding runs on the event loop: more items would delay all other requests.
+_ITEMS_LIMIT = 10_000  # of one array
+_ALL_ITEMS_LIMIT = 20_000  # of all arrays of a body, which may be in each other
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -64,6 +65,12 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]
     return msgspec.structs.fields(kind)
 
 
+class _Errors(list[FieldError]):
+    """The errors of a request, and how many items its arrays have together so far."""
+
+    items = 0
+
+
 class _InvalidError(Exception):
     """A value does not have the declared type; the message is sent to the client."""
 
@@ -84,7 +91,7 @@ def bind_body(body: bytes, kind: type[_T], at: str = "") -> _T:
         raise BadRequestError(FieldError(at or "body", f"not JSON: {error}", "body")) from None
     except TooDeepError as error:
         raise BadRequestError(FieldError(at or "body", str(error), "body")) from None
-    errors: list[FieldError] = []
+    errors = _Errors()
     bound = _bind_struct(value, kind, at, errors)
     if bound is None:
         raise BadRequestError(*errors)
@@ -141,7 +148,7 @@ def path_id(name: str, text: str) -> int:
         raise BadRequestError(FieldError(name, str(error), "path")) from None
 
 
-def _bind_struct(value: object, kind: type[_T], at: str, errors: list[FieldError]) -> _T | None:
+def _bind_struct(value: object, kind: type[_T], at: str, errors: _Errors) -> _T | None:
     if not isinstance(value, dict):
         errors.append(FieldError(at or "body", f"expected an object, got {_kind(value)}", "body"))
         return None
@@ -162,7 +169,7 @@ def _bind_struct(value: object, kind: type[_T], at: str, errors: list[FieldError
     return kind(**values) if len(errors) == before else None
 
 
-def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -> Any:
+def _bind_value(value: object, kind: Any, name: str, errors: _Errors) -> Any:
     """The value as `kind`; None after an error was added to `errors`."""
     kind = _member(_without_none(kind), value)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -175,6 +182,11 @@ def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -
             return None
         if len(value) > _ITEMS_LIMIT:
             errors.append(FieldError(name, f"more than {_ITEMS_LIMIT} items", "body"))
+            return None
+        errors.items += len(value)
+        if errors.items > _ALL_ITEMS_LIMIT:
+            reason = f"all arrays together have more than {_ALL_ITEMS_LIMIT} items"
+            errors.append(FieldError(name, reason, "body"))
             return None
         (item_kind,) = get_args(kind)
         before = len(errors)
@@ -192,7 +204,7 @@ def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -
 
 
 def _bind_tuple(
-    value: object, kinds: tuple[Any, ...], name: str, errors: list[FieldError]
+    value: object, kinds: tuple[Any, ...], name: str, errors: _Errors
 ) -> tuple[Any, ...] | None:
     if not isinstance(value, list) or len(value) != len(kinds):
         given = f"one of {len(value)}" if isinstance(value, list) else _kind(value)

@@ -25,7 +25,7 @@ from fieldbrook.gateway.management.routes.projects.configurations.stored import 
     refuse,
     stored_value,
 )
-from fieldbrook.storage.sql.room import require_room
+from fieldbrook.storage.sql.room import COLUMNS_LIMIT, require_room
 from fieldbrook.storage.sql.schema import TIMES, parse_schema
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
@@ -127,16 +127,29 @@ def database_value(database: Database) -> bytes:
 def check_database(database: Database, at: str = "") -> list[FieldError]:
     """Check tables and return the errors; `at` is their place in the request."""
     prefix = f"{at}." if at else ""
-    errors: list[FieldError] = []
+    errors = _too_many(database, prefix)
+    if errors:
+        return errors
     seen: set[str] = set()
     for n, schema in enumerate(database.schemas):
         where = f"{prefix}schemas[{n}]"
         errors += _check_name(schema.schema, f"{where}.schema")
         errors += _check_tables(schema, f"{where}.tables", seen)
     errors += _check_tables(Schema(tables=database.tables), f"{prefix}tables", seen)
-    if len(seen) > _TABLES_LIMIT:
-        errors.append(FieldError(f"{prefix}schemas", f"more than {_TABLES_LIMIT} tables", "body"))
     return errors or _check_as_sql(database, f"{prefix}schemas")
+
+
+def _too_many(database: Database, prefix: str) -> list[FieldError]:
+    """The error of more schemas, tables or columns than the event loop should check one by one."""
+    where = f"{prefix}schemas"
+    if len(database.schemas) > _TABLES_LIMIT:
+        return [FieldError(where, f"more than {_TABLES_LIMIT} schemas", "body")]
+    tables = [*database.tables, *(table for each in database.schemas for table in each.tables)]
+    if len(tables) > _TABLES_LIMIT:
+        return [FieldError(where, f"more than {_TABLES_LIMIT} tables", "body")]
+    if sum(len(table.cols) for table in tables) > COLUMNS_LIMIT:
+        return [FieldError(where, f"more than {COLUMNS_LIMIT:,} columns", "body")]
+    return []
 
 
 def _check_as_sql(database: Database, at: str) -> list[FieldError]:

@@ -34,6 +34,10 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     rules: list[Inner] = msgspec.field(default_factory=list)
 
 
+class Tree(msgspec.Struct, frozen=True, kw_only=True):
+    trees: list[Tree] = msgspec.field(default_factory=list)
+
+
 class Filter(Paging, frozen=True, kw_only=True):
     ids: list[Sfid] = msgspec.field(name="id")
     name: str = ""
@@ -124,6 +128,16 @@ def test_any_json_binds_or_says_what_is_wrong(value: Any) -> None:
 
 def test_an_array_has_a_limit_of_items() -> None:
     assert problems({"name": "a", "rules": [1] * 10_001}) == {"rules": "more than 10000 items"}
+
+
+def test_arrays_within_each_other_have_a_limit_of_items_together() -> None:
+    def forest(trees: int) -> bytes:
+        return json.dumps({"trees": [{"trees": [{}] * trees}] * 2}).encode()
+
+    assert len(bind_body(forest(9_999), Tree).trees) == 2
+    with pytest.raises(BadRequestError) as refused:
+        bind_body(forest(10_000), Tree)
+    assert str(refused.value) == "trees[1].trees: all arrays together have more than 20000 items"
 
 
 def test_of_many_wrong_items_the_first_hundred_are_named() -> None:

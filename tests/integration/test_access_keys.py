@@ -233,6 +233,16 @@ def test_a_key_makes_nobody_an_administrator_and_sets_no_password(root: User, ad
     assert whole("POST", "/register/admin", {**person, "username": "sue"}).status == 201
 
 
+def test_a_key_without_all_rights_invites_no_host(root: User) -> None:
+    path = "/cluster/invitation"
+    refused = holder(root, "cluster", Account="READ_WRITE")("POST", path)
+    assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied")
+    assert "inviting a host" in refused.json["desc"]
+    rights = {group.value.replace(" ", "_"): "READ_WRITE" for group in Group}
+    # This server is in no cluster, which is the next thing that is checked.
+    assert holder(root, "all", 0, **rights)("POST", path).status == root("POST", path).status == 404
+
+
 def test_a_key_removes_no_key_that_may_do_more(ada: User) -> None:
     key = holder(ada, "remover", Account_Access_Key="READ_WRITE")
     holder(ada, "stronger", Applet="READ_WRITE")

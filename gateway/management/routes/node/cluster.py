@@ -24,6 +24,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.gateway.links.cluster_hosts import KnownHosts
 from fieldbrook.gateway.management.framework.binding import Paging, Text, json_key
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.routes.accounts.access_keys import require_all_rights
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
@@ -229,7 +230,11 @@ def _project_id(call: Call[Any, None]) -> int:
 
 
 async def invite(call: Call[None, None]) -> Invitation:
-    """Make a token with which other hosts can join the node's cluster for an hour."""
+    """Make a token with which other hosts can join the node's cluster for an hour.
+
+    An access key needs all rights, because a host that has joined may do everything.
+    """
+    require_all_rights(call, "inviting a host")
     from fieldbrook.cluster.identity import TOKEN_S, Identity
 
     known = _known(call)

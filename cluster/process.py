@@ -22,6 +22,7 @@ from fieldbrook.cluster import joining
 from fieldbrook.cluster.hosts_list import HostsList
 from fieldbrook.cluster.identity import Identity, name_of
 from fieldbrook.cluster.links.lines import LINE_BYTES, LineError, receive, send
+from fieldbrook.cluster.links.listening import Listening
 from fieldbrook.cluster.links.routes import Peer, Routes
 from fieldbrook.cluster.links.tunnels import Streams, Tunnels
 from fieldbrook.cluster.watch.watch import Watch
@@ -169,15 +170,11 @@ class ClusterActor(NodeActor):
         await self._tunnels.open()
         self._has_tunnels = True
         myself = known.myself
-        server = await asyncio.start_server(
-            self._serve,
-            self._settings.cluster_bind or myself.address,
-            myself.port,
-            ssl=self._identity.server_context(),
-            ssl_handshake_timeout=_FIRST_LINE_S,
-            limit=LINE_BYTES,
+        listening = Listening(
+            self._identity.server_context(), _FIRST_LINE_S, self._is_address, self._serve
         )
-        self._server = server
+        await listening.open(self._settings.cluster_bind or myself.address, myself.port)
+        self._listening = listening
         if known.formed:
             self._replicas = self._loop.create_task(
                 self._list.maintain_replicas(
@@ -192,6 +189,10 @@ class ClusterActor(NodeActor):
                 "fieldbrook up --data DATA --cluster-bind ADDRESS --join %s:%d --join-token %s",
                 *(wanted, myself.address, myself.port, self._identity.token()),
             )
+
+    def _is_address(self, address: str) -> bool:
+        """Return whether a host has this address."""
+        return any(host.address == address for host in self._known.hosts)
 
     @property
     def _known(self) -> Membership:

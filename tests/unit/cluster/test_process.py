@@ -58,13 +58,13 @@ class Process(ClusterActor):
         """Run it until the block ends."""
         task = asyncio.ensure_future(self._main())
         try:
-            await until(lambda: hasattr(self, "_server"))
+            await until(lambda: hasattr(self, "_listening"))
             self._serve_projects()
             yield self
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            self._server.close()
+            self._listening.close()
             self._tunnels.close()
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             ended = [other.task for other in self._peers.values() if other.task in tasks]

@@ -200,6 +200,7 @@ def test_event_types_are_stated_changed_kept_and_lifted(ada: User) -> None:
         ({"key": "x" * 257}, ["key"]),
         ({"eventTypes": "A"}, ["eventTypes"]),
         ({"eventTypes": ["A", 5]}, ["eventTypes[1]"]),
+        ({"eventTypes": ["\U0001f600" * 256] * 17}, ["eventTypes"]),
         ({"eventTypes": ["A", ""]}, ["eventTypes[1]"]),
         ({"eventTypes": ["x" * 257]}, ["eventTypes[0]"]),
         ({"eventTypes": [str(n) for n in range(101)]}, ["eventTypes"]),

@@ -371,7 +371,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     registry_map_bytes: Annotated[
         int,
         Meta(ge=_MIB, le=1 << 44),
-        "Size of the registry, in bytes. At the limit management commands are refused.",
+        "Size of the registry, in bytes. When 64 MiB of it are left, or a sixteenth if that is "
+        "less, management commands that add something are refused.",
     ] = 4 * _GIB
     applet_versions_kept: Annotated[
         int,

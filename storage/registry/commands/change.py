@@ -20,6 +20,7 @@ from fieldbrook.core.errors import (
     ProjectNotFoundError,
     QuotaExceededError,
     ResourceNotFoundError,
+    StorageFullError,
 )
 from fieldbrook.core.model import (
     Account,
@@ -34,6 +35,7 @@ from fieldbrook.core.model import (
 from fieldbrook.core.quotas import Quotas, exceeded
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.lmdb.ids import from_key, next_id, to_key
+from fieldbrook.storage.lmdb.rows import table_bytes
 from fieldbrook.storage.lmdb.table import OpenTable
 from fieldbrook.storage.registry.audit import ROWS_LIMIT, AuditRow, append
 from fieldbrook.storage.registry.reader import RegistrySnapshot
@@ -49,6 +51,11 @@ P = TypeVar("P", Applet, Publisher, Strategy, TrafficLimit)
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMMANDS: set[str] = set()
+
+# Of the size limit, kept for commands that remove something, and for those that end rights: a
+# removal writes, too, and accounts could fill the registry until nothing can be removed.
+_RESERVE_SHARE, _RESERVE_BYTES = 16, 64 << 20
+_REMOVAL_BYTES = 64 << 10  # by which the tables may grow when something is removed
 
 
 def command(method: F) -> F:
@@ -84,24 +91,49 @@ class Commands:
         """Whether the file of a module may have lost its last owner. The collector of such files
         resets it."""
         self._environment = environment
+        self._databases = list(tables.databases().values())
+        map_bytes = environment.info()["map_size"]
+        self._limit_bytes = map_bytes - min(_RESERVE_BYTES, map_bytes // _RESERVE_SHARE)
         self._clock = clock
         self.replica: RegistryReplica | None = None
         """On a host of a cluster, where changes are stored before they are committed."""
 
     @contextmanager
-    def change(self) -> Iterator[Change]:
-        """Open the transaction of one command; it commits if the block ends without an error."""
+    def change(self, *, uses_reserve: bool = False) -> Iterator[Change]:
+        """Open the transaction of one command; it commits if the block ends without an error.
+
+        Args:
+            uses_reserve: whether the command may write although the registry is nearly full.
+        """
         replica = self.replica
         with store_errors(), self._environment.begin(write=True) as begun:
             txn = begun if replica is None else replica.record(begun)
             change = Change(self, txn, self._clock())
+            change.uses_reserve = uses_reserve
+            before = self._used_bytes(begun)
             yield change
+            if not change.uses_reserve:
+                self._require_room(before, self._used_bytes(begun), removes=change.removes)
             change.count()
             if self._audit is not None:
                 append(txn, self.tables.audit, self._audit, self.audit_rows)
             if replica is not None:
                 replica.store(txn)
         self.resources_removed |= change.resources_removed
+
+    def _used_bytes(self, txn: Transaction) -> int:
+        return sum(table_bytes(txn, database) for database in self._databases)
+
+    def _require_room(self, before: int, after: int, *, removes: bool) -> None:
+        """Check that a command leaves the reserve, unless it frees space.
+
+        Raises:
+            StorageFullError: it does not.
+        """
+        tolerated = _REMOVAL_BYTES if removes else 0
+        if after > self._limit_bytes and after - before > tolerated:
+            reason = "the registry has reached its size limit: remove data, or raise the setting "
+            raise StorageFullError(reason=f"{reason}registry_map_bytes") from lmdb.MapFullError()
 
     @contextmanager
     def audited(self, row: AuditRow | None) -> Iterator[None]:
@@ -124,6 +156,7 @@ class Change:
         self.time_ms = time_ms
         self._quotas, self._stored = commands.quotas, commands.stored
         self.resources_removed = False
+        self.uses_reserve = self.removes = False
         self._changed = False
 
     def new_id(self) -> int:
@@ -156,7 +189,7 @@ class Change:
 
     def remove(self, table: OpenTable[R], record: R) -> None:
         table.remove(self.txn, record)
-        self._changed = True
+        self._changed = self.removes = True
 
     def mark_changed(self) -> None:
         """Count a write that is not one of a record."""

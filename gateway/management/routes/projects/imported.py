@@ -63,7 +63,10 @@ from fieldbrook.gateway.management.routes.projects.configurations.environment im
     check_environment,
 )
 from fieldbrook.gateway.management.routes.projects.configurations.flow import Flow
-from fieldbrook.gateway.management.routes.projects.publishers import EVENT_TYPES_LIMIT
+from fieldbrook.gateway.management.routes.projects.publishers import (
+    EVENT_TYPES_BYTES,
+    EVENT_TYPES_LIMIT,
+)
 from fieldbrook.gateway.schedule.cron import parse_schedule
 from fieldbrook.security.tokens import TOKEN_LIMIT
 from fieldbrook.storage.backup.transfer import Exported, ExportedToken
@@ -173,6 +176,8 @@ def _check_publisher(publisher: Publisher) -> str:
     _require(0 < len(key) <= NAME_LIMIT, key, "a key has 1 to 256 characters")
     _require(len(publisher.token) <= TOKEN_LIMIT, key, "its token is too long")
     _require(len(publisher.event_types) <= EVENT_TYPES_LIMIT, key, "too many event types")
+    size = sum(len(each.encode()) for each in publisher.event_types)
+    _require(size <= EVENT_TYPES_BYTES, key, "too long event types")
     for event_type in publisher.event_types:
         _check_event_type(event_type, key)
     for moment in (publisher.token_expires_at, publisher.token_issued_at):

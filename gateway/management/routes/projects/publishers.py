@@ -31,7 +31,7 @@ from fieldbrook.gateway.management.routes.projects.replies.publishers import (
     token_reply,
 )
 
-EVENT_TYPES_LIMIT = 100
+EVENT_TYPES_LIMIT, EVENT_TYPES_BYTES = 100, 16 << 10
 _DAY_MS = 86_400_000
 
 
@@ -249,10 +249,13 @@ def _event_types(types: list[str]) -> list[str]:
     """Check the event types that a publisher may send.
 
     Raises:
-        BadRequestError: an event type is empty, or there are more than 100.
+        BadRequestError: an event type is empty, or there are more than 100, or more than 16 KiB.
     """
     if len(types) > EVENT_TYPES_LIMIT:
         raise BadRequestError(FieldError("eventTypes", f"more than {EVENT_TYPES_LIMIT}", "body"))
+    if sum(len(event_type.encode()) for event_type in types) > EVENT_TYPES_BYTES:
+        reason = f"more than {EVENT_TYPES_BYTES} bytes together"
+        raise BadRequestError(FieldError("eventTypes", reason, "body"))
     empty = [n for n, event_type in enumerate(types) if not event_type]
     if empty:
         raise BadRequestError(*(FieldError(f"eventTypes[{n}]", "empty", "body") for n in empty))

@@ -160,7 +160,7 @@ class AccessKeyCommands(Commands):
         Returns:
             The number of these keys that still exist.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             found = 0
             for access_key_id, last_used in used.items():
                 key = self.tables.access_keys.get(change.txn, access_key_id)

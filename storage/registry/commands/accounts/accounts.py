@@ -82,7 +82,7 @@ class AccountCommands(Commands):
             AccountNotFoundError: no such account.
             InvalidOldPasswordError: the password was changed after the caller verified it.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             account = change.account(account_id)
             if account.password_hash != old_hash:
                 raise InvalidOldPasswordError()
@@ -95,7 +95,7 @@ class AccountCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             account = change.account(account_id)
             return self._end_logins(change, account, password_hash=new_hash)
 
@@ -106,7 +106,7 @@ class AccountCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             return self._end_logins(change, change.account(account_id))
 
     @command
@@ -119,7 +119,7 @@ class AccountCommands(Commands):
             AccountNotFoundError: no such account.
             LastAdministratorError: the node would have no enabled administrator.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             account = change.account(account_id)
             if state == account.state:
                 return account
@@ -136,7 +136,7 @@ class AccountCommands(Commands):
             AccountNotFoundError: no such account.
             LastAdministratorError: the node would have no enabled administrator.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             account = change.account(account_id)
             if role == account.role:
                 return account
@@ -156,7 +156,7 @@ class AccountCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             account = change.account(account_id)
             kept = {name: n for name, n in account.quotas.items() if name not in default}
             changed = change.update(self.tables.accounts, account, quotas={**kept, **limits})
@@ -170,7 +170,7 @@ class AccountCommands(Commands):
         Returns:
             The accounts whose mark has changed.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             self._raise_exceeded_quotas(change)
             before = change.now.accounts()
             after = [self._update_storage_mark(change, account) for account in before]
@@ -225,7 +225,7 @@ class AccountCommands(Commands):
             AccountInUseError: the account has projects.
             LastAdministratorError: the node would have no enabled administrator.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             account = change.account(account_id)
             _refuse_last_administrator(change, account)
             if projects := change.now.projects(account_id):

@@ -17,7 +17,7 @@ class AuditCommands(Commands):
 
         The change counter stays as it is.
         """
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             for row in rows:
                 append(change.txn, self.tables.audit, row, self.audit_rows)
             return len(rows)

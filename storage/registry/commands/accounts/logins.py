@@ -24,7 +24,7 @@ class LoginCommands(Commands):
             TooManyRequestsError: the table of ended logins is full.
         """
         ended = self.tables.ended_logins
-        with self.change() as change:
+        with self.change(uses_reserve=True) as change:
             with change.txn.cursor(ended) as cursor:
                 # In the order in which the logins began; they expire in nearly the same order.
                 more = cursor.first()

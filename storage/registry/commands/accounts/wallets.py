@@ -42,6 +42,7 @@ class WalletCommands(Commands):
             self._use_nonce(change, to_key(valid_until) + digest)
             account = change.now.account_named(address)
             if account is not None:
+                change.uses_reserve = True
                 return account
             if not may_create:
                 raise WhiteListForbiddenError(address=address)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fieldbrook.cluster.links.lines import receive, send
 from fieldbrook.cluster.links.listening import STRANGERS, Listening
-from tests.support.nodes import free_port
 from tests.support.tls import make_files
+from tests.support.tools import free_port
 
 _HOST, _STRANGER = "127.0.0.2", "127.0.0.3"  # from which clients connect
 _LONG_S = 60.0

@@ -7,8 +7,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from fieldbrook.core.errors import StoreError
-from fieldbrook.core.model import ADMIN
+from fieldbrook.core.errors import StorageFullError, StoreError
+from fieldbrook.core.model import ADMIN, DEVELOPER, DISABLED
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.lmdb.ids import to_key
 from fieldbrook.storage.lmdb.schema import SCHEMA_CELL
@@ -69,4 +69,24 @@ def test_a_full_registry_refuses_the_command_and_answers_on(tmp_path: Path) -> N
     assert version == len(reader.projects()) + 1
     writer.remove_project(project.project_id)
     assert reader.version() == version + 1
+    writer.close()
+
+
+def test_a_registry_that_accounts_have_filled_lets_everything_be_removed(tmp_path: Path) -> None:
+    writer = RegistryWriter(tmp_path / "registry", 4 << 20, lambda: 1, KEY)
+    writer.create_account("root", "h", ADMIN)
+    account = writer.create_account("ada", "h", DEVELOPER)
+    project = writer.create_project(account.account_id, "room")
+    for size in (100_000, 10_000, 1_000, 1):
+        with pytest.raises(StorageFullError, match="the registry has reached its size limit"):
+            for number in range(10_000):
+                name = f"{size}-{number}"
+                writer.create_publisher(project.project_id, name, name, event_types=["x" * size])
+    with pytest.raises(StorageFullError):
+        writer.put_config(project.project_id, "PROJECT_ENV", b"x" * 10_000)
+    writer.end_logins(account.account_id)
+    assert writer.set_account_state(account.account_id, DISABLED).state == DISABLED
+    writer.remove_project(project.project_id)
+    writer.remove_account(account.account_id)
+    writer.create_project(writer.create_account("bob", "h", DEVELOPER).account_id, "room")
     writer.close()

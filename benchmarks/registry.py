@@ -26,7 +26,7 @@ class _OneTransaction(RegistryWriter):
             yield
 
     @contextmanager
-    def change(self) -> Iterator[Change]:
+    def change(self, *, uses_reserve: bool = False) -> Iterator[Change]:
         change = Change(self, self._txn, self._clock())
         yield change
         change.count()

@@ -133,7 +133,8 @@ class Commands:
         tolerated = _REMOVAL_BYTES if removes else 0
         if after > self._limit_bytes and after - before > tolerated:
             reason = "the registry has reached its size limit: remove data, or raise the setting "
-            raise StorageFullError(reason=f"{reason}registry_map_bytes") from lmdb.MapFullError()
+            cause = lmdb.MapFullError("the rest is kept for removals")
+            raise StorageFullError(reason=f"{reason}registry_map_bytes") from cause
 
     @contextmanager
     def audited(self, row: AuditRow | None) -> Iterator[None]:

@@ -43,6 +43,7 @@ class ReadTurns:
         self._fewest = fewest
         self._clock = clock
         self._ends_at: float | None = None
+        self._is_scheduled = False
         self._at_once, self._began_at = _FEW, 0.0
         self._waiting: collections.deque[Callable[[], object]] = collections.deque()
 
@@ -53,14 +54,13 @@ class ReadTurns:
         now = self._clock()
         if self._ends_at is None:
             self._ends_at = now + self._slice_s
-            asyncio.get_running_loop().call_soon(self._begin)
+            self._schedule()
         return now < self._ends_at
 
     def call(self, go_on: Callable[[], object]) -> None:
         """Call `go_on` when a connection may go on."""
-        if not self._waiting and self._ends_at is None:
-            asyncio.get_running_loop().call_soon(self._begin)
         self._waiting.append(go_on)
+        self._schedule()
 
     async def wait(self) -> None:
         """Wait until a connection may go on."""
@@ -68,8 +68,15 @@ class ReadTurns:
         self.call(partial(_end, turn))
         await turn
 
+    def _schedule(self) -> None:
+        # Once for each iteration: a connection that waits again as soon as it has gone on would
+        # otherwise have one turn, then two, then four in an iteration.
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
     def _begin(self) -> None:
-        self._ends_at = None
+        self._ends_at, self._is_scheduled = None, False
         began_at = self._clock()
         try:
             for _ in range(self._number(began_at)):
@@ -78,7 +85,7 @@ class ReadTurns:
                     break
         finally:
             if self._waiting:
-                asyncio.get_running_loop().call_soon(self._begin)
+                self._schedule()
 
     def _number(self, now: float) -> int:
         """How many connections may go on now; fewer if the last iteration took long."""

@@ -62,6 +62,22 @@ async def test_those_that_wait_go_on_in_their_order_and_some_at_a_time() -> None
     assert turns.may_go_on()
 
 
+async def test_a_single_connection_that_waits_again_and_again_has_one_turn_in_an_iteration() -> (
+    None
+):
+    turns, iterations = ReadTurns(clock=Clock(0)), list[int]()
+    now = 0
+
+    def go_on() -> None:
+        iterations.append(now)
+        turns.call(go_on)
+
+    turns.call(go_on)
+    for now in range(8):  # noqa: B007 - `go_on` reads it
+        await asyncio.sleep(0)
+    assert iterations == list(range(8))
+
+
 async def test_more_go_on_at_once_after_turns_that_were_short() -> None:
     turns, went_on = ReadTurns(clock=Clock(SLICE_S / 1_000)), list[int]()
     for number in range(1_000):

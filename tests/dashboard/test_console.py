@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import Any
 
@@ -134,3 +135,15 @@ def test_a_refused_event_says_why(node: RunningNode, signed_in: Open) -> None:
     page.get_by_role("button", name="Send", exact=True).click()
     page.get_by_role("alert").filter(has_text="EventTypeNotAllowed").wait_for()
     page.get_by_role("region", name="Last events").get_by_text("refused").wait_for()
+
+
+def test_the_place_of_an_event_in_the_address_leads_to_no_other_route(
+    node: RunningNode, signed_in: Open
+) -> None:
+    node.create_project("elsewhere")
+    node.add_publisher("elsewhere", "sensor")
+    path = "/projects/elsewhere/console?from=..%2F..%2F..%2Faccount"
+    seen = signed_in(node, "/projects", expected=["status of 4"])
+    with seen.page.expect_request(re.compile("/srv-applet-mgr/.*account$")) as asked:
+        seen.page.goto(seen.address + path)
+    assert asked.value.url.endswith("/event_log/elsewhere/at/..%2F..%2F..%2Faccount")

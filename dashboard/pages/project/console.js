@@ -16,7 +16,7 @@ import * as words from '../../words/en/console.js';
  * @param {string} project @param {string} place @returns {Promise<import('./console/kept.js').Draft>}
  */
 async function draftFrom(project, place) {
-  const event = await get(`/event_log/${segment(project)}/at/${place}`);
+  const event = await get(`/event_log/${segment(project)}/at/${segment(place)}`);
   if (event.payload == null && event.size) throw new Error(words.payloadGone);
   const { kind, text } = readable(event.payload ?? '');
   const binary = kind === 'bytes';

@@ -89,7 +89,7 @@ const publisherOf = (publishers, row) => publishers.find((one) => one.publisherI
 
 /** @param {{project: string, place: string, row?: Row, publishers: Api.PublisherReply[], onClose: () => void}} p row: as the list has it */
 export function StoryPanel({ project, place, row: known, publishers, onClose }) {
-  const loaded = useLoad((get) => get(`/event_log/${segment(project)}/at/${place}`), [project, place]);
+  const loaded = useLoad((get) => get(`/event_log/${segment(project)}/at/${segment(place)}`), [project, place]);
   const { data } = loaded;
   const row = data ?? known;
   return html`<${Dialog} side title=${words.story} onClose=${onClose}>
@@ -110,5 +110,5 @@ export function StoryPage({ project, eventID, publishers }) {
 /** All that happened under an id: the event, its duplicates, its replays. @param {string} project @param {string} eventID @param {Get} get */
 async function load(project, eventID, get) {
   const { data } = await get(`/event_log/${segment(project)}`, { eventID, limit: 20 });
-  return Promise.all(data.map((row) => get(`/event_log/${segment(project)}/at/${row.place}`).catch((error) => (isGone(error) ? /** @type {Row} */ (row) : Promise.reject(error)))));
+  return Promise.all(data.map((row) => get(`/event_log/${segment(project)}/at/${segment(row.place)}`).catch((error) => (isGone(error) ? /** @type {Row} */ (row) : Promise.reject(error)))));
 }

@@ -174,7 +174,7 @@ def test_a_store_that_ends_the_process_is_left_alone_by_the_next_recovery(
     done = recover(journal, node.stores, node.mark)
     assert list(done.unapplied) == [3]
     assert 3 not in node.opened
-    assert "ended the process" in caplog.text
+    assert "process died while it read this store" in caplog.text
     assert not node.mark.exists()
     assert node.stored() == node.written
 

@@ -256,9 +256,8 @@ class RegistryReplica:
             StoreError: the stream or the registry does not answer.
         """
         found = last(self._connection, registry_subject())
-        if found is not None and found[0] > self._position:
-            subject = registry_subject()
-            self.repeat(read(self._connection, subject, self._position, found[0]))
+        if found is not None:
+            self._follow(found[0])
 
     def renew(self, lease: Lease) -> None:
         """Renew the lease of this copy, and repeat the changes that it lacks; see `repeated`.
@@ -268,11 +267,14 @@ class RegistryReplica:
         """
         began = lease_clock()
         renewed = leases.renew(self._connection, self._host)
-        if renewed.registry > self._position:
-            self._owner = None  # another host has changed the registry
-            records = read(self._connection, registry_subject(), self._position, renewed.registry)
-            self.repeat(records)
+        self._follow(renewed.registry)
         lease.renew(began)
+
+    def _follow(self, position: int) -> None:
+        """Repeat the changes up to a position in the stream."""
+        if position > self._position:
+            self._owner = None  # another host has changed the registry
+            self.repeat(read(self._connection, registry_subject(), self._position, position))
 
     def repeat(self, records: Iterable[tuple[int, Entry]]) -> None:
         """Repeat the changes in records of the stream that this registry lacks; see `repeated`.

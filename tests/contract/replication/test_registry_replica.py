@@ -90,6 +90,23 @@ def test_a_host_that_changes_nothing_cannot_change_the_registry(
     assert one.writer.reader().account_named("ada") is None
 
 
+def test_a_host_that_follows_another_takes_the_registry_over_again(
+    hosts: Callable[[str], Host],
+) -> None:
+    one, two = hosts("h1"), hosts("h2")
+    one.replica.take_over()
+    one.writer.create_account("ada", "h", ADMIN)
+    two.replica.take_over()
+    two.writer.create_account("bob", "h", ADMIN)
+    one.replica.catch_up()
+    assert not one.replica.is_owner
+    one.replica.take_over()
+    one.writer.create_account("cid", "h", ADMIN)
+    two.replica.catch_up()
+    assert two.content() == one.content()
+    assert not two.replica.is_owner
+
+
 def test_a_lease_is_renewed_with_all_changes_before_it(
     hosts: Callable[[str], Host], tmp_path: Path
 ) -> None:

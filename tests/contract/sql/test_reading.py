@@ -28,7 +28,7 @@ LARGEST = 2**63 - 1
 
 
 def reader(backend: d.Backend, folder: Path, **limits: int) -> DatabaseReader:
-    made = SqlLimits(**{"statement_ms": 10_000, **limits})
+    made = SqlLimits(**{"statement_ms": 60_000, **limits})
     config = d.config(d.READINGS, NOTES)
     if backend.dsn:
         return PostgresReader(backend.dsn, folder, config, made)

@@ -61,5 +61,5 @@ export function SignIn({ boot }) {
     <${PasswordForm} key=${setup} setup=${setup} busy=${busy} run=${run} />
     <div class="error" role="alert">${error}</div>
     ${!setup && boot.walletSignIn && html`<${Lazily} load=${() => import('./signin/wallets.js')} part="Wallets" busy=${busy} run=${run} />`}
-    ${setup && html`<${Lazily} load=${() => import('../parts/code.js')} part="AsCommand" text="fieldbrook admin create admin" />`}</main></div>`;
+    ${setup && html`<${Lazily} load=${() => import('../parts/code.js')} part="AsCommand" text="fieldbrook admin create" />`}</main></div>`;
 }

@@ -166,7 +166,7 @@ class ProjectClient:
 
     def _expire_queue(self, first: PendingEvent | None, now: float) -> None:
         """Settle the events at the head of a queue that are past their deadline."""
-        error = UnavailableError(what="the project did not start in time")
+        error = UnavailableError(what="the project did not take the event in time")
         while first is not None and not first.resend and first.deadline < now:
             queue_id = first.queue_id
             self._queue.pop_from(queue_id).finish(error)

@@ -4,8 +4,9 @@ All files are read into memory when the node starts, so the path of a request ne
 disk. They are served below `/ui/<digest of all of them>/`, where a browser keeps them for a year;
 the page itself, `index.html`, is asked for each time. The page names its files as `"/ui/app.js"`,
 into which the node puts the digest. Modules import each other by relative addresses. The modules
-that every page needs are served as one (`first_module.py`). The script `first.js` is part of the
-page that is sent, because a browser runs it before it looks at the rest.
+that every page needs are served as one (`first_module.py`). Scripts that are no modules, and the
+style sheets that the page names, are part of the page that is sent: a browser needs them before it
+draws anything.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PAGE_FOLDERS = ("/projects/", "/node/")
 """Every address that begins with one of these is that of a page, too."""
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'{}; style-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'{}; style-src 'self'{}; img-src 'self' data:; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
@@ -57,8 +58,9 @@ DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
 
 _PAGE = "index.html"
 _ENTRY = "app.js"
-_FIRST = "first.js"
-_FIRST_ELEMENT = b'<script src="/ui/first.js"></script>'
+# Elements of the page, and what they become in the page that is sent.
+_SCRIPT = re.compile(rb'<script src="/ui/([\w/.]+)"></script>')
+_SHEET = re.compile(rb'<link rel="stylesheet" href="/ui/([\w/.]+)">')
 _DIGITS = 12
 _SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ".wat", ""})  # those of setup.cfg
 _KEPT = "public, max-age=31536000, immutable"
@@ -158,7 +160,9 @@ def _read(folder: Path) -> _Site:
         page = contents.pop(_PAGE)
     except (OSError, KeyError) as error:
         raise SettingsError(reason=f"the dashboard in {folder} cannot be read: {error}") from error
-    page, policy = _with_first_script(page, contents)
+    page, scripts = _with_contents(page, contents, _SCRIPT, b"script")
+    page, sheets = _with_contents(page, contents, _SHEET, b"style")
+    policy = _POLICY.format(scripts, sheets)
     modules = {name: contents.pop(name) for name in list(contents) if name.endswith(".js")}
     contents |= _joined(modules) if _ENTRY in modules else modules
     every = hashlib.sha256(page)
@@ -170,16 +174,28 @@ def _read(folder: Path) -> _Site:
     return _Site(_served(_PAGE, page), policy, files)
 
 
-def _with_first_script(page: bytes, contents: dict[str, bytes]) -> tuple[bytes, str]:
-    """Move the first script from the files into the page; return the page and its policy."""
-    if _FIRST_ELEMENT not in page or _FIRST not in contents:
-        return page, _POLICY.format("")
-    script = contents.pop(_FIRST)
-    if b"</" in script:
-        raise SettingsError(reason=f"the dashboard's script {_FIRST} has '</', which may end it")
-    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
-    page = page.replace(_FIRST_ELEMENT, b"<script>%s</script>" % script)
-    return page, _POLICY.format(f" 'sha256-{digest}'")
+def _with_contents(
+    page: bytes, contents: dict[str, bytes], element: re.Pattern[bytes], tag: bytes
+) -> tuple[bytes, str]:
+    """Move the files that elements of the page name into the page.
+
+    Returns:
+        The page, and the digests of these files for its policy.
+    """
+    digests = ""
+
+    def with_content(match: re.Match[bytes]) -> bytes:
+        nonlocal digests
+        name = match[1].decode()
+        content = contents.pop(name, None)
+        if content is None:
+            return match[0]
+        if b"</" in content:
+            raise SettingsError(reason=f"the dashboard's file {name} has '</', which may end it")
+        digests += f" 'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
+        return b"<%s>%s</%s>" % (tag, content, tag)
+
+    return element.sub(with_content, page), digests
 
 
 def _joined(modules: dict[str, bytes]) -> dict[str, bytes]:

@@ -9,8 +9,9 @@ modules import these exports from the joined module::
     import { $2 as $m1 } from '../app.js'; const { ask } = $m1;     // as it is served
 
 Each `import` and `export` is the beginning of a line, in one of the forms that the dashboard uses.
-Libraries stay modules of their own, and so do the modules that are imported by `import('…')` when
-a page needs them. The first module must not await those at its top level, because they wait for it.
+A library is joined if all its exports are named at its end, `export{a as b};`. Others stay modules
+of their own, and so do the modules that are imported by `import('…')` when a page needs them. The
+first module must not await those at its top level, because they wait for it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _LATER = re.compile(r"(?<![{<])\bimport\((['`])(\.[^'`$\n]*)")
 _UNKNOWN = re.compile(r"^(?:import|export)\b.*|(?<![{<])\bimport\((?!['`]\.).*", re.MULTILINE)
 _OWN_ADDRESS = "import.meta.url"
 _LIBRARIES = "vendor/"
+_EXPORTS = re.compile(r"\bexport\{([\w$ ,]+)\};?\s*\Z")
 
 
 def join(modules: Mapping[str, str], entry: str) -> dict[str, str]:
@@ -45,19 +47,21 @@ def join(modules: Mapping[str, str], entry: str) -> dict[str, str]:
     own_names: dict[str, str] = {}
     _visit(modules, entry, own_names, ())
     del own_names[entry]
+    separate = {name for name in own_names if _is_separate(name, modules)}
     joined = "".join(
         f"import * as {own} from './{name}';\n"
-        if name.startswith(_LIBRARIES)
+        if name in separate
         else f"const {own} = (() => {{ {_as_function(name, modules[name], own_names)}\n"
         for name, own in own_names.items()
     )
     joined += _IMPORT.sub(
         lambda match: _bound(match, own_names[_target(entry, match[3])]), modules[entry]
     )
+    there = {name: own for name, own in own_names.items() if name not in separate}
     served = {
-        name: text if name.startswith(_LIBRARIES) else _outside(name, text, own_names, entry)
+        name: text if name.startswith(_LIBRARIES) else _outside(name, text, there, entry)
         for name, text in modules.items()
-        if name not in own_names or name.startswith(_LIBRARIES)
+        if name not in there
     }
     return {**served, entry: f"{joined}\nexport {{ {', '.join(own_names.values())} }};\n"}
 
@@ -79,12 +83,19 @@ def _visit(
     own_names[name] = f"${len(own_names)}"
 
 
+def _is_separate(name: str, modules: Mapping[str, str]) -> bool:
+    """Whether a module that the first page imports stays a module of its own."""
+    return name.startswith(_LIBRARIES) and not _EXPORTS.search(modules.get(name, ""))
+
+
 def _target(name: str, relative: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), relative))
 
 
 def _as_function(name: str, text: str, own_names: Mapping[str, str]) -> str:
     """The rest of a function that does what a module does, and returns what that exports."""
+    if name.startswith(_LIBRARIES):
+        return f"{_EXPORTS.sub(_as_return, text)} }})();"
     exported = [each[1] for each in _EXPORT.findall(text)]
     text = _IMPORT.sub(lambda match: _bound(match, own_names[_target(name, match[3])]), text)
     text = _EXPORT.sub(r"\1", text)
@@ -96,6 +107,12 @@ def _as_function(name: str, text: str, own_names: Mapping[str, str]) -> str:
     return f"{text}return {{ {', '.join(exported)} }}; }})();"
 
 
+def _as_return(match: re.Match[str]) -> str:
+    """The end of a library's function: `export{a as b};` becomes `return {b: a};`."""
+    pairs = [each.split(" as ") for each in match[1].split(",")]
+    return f"return {{ {', '.join(f'{pair[-1].strip()}: {pair[0].strip()}' for pair in pairs)} }};"
+
+
 def _outside(name: str, text: str, own_names: Mapping[str, str], entry: str) -> str:
     """A module that gets from the joined one what that has."""
     found = 0
@@ -104,7 +121,7 @@ def _outside(name: str, text: str, own_names: Mapping[str, str], entry: str) -> 
     def imported(match: re.Match[str]) -> str:
         nonlocal found
         target = _target(name, match[3])
-        if target not in own_names or target.startswith(_LIBRARIES):
+        if target not in own_names:
             return match[0]
         found += 1
         alias = f"$m{found}"

@@ -193,6 +193,21 @@ TABLE: dict[str, Entry] = {
         ("findall", "sub"),
         (("export const ", "a", ""), ("", "export\n", "")),
     ),
+    "fieldbrook.gateway.http.site.dashboard:_SCRIPT": Entry(
+        _OWN + ": the page of the dashboard, 8 MiB",
+        ("sub",),
+        (('<script src="/ui/', "a", ""), ("", '<script src="/ui/', "")),
+    ),
+    "fieldbrook.gateway.http.site.dashboard:_SHEET": Entry(
+        _OWN + ": the page of the dashboard, 8 MiB",
+        ("sub",),
+        (('<link rel="stylesheet" href="/ui/', "a", ""), ("", '<link rel="stylesheet" ', "")),
+    ),
+    "fieldbrook.gateway.http.site.first_module:_EXPORTS": Entry(
+        _OWN + ": the libraries of the dashboard, 8 MiB",
+        ("search", "sub"),
+        (("export{", "a", ""), ("", "export{", ""), ("export{a}", " ", "x")),
+    ),
     "fieldbrook.gateway.http.site.first_module:_LATER": Entry(
         _OWN + ": the modules of the dashboard, 8 MiB",
         ("finditer", "sub"),

@@ -74,20 +74,34 @@ def test_files_that_browsers_do_not_need_are_not_served(tmp_path: Path) -> None:
     assert list(Dashboard(folder)._site.files) == [f"{address_of(Dashboard(folder))}app.js"]
 
 
-def test_the_first_script_is_part_of_the_page_and_the_only_one_that_may_be(tmp_path: Path) -> None:
-    script = "const asked = 1 < 2;\n"
-    folder = write(tmp_path, index=f'<script src="/ui/first.js"></script>{PAGE}', app="1;")
+def test_scripts_and_sheets_that_the_page_names_are_part_of_it_and_no_others_may_be(
+    tmp_path: Path,
+) -> None:
+    sheet, script = "p > b { color: red }\n", "const asked = 1 < 2;\n"
+    elements = '<script src="/ui/first.js"></script><link rel="stylesheet" href="/ui/a/b.css">'
+    folder = write(tmp_path, index=f"{elements}{PAGE}", app="1;")
     without = Dashboard(folder)
-    assert "script-src 'self'; " in without.policy
+    assert "script-src 'self'; style-src 'self'; " in without.policy
+    assert elements.replace("/ui/", address_of(without)).encode() in without.page().body
     (folder / "first.js").write_text(script)
+    (folder / "a").mkdir()
+    (folder / "a" / "b.css").write_text(sheet)
     dashboard = Dashboard(folder)
-    assert f"<script>{script}</script>".encode() in dashboard.page().body
-    assert dashboard.file(f"{address_of(dashboard)}first.js") is None
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'self' 'sha256-{digest}'; " in dashboard.policy
+    whole = f"<script>{script}</script><style>{sheet}</style>"
+    assert whole.encode() in dashboard.page().body
+    for name in ("first.js", "a/b.css"):
+        assert dashboard.file(f"{address_of(dashboard)}{name}") is None
+    assert (
+        f"script-src 'self' 'sha256-{sha256(script)}'; "
+        f"style-src 'self' 'sha256-{sha256(sheet)}'; " in dashboard.policy
+    )
     (folder / "first.js").write_text("'</script>'")
     with pytest.raises(SettingsError, match=r"first\.js has '</'"):
         Dashboard(folder)
+
+
+def sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def test_a_developers_folder_is_read_again_for_each_page_and_the_packages_is_not(

@@ -26,8 +26,10 @@ load('here').then(([later, part]) =>
     "core/one.js": """\
 import { hello } from '../words/en.js';
 import { list } from '../vendor/library.js';
+import { listOf as three } from '../vendor/joined.js';
 
 export const told = list();
+export const numbers = three(1, 2);
 export async function never() {
   told.push('never');
 }
@@ -54,19 +56,22 @@ told.push('early');
 """,
     "words/en.js": "export const hello = (name) => `hello ${name}`;\n",
     "pages/later.js": """\
-import { told as all, place } from '../core/one.js';
+import { told as all, numbers, place } from '../core/one.js';
+import { listOf, third } from '../vendor/joined.js';
 import { list } from '../vendor/library.js';
 import * as words from '../words/en.js';
 import { here } from './parts/here.js';
 
 all.push('later');
-export const seen = () => [all.length, place, list().length, words.hello(here)];
+const more = listOf(third);
+export const seen = () => [all.length, place, list().length, words.hello(here), numbers, more];
 """,
     "pages/parts/here.js": """\
 import { hello } from '../../words/en.js';
 
 export const here = hello('here');
 """,
+    "vendor/joined.js": "var a=(...n)=>n,b$=3;export{a as listOf,b$ as third};\n",
     "vendor/library.js": "const made = [];\nexport { f as list };\nfunction f() { return made; }\n",
 }
 
@@ -93,7 +98,7 @@ def test_the_joined_modules_do_what_they_did(tmp_path: Path) -> None:
     assert joined["vendor/library.js"] == MODULES["vendor/library.js"]
     before = output(tmp_path / "before", MODULES)
     assert before == output(tmp_path / "after", joined)
-    counted = [3, ["styles", "one.css"], 3, "hello hello here"]
+    counted = [3, ["styles", "one.css"], 3, "hello hello here", [1, 2], [3]]
     told = ["early", "the page", "later"]
     assert before == ["hello us", "hello you", told, counted, "hello here"]
 

@@ -198,8 +198,10 @@ class ReplicatedJournal:
         need."""
         return self._bytes[project_id] > max(SNAPSHOT_BYTES, used_bytes)
 
-    def snapshot(self, project_id: int, number: int, path: Path) -> None:
-        """Store the copy of a store as the snapshot of the project; its last batch is `number`.
+    def snapshot(self, project_id: int, number: int, folder: Path) -> None:
+        """Store the copy of a store in a folder as the snapshot of the project.
+
+        `number` is that of its last batch.
 
         Raises:
             NodeError: it could not be stored; earlier records and snapshots stay valid.
@@ -208,7 +210,7 @@ class ReplicatedJournal:
         position, before = owner.subject.last, self._bytes[project_id]
         with self._own_connection("snapshot") as connection:
             earlier = snapshots.names(connection, owner.subject)
-            made = snapshots.upload(connection, owner.subject, path)
+            made = snapshots.upload(connection, owner.subject, folder)
             body = snapshots.encode(made)
             record = owner.append(Kind.SNAPSHOT, number, body, time.monotonic())
             carry_out(connection, record)

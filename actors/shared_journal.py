@@ -64,8 +64,8 @@ class WorkerJournal(Protocol):
     def wants_snapshot(self, project_id: int, used_bytes: int) -> bool:
         """Whether `snapshot` is due for a project whose store has `used_bytes`."""
 
-    def snapshot(self, project_id: int, number: int, path: Path) -> None:
-        """Replace the records up to batch `number` by a copy of the store.
+    def snapshot(self, project_id: int, number: int, folder: Path) -> None:
+        """Replace the records up to batch `number` by the copy of the store in a folder.
 
         Raises:
             StoreError: it could not be kept.
@@ -115,9 +115,9 @@ class ProjectRecords:
         """See `WorkerJournal`."""
         return self._shared.wants_snapshot(self.project_id, used_bytes)
 
-    def snapshot(self, number: int, path: Path) -> None:
+    def snapshot(self, number: int, folder: Path) -> None:
         """See `WorkerJournal`."""
-        self._shared.snapshot(self.project_id, number, path)
+        self._shared.snapshot(self.project_id, number, folder)
 
     def add(self, project_id: int, number: int, batch: bytes) -> None:
         """Keep a record for the next commit."""
@@ -192,7 +192,7 @@ class SharedJournal:
         """Return False: the journal has the latest batches only."""
         return False
 
-    def snapshot(self, project_id: int, number: int, path: Path) -> None:
+    def snapshot(self, project_id: int, number: int, folder: Path) -> None:
         """Do nothing: see `wants_snapshot`."""
 
     def _add(self, project_id: int, number: int, batch: bytes) -> bool:

@@ -279,7 +279,8 @@ class ProjectActor:
     def _open(self) -> None:
         context, settings = self._context, self._context.settings
         folder = store_path(settings.data / "projects", self.project_id)
-        database = database_access(settings, folder, self.project_id)
+        replicated = self.records.is_complete
+        database = database_access(settings, folder, self.project_id, is_replicated=replicated)
         missing = self.records.take_over(folder)
         store = self._store = ProjectStore(
             folder,
@@ -386,7 +387,7 @@ class ProjectActor:
         if not records.is_complete or time.monotonic() < self._next_snapshot:
             return False
         self._next_snapshot = time.monotonic() + _SNAPSHOT_LOOK_S
-        return store is not None and records.wants_snapshot(store.used_bytes)
+        return store is not None and records.wants_snapshot(store.copied_bytes)
 
     def _make_snapshot(self, executor: ProjectExecutor) -> None:
         """Keep a copy of the store in the cluster instead of the records that it contains."""
@@ -399,7 +400,7 @@ class ProjectActor:
         try:
             with tempfile.TemporaryDirectory(dir=settings.data / "uploads") as folder:
                 store.copy_to(Path(folder))
-                self.records.snapshot(store.number, Path(folder) / "data.mdb")
+                self.records.snapshot(store.number, Path(folder))
         except (NodeError, OSError) as error:
             # The records stay, and the next turn after the pause tries again.
             log.warning("%s: cannot write a snapshot of its store: %s", self.part, error)

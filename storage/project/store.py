@@ -8,7 +8,7 @@ transaction. Without a journal each batch is such a transaction.
 Log rows are written with the next batch, or soon after in one of their own. The guarantees do
 not cover the last log rows before a power cut, because a sync for each row would slow down every
 event. When a batch also writes to the project's SQL database, both stores commit atomically in
-three steps: see `ProjectStore.commit`.
+three steps: see `ProjectStore.commit`. In a cluster, its record has the writes to both.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
+
 from fieldbrook.core.errors import (
     BatchTooLargeError,
     DatabaseUnreachableError,
     JournalDamagedError,
     JournalFullError,
     StorageFullError,
-    StoreError,
 )
 from fieldbrook.observability import fault_points
 from fieldbrook.storage.journal.unapplied import apply_unapplied
@@ -41,9 +42,11 @@ from fieldbrook.storage.project.stored import Stored
 from fieldbrook.storage.replication.appends import ENTRY_BYTES
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files as sql
+from fieldbrook.storage.sql.sqlite.repetition import Repetition
 
 if TYPE_CHECKING:
     from fieldbrook.storage.journal.protocol import JournalWriter
+    from fieldbrook.storage.sql.writes import SqlWrites
 
 WAITING_LIMIT = 8 << 20
 """How many bytes may wait while checkpoints fail; then batches are refused."""
@@ -107,6 +110,8 @@ class ProjectStore(Effects):
         self._project_id = project_id
         self._waiting = PendingWrites()
         self._prepared: tuple[Batch, int] | None = None
+        self._uncommitted: ProjectDatabase | None = None  # has the SQL writes of that batch
+        self._repetition = Repetition(path / sql.FILE)
         self._stored = Stored(
             *(path, map_size, committed, limits, self._write_waiting),
             unsynced=journal is not None,
@@ -161,6 +166,11 @@ class ProjectStore(Effects):
     def used_bytes(self) -> int:
         """The high-water mark of the store's size, to compare with its size limit."""
         return self._stored.used_bytes
+
+    @property
+    def copied_bytes(self) -> int:
+        """About the size of what `copy_to` writes."""
+        return self.used_bytes + sql.size_of(self.path / sql.FILE)
 
     def read(self, stored_key: bytes) -> bytes | None:
         """Return the value of a stored key (`kv.stored_key`) as the current batch sees it."""
@@ -258,6 +268,9 @@ class ProjectStore(Effects):
         database's number has reached n, and dropped otherwise. Nothing else is read or written
         before that.
 
+        In a cluster the batch is committed when its record is stored. Then the SQL database commits
+        its writes. If that fails, the store has to be opened again; `apply` repeats the writes.
+
         Raises:
             BatchTooLargeError: the effects would not fit into an empty store; they are
                 dropped.
@@ -289,6 +302,10 @@ class ProjectStore(Effects):
             if self._stored.staged:
                 self._stored.settle(database.number if database is not None else None)
             if database is not None and database.wrote:
+                if self._needs_record:
+                    self._add(database.writes())
+                    self._uncommitted = database
+                    return True
                 self._commit_both(database)
                 return False
             return (self._has_effects() or self._rows_due()) and self._add()
@@ -296,18 +313,29 @@ class ProjectStore(Effects):
             self._take_batch()
             raise
         finally:
-            if database is not None and not database.is_fresh:
+            if database is not None and not database.is_fresh and self._uncommitted is None:
                 database.rollback()
 
     def committed(self) -> None:
-        """Note that the prepared batch is on disk: it has happened and waits for a checkpoint."""
+        """Note that the prepared batch is on disk: it has happened and waits for a checkpoint.
+
+        Raises:
+            StoreError: the SQL database could not commit its writes; only `apply` can repeat them.
+        """
         if self._prepared is not None:
-            self._happened(*self._prepared)
+            batch, size = self._prepared
+            if self._uncommitted is not None and batch.sql is not None:
+                self._uncommitted.commit(batch.sql.number)
+                self._uncommitted = None
+            self._happened(batch, size)
             self._prepared = None
 
     def dropped(self) -> None:
         """Note that the prepared batch is not on disk and never will be: it did not happen."""
         self._prepared = None
+        if self._uncommitted is not None:
+            self._uncommitted.rollback()
+            self._uncommitted = None
 
     def write_prepared(self) -> None:
         """Write the prepared batch into the store, because the journal has no room for it.
@@ -317,7 +345,7 @@ class ProjectStore(Effects):
         """
         assert self._prepared is not None
         batch, size = self._prepared
-        self._prepared = None
+        self.dropped()
         self._write_through(batch, size)
 
     def apply(self, number: int, batch: bytes) -> None:
@@ -337,6 +365,8 @@ class ProjectStore(Effects):
         decoded = decode_record(batch, Batch)
         if decoded.sent:
             self.outbox.create_marker()
+        if decoded.sql is not None:
+            self._repetition.repeat(decoded.sql)
         self._happened(decoded, len(batch))
 
     def checkpoint(self) -> None:
@@ -350,6 +380,7 @@ class ProjectStore(Effects):
             StoreError: the disk is full or failed. The batches wait as before; log rows and event
                 records that belong to no batch yet may be lost.
         """
+        self._repetition.close()
         if not (self._rows or self._history_records or self._waiting):
             return
         if self._stored.staged:
@@ -386,7 +417,7 @@ class ProjectStore(Effects):
             StoreError: the store could not be written.
         """
         removals = self.outbox.remove(sequences, refused)
-        if self._journal is not None and self._journal.is_complete:
+        if self._needs_record:
             self.removed += removals
 
     def _write_waiting(self, also: InTransaction | None = None) -> None:
@@ -399,9 +430,16 @@ class ProjectStore(Effects):
             self._journal.release(self._project_id, self.number)
             fault_points.hit("checkpoint.released")
 
-    def _add(self) -> bool:
+    @property
+    def _needs_record(self) -> bool:
+        """Whether each batch has to be in the journal."""
+        return self._journal is not None and self._journal.is_complete
+
+    def _add(self, writes: SqlWrites | None = None) -> bool:
         """Add the batch to the journal, or write it into the store; return whether it waits."""
         batch = self._take_batch()
+        if writes is not None:
+            batch = replace(batch, sql=writes)
         if self._journal is not None:
             if self._waiting.bytes >= WAITING_LIMIT:
                 self._write_waiting()
@@ -425,7 +463,7 @@ class ProjectStore(Effects):
     def _write_through(self, batch: Batch, size: int) -> None:
         """Write a batch into the store alone; `size` is its size in bytes, if the journal refused
         it for that."""
-        if self._journal is not None and self._journal.is_complete:
+        if self._needs_record:
             if size:
                 raise BatchTooLargeError(size=size, limit_bytes=ENTRY_BYTES)
             raise StorageFullError(reason=f"{self.path}: the store is full")
@@ -443,8 +481,6 @@ class ProjectStore(Effects):
             self._tables.deduplication.delivered(batch.deliveries)
 
     def _commit_both(self, database: ProjectDatabase) -> None:
-        if self._journal is not None and self._journal.is_complete:
-            raise StoreError(reason="SQL tables of projects are not replicated in a cluster")
         number = database.number() + 1
         self._write_waiting()
         if self._has_effects() or self._rows_due():
@@ -467,10 +503,13 @@ class ProjectStore(Effects):
     def copy_to(self, folder: Path) -> None:
         """Write a compact copy of the store into an empty folder, as of the last checkpoint.
 
+        A SQLite file is copied, too.
+
         Raises:
             StoreError: the disk is full or failed.
         """
         self._stored.copy_to(folder)
+        sql.copy(self.path / sql.FILE, folder / sql.FILE)
 
     def clear_log(self, instance_id: int) -> None:
         """Delete all log rows of an instance, at once.

@@ -1,12 +1,14 @@
 """Snapshots of stores in a stream, for hosts that lack older records.
 
-A snapshot is a compact copy of a store's file, in pieces. It is valid when a record of its subject
-names it; a host that is not the owner any more cannot append that record. Then the records that the
-snapshot contains, and the previous snapshot, are removed from the stream.
+A snapshot is a compact copy of a store's file in pieces, and of the files beside it. It is valid
+when a record of its subject names it; a host that is not the owner any more cannot append that
+record. Then the records that the snapshot contains, and the previous snapshot, are removed from the
+stream.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import secrets
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from fieldbrook.core.errors import JournalDamagedError, NodeError, StreamStalledError
 from fieldbrook.observability import metrics
@@ -38,12 +41,16 @@ _PURGE_S = 5.0
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
-    """The body of a snapshot's record: the name, number, size and digest of its pieces."""
+    """The body of a snapshot's record: the name, number, size and digest of its pieces.
+
+    `others` has the same for each file beside that of the store, by the names of the files.
+    """
 
     name: str
     pieces: int
     size: int
     sha256: bytes
+    others: dict[str, Snapshot] = {}
 
 
 class Plan(NamedTuple):
@@ -77,7 +84,8 @@ def plan(project_id: int, records: Sequence[tuple[int, Entry]], stored: int, num
     ]
     first = batches[0].number if batches else number + 1
     snapshot = None
-    if first > stored + 1:
+    # A store without a batch may have files beside it.
+    if first > stored + 1 or not stored:
         for _, entry in records:
             if entry.kind is Kind.SNAPSHOT:
                 snapshot, stored = decode_record(entry.body, Snapshot), entry.number
@@ -90,18 +98,25 @@ def plan(project_id: int, records: Sequence[tuple[int, Entry]], stored: int, num
     return Plan(snapshot, batches)
 
 
-def upload(connection: Connection, subject: Subject, path: Path) -> Snapshot:
+def upload(connection: Connection, subject: Subject, folder: Path) -> Snapshot:
     """Send the copy of a store to the stream of snapshots.
 
     Args:
         connection: to the replication engine of this host.
         subject: the subject of the store's project.
-        path: the file.
+        folder: has the copies of the store and of the files beside it, and nothing else.
 
     Raises:
         StreamStalledError: the stream does not take it.
-        StoreError: the file cannot be read.
+        StoreError: a file cannot be read.
     """
+    with store_errors(folder):
+        names = sorted(path.name for path in folder.iterdir())
+    made = {name: _upload(connection, subject, folder / name) for name in names}
+    return replace(made.pop(FILE), others=made)
+
+
+def _upload(connection: Connection, subject: Subject, path: Path) -> Snapshot:
     name = secrets.token_hex(8)
     digest, size, count = hashlib.sha256(), 0, 0
     with store_errors(path), path.open("rb") as file:
@@ -177,15 +192,37 @@ def encode(snapshot: Snapshot) -> bytes:
 def download(connection: Connection, subject: Subject, snapshot: Snapshot, folder: Path) -> None:
     """Replace the store in a folder by a snapshot.
 
+    The store comes last: its number says that the folder has the whole snapshot.
+
     Raises:
         StreamStalledError: the stream does not answer.
-        JournalDamagedError: a piece is missing or damaged; the folder is unchanged.
+        JournalDamagedError: a piece is missing or damaged; that file is unchanged.
         StoreError: it cannot be written.
     """
-    new = folder / f".new-{FILE}"
-    digest, size = hashlib.sha256(), 0
     with store_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, other in snapshot.others.items():
+        if "/" in name or name in ("", ".", "..", FILE):
+            reason = f"{subject.name}: snapshot {snapshot.name} has a file {name!r}"
+            raise JournalDamagedError(reason=reason)
+        # A database has its write-ahead log in a file of its own.
+        stale = list(folder.glob(f"{glob.escape(name)}-*"))
+        _download(connection, subject, other, folder / name, stale)
+    _download(connection, subject, snapshot, folder / FILE, [folder / "lock.mdb"])
+
+
+def _download(
+    connection: Connection,
+    subject: Subject,
+    snapshot: Snapshot,
+    path: Path,
+    stale: Collection[Path],
+) -> None:
+    """Replace a file, and remove the `stale` ones that belong to it."""
+    folder = path.parent
+    new = path.with_name(f".new-{path.name}")
+    digest, size = hashlib.sha256(), 0
+    with store_errors(folder):
         with new.open("wb") as file:
             for piece in _receive(connection, subject, snapshot):
                 digest.update(piece)
@@ -201,8 +238,9 @@ def download(connection: Connection, subject: Subject, snapshot: Snapshot, folde
                 reason=f"{subject.name}: snapshot {snapshot.name} is damaged: "
                 f"{size} bytes instead of {snapshot.size}, or another SHA-256"
             )
-        (folder / "lock.mdb").unlink(missing_ok=True)
-        new.replace(folder / FILE)
+        for each in stale:
+            each.unlink(missing_ok=True)
+        new.replace(path)
         sync_folder(folder)
     metrics.add(metrics.SNAPSHOT_BYTES["loaded"], size)
 

@@ -34,13 +34,21 @@ def sql_limits(settings: Settings) -> SqlLimits:
     )
 
 
-def database_access(settings: Settings, folder: Path, project_id: int) -> DatabaseAccess:
-    """Return the database that the settings give a project; `folder` is the project's."""
+def database_access(
+    settings: Settings, folder: Path, project_id: int, *, is_replicated: bool = False
+) -> DatabaseAccess:
+    """Return the database that the settings give a project; `folder` is the project's.
+
+    `is_replicated`: other hosts repeat what is written to the database.
+    """
     limits = sql_limits(settings)
     dsn = settings.postgres_dsn
     if dsn is None:
         return DatabaseAccess(
-            lambda config: SqliteDatabase(folder / files.FILE, config, limits), None
+            lambda config: SqliteDatabase(
+                folder / files.FILE, config, limits, is_replicated=is_replicated
+            ),
+            None,
         )
     # Imported here, so that nodes without PostgreSQL do not load libpq.
     from fieldbrook.storage.sql.postgres.database import PostgresDatabase

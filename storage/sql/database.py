@@ -15,6 +15,7 @@ import msgspec
 from fieldbrook.core.errors import DatabaseConfigError, StatementError
 from fieldbrook.storage.sql.requests import Value, parse_request
 from fieldbrook.storage.sql.schema import Schema
+from fieldbrook.storage.sql.writes import SqlWrites
 
 
 class SqlLimits(msgspec.Struct, frozen=True):
@@ -123,6 +124,14 @@ class ProjectDatabase(ABC):
 
         Raises:
             StoreError: the database cannot be read.
+        """
+
+    @abstractmethod
+    def writes(self) -> SqlWrites:
+        """Return the writes of the batch, for other hosts, which repeat them.
+
+        Raises:
+            StoreError: the writes to this database cannot be repeated, or it cannot be read.
         """
 
     @abstractmethod

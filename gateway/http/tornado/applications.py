@@ -216,6 +216,7 @@ class Applications:
             store_reader=self._store_of,
             cluster=self._cluster,
             dry_runner=DryRunner(node_parts(settings)),
+            put_store=self._put_store,
             database_reader=lambda project_id, config: database_reader(
                 settings, store_path(settings.data / "projects", project_id), config
             ),
@@ -257,6 +258,28 @@ class Applications:
         """
         self._cluster.require_here(project_id)
         return self._stores.get(project_id)
+
+    def _put_store(self, project_id: int) -> None:
+        """Give the store of a project to all hosts; see `ManagementContext`.
+
+        Raises:
+            StoreError: the store cannot be read, or the cluster does not take it.
+        """
+        known = self._cluster.known()
+        if known is None or not known.owners:
+            return
+        # Imported here, so that a node in no cluster does not load the client of its engine.
+        from fieldbrook.actors.seeding import put_store
+        from fieldbrook.storage.replication.connection import Connection
+        from fieldbrook.storage.replication.endpoint import endpoint_in
+
+        data = self._settings.data
+        connection = Connection(endpoint_in(self._run_dir), f"{self._part} import")
+        try:
+            folder = store_path(data / "projects", project_id)
+            put_store(connection, known.me, project_id, folder, data / "uploads")
+        finally:
+            connection.close()
 
     async def _flush(self, project_id: int) -> None:
         """Ask a project for a checkpoint; see `ManagementContext`."""

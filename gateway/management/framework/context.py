@@ -206,6 +206,8 @@ class ManagementContext:
         flush_project: makes a project write what waits for a checkpoint (`pending_rows`).
         flush_followed: does the same for pages that follow a project, several times a second.
         trace_state: the state of a project's trace (`Tracing.state`); None without one.
+        put_store: gives the store of a project that is not registered yet to all hosts of the
+            cluster, in a thread that may wait; it does nothing on a node in no cluster.
         database_reader: reads a project's SQL database, given the project's configuration of it.
         dry_runner: runs handlers without effect.
         contract_wallets: asks a chain whether a contract accepts a signature.
@@ -247,6 +249,7 @@ class ManagementContext:
     flush_project: Callable[[int], Awaitable[None]] = _flush_nothing
     flush_followed: Callable[[int], Awaitable[None]] = _flush_nothing
     trace_state: Callable[[int], Awaitable[Any]] = _no_trace
+    put_store: Callable[[int], None] = lambda _project_id: None
     database_reader: Callable[[int, Mapping[str, Any]], DatabaseReader] = _no_database
     dry_runner: DryRunner | None = None
     disk_reserve_bytes: int = 0

@@ -11,6 +11,7 @@ from fieldbrook.storage.project.history.records import RecordTuple
 from fieldbrook.storage.project.history.traces import EventTrace
 from fieldbrook.storage.project.outbox import OutboxEntry, Removal
 from fieldbrook.storage.project.rows import LogRow, MetricRow
+from fieldbrook.storage.sql.writes import SqlWrites
 
 STAGE = b"stage"
 """The name of the table with the staged batch, and the batch's key in it."""
@@ -28,8 +29,9 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     A batch with a `number` above 0 is staged: it waits until the SQL database has committed
     its own part under that number. A pair without a value deletes its key. There is at most one
     item in `chunks` and in `payloads`. `time_ms` is the time of the commit in Unix milliseconds,
-    0 in batches of earlier versions. `removed` has outbox entries that have left the node; only
-    batches of a cluster have them, for the next owner of the project.
+    0 in batches of earlier versions. `removed` has outbox entries that have left the node, and
+    `sql` what the batch writes to the SQL database; only batches of a cluster have them, for the
+    next owner of the project.
     """
 
     number: int
@@ -46,3 +48,4 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     traces: list[EventTrace] = []
     time_ms: int = 0
     removed: list[Removal] = []
+    sql: SqlWrites | None = None

@@ -61,6 +61,7 @@ from fieldbrook.storage.sql.requests import Value
 from fieldbrook.storage.sql.results import Rows, row_encoder
 from fieldbrook.storage.sql.schema import parse_schema
 from fieldbrook.storage.sql.statements import parameter_count_error
+from fieldbrook.storage.sql.writes import SqlWrites
 
 _EVENT, _STATEMENT = "fieldbrook_event", "fieldbrook_statement"
 _LEAST_MS = 50  # shortest statement_timeout; it also applies to the node's next statements
@@ -107,6 +108,10 @@ class PostgresDatabase(ProjectDatabase):
         self._full = False
 
     # ------------------------------------------------------------ batches and events
+
+    def writes(self) -> SqlWrites:
+        """See `ProjectDatabase.writes`."""
+        raise StoreError(reason="projects of a cluster cannot write to PostgreSQL")
 
     def commit(self, number: int) -> None:
         """See `ProjectDatabase.commit`."""

@@ -10,6 +10,9 @@ its rows. The project's store uses this number to commit both stores atomically
 (`ProjectStore.commit`): it first stages its own part under the number. After a crash the staged
 part is valid exactly if the number in this database has reached it.
 
+In a cluster the record of a batch contains its writes (`SqlWrites`), with those that migrate the
+database to its configuration. So another host can repeat them in its copy of the file.
+
 SQLite rolls back the whole transaction when it interrupts a write, runs out of space, or
 executes `OR ROLLBACK`. The earlier writes of the batch must survive that. They are replayed
 from a journal with the same clock and the same random numbers, so the results are the same. That
@@ -25,11 +28,17 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fieldbrook.core.errors import DatabaseConfigError, StatementError, StoreError
+from fieldbrook.core.errors import (
+    DatabaseConfigError,
+    JournalDamagedError,
+    StatementError,
+    StoreError,
+)
 from fieldbrook.storage.sql.database import ProjectDatabase, SqlLimits
 from fieldbrook.storage.sql.requests import Value, stored_time
 from fieldbrook.storage.sql.results import Rows, TimeText, check_row, row_encoder
@@ -58,6 +67,7 @@ from fieldbrook.storage.sql.sqlite.preparation import (
     trials,
 )
 from fieldbrook.storage.sql.sqlite.statements import translate
+from fieldbrook.storage.sql.writes import SqlWrite, SqlWrites
 
 _EVENT = f"{PRIVATE_PREFIX}event"
 # The sqlite3 module caches prepared statements by text. This prefix keeps an applet from using a
@@ -74,16 +84,6 @@ _ERRORS = (sqlite3.Error, MemoryError)
 _STORED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
-class _Write(NamedTuple):
-    """A statement that changed rows, with all that is needed to replay it."""
-
-    text: str
-    values: list[Value]
-    seed: int
-    changed: int
-    effort: int
-
-
 class SqliteDatabase(ProjectDatabase):
     """A project's SQLite database. `Run.sql` is this object: a run uses it as its session."""
 
@@ -93,6 +93,7 @@ class SqliteDatabase(ProjectDatabase):
         config: Mapping[str, Any],
         limits: SqlLimits | None = None,
         *,
+        is_replicated: bool = False,
         moment: Callable[[], datetime] = lambda: datetime.now(UTC),
         draw: Callable[[int], int] = random.getrandbits,
     ) -> None:
@@ -102,6 +103,8 @@ class SqliteDatabase(ProjectDatabase):
             path: the file, `<project's folder>/sql.db`.
             config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
             limits: see `SqlLimits`; its defaults when None.
+            is_replicated: whether other hosts repeat the writes of batches. If so, the database is
+                migrated to its configuration by its next batch, and not when it is opened.
             moment: returns the time that all statements of a batch see as now.
             draw: returns a number of that many random bits; it seeds a statement.
         """
@@ -111,11 +114,24 @@ class SqliteDatabase(ProjectDatabase):
         self._connection: sqlite3.Connection | None = None
         self._guard = Guard(frozenset())
         self._functions = AppletFunctions()
-        self._journal: list[_Write] = []
+        self._journal: list[SqlWrite] = []
+        self._is_replicated = is_replicated
+        self._steps: list[str] = []  # statements of a migration that no batch has committed yet
+        self._has_migrated = False  # whether they are part of the current transaction
         self._ends_at = math.inf
         self._gave_up = False  # the writes of the present event, which is past its deadline
 
     # ------------------------------------------------------------ batches and events
+
+    @property
+    def wrote(self) -> bool:
+        """See `ProjectDatabase.wrote`."""
+        return self._has_migrated or super().wrote
+
+    def writes(self) -> SqlWrites:
+        """See `ProjectDatabase.writes`."""
+        steps = self._steps if self._has_migrated else []
+        return SqlWrites(self.number() + 1, self._functions.now, steps, self._journal)
 
     def keep_event(self) -> None:
         """Keep the writes of a successful run as part of the batch."""
@@ -145,6 +161,8 @@ class SqliteDatabase(ProjectDatabase):
             if changed != 1:
                 raise StoreError(reason=f"{self._path}: batch {number} has been committed already")
             connection.execute("COMMIT")
+            if self._has_migrated:
+                self._steps = []
         except _ERRORS as error:
             self.close()
             raise StoreError(reason=f"{self._path}: {error}") from error
@@ -183,7 +201,49 @@ class SqliteDatabase(ProjectDatabase):
     def _forget_batch(self) -> None:
         super()._forget_batch()
         self._journal = []
-        self._gave_up = False
+        self._gave_up = self._has_migrated = False
+
+    def repeat(self, writes: SqlWrites) -> None:
+        """Repeat the writes of a batch that was committed on another host, or before a crash.
+
+        A batch that the database contains is skipped.
+
+        Raises:
+            JournalDamagedError: a batch before this one is missing, or a write has another result
+                than before.
+            StoreError: the file cannot be opened or written.
+        """
+        number = self.number()
+        if writes.number <= number:
+            return
+        if writes.number != number + 1:
+            raise JournalDamagedError(
+                reason=f"{self._path}: the journal continues with batch {writes.number} of the "
+                f"database, and the file ends with batch {number}"
+            )
+        self.open()
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if writes.schema:
+                for statement in writes.schema:
+                    connection.execute(statement)
+                self._protect_tables(connection)
+            self._functions.now = writes.now
+            self._repeat(connection, writes.statements, math.inf)
+            connection.execute(f"UPDATE {STATE} SET number = ?", (writes.number,))  # noqa: S608
+            connection.execute("COMMIT")
+        except STATEMENT_ERRORS as error:
+            self.close()
+            failure = self._failure(error)
+            if isinstance(failure, StoreError) or isinstance(error, MemoryError):
+                raise StoreError(reason=f"{self._path}: {error}") from error
+            reason = f"{self._path}: batch {writes.number} of the database cannot be repeated"
+            raise JournalDamagedError(reason=f"{reason}: {failure}") from error
+        except StoreError as error:  # a statement has another result
+            self.close()
+            raise JournalDamagedError(reason=str(error.details["reason"])) from error
 
     # ------------------------------------------------------------ statements
 
@@ -205,7 +265,7 @@ class SqliteDatabase(ProjectDatabase):
             )
             if changed:
                 self._count_write(len(request))
-                self._journal.append(_Write(own, values, seed, changed, statement.effort))
+                self._journal.append(SqlWrite(own, values, seed, changed, statement.effort))
         except StatementError:
             # The statement has changed rows before it failed, for example by too many results.
             if connection.total_changes != before:
@@ -273,9 +333,21 @@ class SqliteDatabase(ProjectDatabase):
         if not connection.in_transaction:
             self._functions.now = stored_time(self._moment())
             self._execute_own("BEGIN IMMEDIATE")
+            self._take_steps(connection)
         if not self._has_savepoint:
             self._execute_own(f"SAVEPOINT {_EVENT}")
             self._has_savepoint = True
+
+    def _take_steps(self, connection: sqlite3.Connection) -> None:
+        """Migrate the database as part of the batch whose transaction has begun."""
+        try:
+            for step in self._steps:
+                self._execute_own(step)
+        except StoreError:
+            with suppress(*_ERRORS):
+                connection.execute("ROLLBACK")
+            raise
+        self._has_migrated = bool(self._steps)
 
     def _release_event(self) -> None:
         self._execute_own(f"RELEASE {_EVENT}")
@@ -325,26 +397,28 @@ class SqliteDatabase(ProjectDatabase):
         self._lost = False
 
     def _begin_again(
-        self, connection: sqlite3.Connection, kept: Sequence[_Write], ends_at: float
+        self, connection: sqlite3.Connection, kept: Sequence[SqlWrite], ends_at: float
     ) -> None:
         """Start a new transaction, repeat the writes of earlier events, and set the savepoint."""
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
+        for step in self._steps:
+            connection.execute(step)
         self._repeat(connection, kept, ends_at)
         connection.execute(f"SAVEPOINT {_EVENT}")
 
     def _repeat(
-        self, connection: sqlite3.Connection, writes: Sequence[_Write], ends_at: float
+        self, connection: sqlite3.Connection, writes: Sequence[SqlWrite], ends_at: float
     ) -> None:
         self._ends_at = ends_at
         try:
-            for text, values, seed, before, effort in writes:
+            for write in writes:
                 _, changed = self._run_statement(
-                    connection, text, values, seed, effort, wanted=False
+                    *(connection, write.text, write.values, write.seed, write.effort), wanted=False
                 )
-                if changed != before:
-                    reason = f"a replayed write changed {changed} rows instead of {before}"
+                if changed != write.changed:
+                    reason = f"a replayed write changed {changed} rows instead of {write.changed}"
                     raise StoreError(reason=f"{self._path}: {reason}")
         finally:
             self._ends_at = math.inf
@@ -363,9 +437,6 @@ class SqliteDatabase(ProjectDatabase):
         try:
             connection = self._connect()
             self._migrate(connection)
-            tables = existing_columns(connection)
-            self._guard = Guard(frozenset(t for t in tables if not t.startswith(PRIVATE_PREFIX)))
-            connection.set_authorizer(self._guard.authorize)
             connection.set_progress_handler(self._is_overdue, _PROGRESS_STEPS)
             for limit, value in LIMITS.items():
                 connection.setlimit(limit, value)
@@ -413,7 +484,14 @@ class SqliteDatabase(ProjectDatabase):
             raise
         return connection
 
+    def _protect_tables(self, connection: sqlite3.Connection) -> None:
+        """Let statements of applets use the tables that are there, and nothing else."""
+        tables = existing_columns(connection)
+        self._guard = Guard(frozenset(t for t in tables if not t.startswith(PRIVATE_PREFIX)))
+        connection.set_authorizer(self._guard.authorize)
+
     def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Migrate the database to its configuration; if it is replicated, only try that."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             # The CHECK limits the table to one row.
@@ -422,15 +500,21 @@ class SqliteDatabase(ProjectDatabase):
                 "(id INTEGER PRIMARY KEY CHECK (id = 0), number INTEGER NOT NULL)"
             )
             connection.execute(f"INSERT OR IGNORE INTO {STATE} VALUES (0, 0)")  # noqa: S608
+            if self._is_replicated:
+                connection.execute("COMMIT")
+                connection.execute("BEGIN IMMEDIATE")
             indexes = existing_names(connection, "index")
-            for what, statement in plan(self._schema, existing_columns(connection), indexes):
+            steps = list(plan(self._schema, existing_columns(connection), indexes))
+            for what, statement in steps:
                 try:
                     connection.execute(statement)
                 except _ERRORS as error:
                     if isinstance(self._failure(error), StoreError):
                         raise
                     raise DatabaseConfigError(reason=f"{what}: {error}") from error
-            connection.execute("COMMIT")
+            self._protect_tables(connection)
+            self._steps = [statement for _, statement in steps] if self._is_replicated else []
+            connection.execute("ROLLBACK" if self._is_replicated else "COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

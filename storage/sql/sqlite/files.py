@@ -63,6 +63,31 @@ def check(path: Path) -> list[str]:
     return [str(row[0]) for row in rows if row[0] != "ok"]
 
 
+def size_of(path: Path) -> int:
+    """Return the size of a database file in bytes, without its write-ahead log; 0 without one.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StoreError(reason=f"{path}: {error}") from error
+
+
+def copy(path: Path, target: Path) -> None:
+    """Copy a database to a new file, as of the last commit; without a database do nothing.
+
+    Raises:
+        StoreError: the file cannot be read, or the new one not be written.
+    """
+    if is_initialized(path):
+        with snapshot(path) as found:
+            found.copy(target)
+
+
 @contextmanager
 def snapshot(path: Path) -> Iterator[Snapshot]:
     """Open a read transaction: the block sees the database at one moment, and may copy it.

@@ -137,7 +137,8 @@ def test_a_project_that_was_given_up_is_taken_over_with_a_snapshot(
     assert records.wants_snapshot(0)
     assert not records.wants_snapshot(1 << 20)
     store = tmp_path / "copy"
-    store.write_bytes(b"the store")
+    store.mkdir()
+    (store / snapshots.FILE).write_bytes(b"the store")
     for _ in range(2):
         records.snapshot(1, store)
         assert not records.wants_snapshot(0)
@@ -325,7 +326,7 @@ def test_all_is_read_when_the_record_of_a_mark_was_removed(
     copy = tmp_path / "copy"
     copy.mkdir()
     two.store.copy_to(copy)
-    two.records.snapshot(two.store.number, copy / snapshots.FILE)
+    two.records.snapshot(two.store.number, copy)
     two.work(5)
     two.end()
     assert one.begin() == 5

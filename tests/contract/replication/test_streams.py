@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fieldbrook.core.errors import (
     EngineUnreachableError,
@@ -272,8 +273,8 @@ def test_a_wrong_password_and_a_closed_port_are_reported(endpoint: Endpoint) -> 
 # -------------------------------------------------------------------- snapshots
 
 
-def upload(connection: Connection, owner: Owner, number: int, file: Path) -> Snapshot:
-    made = snapshots.upload(connection, owner.subject, file)
+def upload(connection: Connection, owner: Owner, number: int, folder: Path) -> Snapshot:
+    made = snapshots.upload(connection, owner.subject, folder)
     record = owner.append(Kind.SNAPSHOT, number, snapshots.encode(made), time.monotonic())
     carry_out(connection, record)
     return made
@@ -281,10 +282,12 @@ def upload(connection: Connection, owner: Owner, number: int, file: Path) -> Sna
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A file of more pieces than are sent at a time."""
-    path = tmp_path / "store"
-    path.write_bytes(b"".join(bytes([n]) * PIECE_BYTES for n in range(5)) + b"end")
-    return path
+    """The folder of a store, whose file has more pieces than are sent at a time."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    content = b"".join(bytes([n]) * PIECE_BYTES for n in range(5)) + b"end"
+    (folder / snapshots.FILE).write_bytes(content)
+    return folder
 
 
 def test_a_host_without_a_store_gets_the_snapshot_and_the_batches_behind_it(
@@ -296,7 +299,7 @@ def test_a_host_without_a_store_gets_the_snapshot_and_the_batches_behind_it(
         position = append(connection, owner, number)
     earlier = snapshots.names(connection, owner.subject)
     made = upload(connection, owner, 3, store)
-    assert (made.pieces, made.size, earlier) == (6, store.stat().st_size, set())
+    assert (made.pieces, made.size, earlier) == (6, 5 * PIECE_BYTES + 3, set())
     snapshots.remove_before(connection, owner.subject, position, earlier)
     append(connection, owner, 4, b"four")
     other = connect()
@@ -308,8 +311,37 @@ def test_a_host_without_a_store_gets_the_snapshot_and_the_batches_behind_it(
     assert [(record.number, record.batch) for record in plan.batches] == [(4, b"four")]
     folder = tmp_path / "new/store"
     snapshots.download(other, taken.owner.subject, made, folder)
-    assert (folder / snapshots.FILE).read_bytes() == store.read_bytes()
+    assert (folder / snapshots.FILE).read_bytes() == (store / snapshots.FILE).read_bytes()
     assert [path.name for path in folder.iterdir()] == [snapshots.FILE]
+
+
+def test_a_snapshot_has_the_files_beside_the_store_and_replaces_what_belonged_to_older_ones(
+    connection: Connection, project: int, store: Path, tmp_path: Path
+) -> None:
+    subject, folder = project_subject(project), tmp_path / "there"
+    (store / "sql.db").write_bytes(b"rows")
+    made = snapshots.upload(connection, subject, store)
+    assert list(made.others) == ["sql.db"]
+    assert snapshots.names(connection, subject) == {made.name, made.others["sql.db"].name}
+    folder.mkdir()
+    for name in ("sql.db", "sql.db-wal", "sql.db-shm", "lock.mdb", "outbox"):
+        (folder / name).write_bytes(b"before")
+    snapshots.download(connection, subject, made, folder)
+    assert (folder / "sql.db").read_bytes() == b"rows"
+    there = sorted(path.name for path in folder.iterdir())
+    assert there == [snapshots.FILE, "outbox", "sql.db"]
+
+
+@pytest.mark.parametrize("name", ["../sql.db", "/sql.db", "a/sql.db", "..", "", snapshots.FILE])
+def test_a_snapshot_writes_no_file_outside_the_folder(
+    connection: Connection, project: int, store: Path, tmp_path: Path, name: str
+) -> None:
+    subject, folder = project_subject(project), tmp_path / "there"
+    made = snapshots.upload(connection, subject, store)
+    wrong = replace(made, others={name: made})
+    with pytest.raises(JournalDamagedError, match="has a file"):
+        snapshots.download(connection, subject, wrong, folder)
+    assert list(folder.iterdir()) == []
 
 
 def test_the_last_record_stays_when_all_before_it_are_removed(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fieldbrook.core.errors import DatabaseUnreachableError, StoreError
 from fieldbrook.storage.project.commit import effects
@@ -281,7 +282,7 @@ def test_a_batch_whose_sql_writes_were_lost_is_refused_whole(
     project.sql.begin_event()
     project.sql.execute(b'{"statement":"INSERT INTO t (n) VALUES (2)","params":[]}')
     project.store.overlay[KEY] = b"2"
-    project.sql._journal[0] = project.sql._journal[0]._replace(changed=2)
+    project.sql._journal[0] = replace(project.sql._journal[0], changed=2)
     monkeypatch.setattr(project.sql, "_limits", SqlLimits(statement_ms=-1000))
     endless = b"INSERT INTO t WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM x)"
     with pytest.raises(StoreError, match="a replayed write changed"):

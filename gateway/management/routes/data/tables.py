@@ -101,7 +101,7 @@ class QueryReply(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_tables(call: Call[None, None]) -> TableList:
     """The SQL tables of a project with their columns and numbers of rows."""
-    reader = _reader(call)
+    reader = await _reader(call)
     if reader is None:
         return TableList(data=[])
     return TableList(data=[_table(report) for report in await _run(call, reader.tables)])
@@ -109,7 +109,7 @@ async def list_tables(call: Call[None, None]) -> TableList:
 
 async def list_rows(call: Call[None, ReadRows]) -> RowPage:
     """Rows of a table, sorted and in pages."""
-    reader, table, query = _reader(call), call.path["table"], call.query
+    reader, table, query = await _reader(call), call.path["table"], call.query
     page = Page(
         equal=[_condition(text) for text in query.filter],
         order=query.order,
@@ -130,7 +130,7 @@ async def run_query(call: Call[Query, None]) -> QueryReply:
     The statement passes the filter of applets' statements and has their limits (the settings
     `sql_statement_ms`, `sql_result_rows`, `sql_result_bytes`).
     """
-    reader = _reader(call)
+    reader = await _reader(call)
     args = call.body.args
     if len(args) > _ARGS_LIMIT:
         raise BadRequestError(FieldError("args", f"more than {_ARGS_LIMIT} values", "body"))
@@ -147,9 +147,12 @@ async def run_query(call: Call[Query, None]) -> QueryReply:
     return QueryReply(columns=result.columns, data=result.rows, ms=took_ms)
 
 
-def _reader(call: Call[Any, Any]) -> DatabaseReader | None:
+async def _reader(call: Call[Any, Any]) -> DatabaseReader | None:
     """The reader of the project's database; None for a project without one."""
     project_id = own_project(call).project_id
+    if call.context.cluster.is_member:
+        # Only the host that owns the project, and has opened it, has all rows.
+        await call.context.flush_project(project_id)
     config = call.context.reader.config(project_id, PROJECT_DATABASE)
     if config is None:
         return None

@@ -149,6 +149,9 @@ async def _import(
     ids = dict(zip(contents.applets, applet_ids, strict=True))
     built = await run(partial(file.build, store, ids, context.project_map_bytes))
     try:
+        if built:
+            # If the registry refuses the project, nobody reads its store in the cluster.
+            await run(partial(context.put_store, project_id))
         project: Project = await context.registry.call(
             "import_project",
             account_id=call.account.account_id,

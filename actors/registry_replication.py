@@ -1,8 +1,9 @@
-"""The registry's actor on a host of a cluster: who changes the registry, and how others follow.
+"""The part of the registry's actor that a cluster needs: finding the host that changes the
+registry, and repeating its changes on the other hosts.
 
-One host owns the registry. The others pass commands on to it and repeat its changes. A command is
-answered when each host has repeated its change, or has no lease of its copy any more: so whatever
-is sent after the answer meets the change, on any host, or is refused.
+One host owns the registry. The others forward commands to it and repeat its changes. A command is
+answered when each host has repeated its change, or has no lease of its copy any more. So a request
+that is sent to any host after the answer sees the change, or is refused.
 """
 
 from __future__ import annotations
@@ -50,32 +51,32 @@ log = logging.getLogger(__name__)
 SYNC = "_sync"
 """The request of the registry's owner to another host: repeat all changes, then answer."""
 FORWARDED = "_forwarded"
-"""The last item of a command that another host has passed on."""
+"""The last item of a command that another host has forwarded."""
 SOCKET = "registry"
 _HEX = frozenset("0123456789abcdef")
 _DIGEST_CHARS = 64
 TICK_S = 0.25
 _SPREAD_S = 0.05
-_ANSWER_S = 25.0  # the change is stored in 10 s, and known on all hosts `LEASE_S` later
+_ANSWER_S = 25.0  # 10 s until a change is stored, `LEASE_S` until all hosts repeat it
 _SYNC_S = 1.0
 _RENEW_S = 1.0
 _SEED_POLL_S = 0.1
-_REMOVE_AFTER_S = 30.0  # the owner of a removed project writes a last record when it retires
+_REMOVE_AFTER_S = 30.0  # a removed project's host writes a last record when the project ends
 
 
 class RegistryReplication:
-    """See the module. Its methods are called in the registry's data thread, unless they say else.
+    """See the module. Unless stated otherwise, call the methods in the registry's data thread.
 
     Args:
-        settings: the node's.
+        settings: the settings of the node.
         run_dir: the folder of sockets.
         host: the name of this host.
         writer: the registry.
-        is_founder: whether this host has founded the cluster.
-        post: hands a message to the supervisor.
+        is_founder: whether this host founded the cluster.
+        post: sends a message to the supervisor.
 
     Attributes:
-        damage: why the stream of the registry cannot be read; empty while it can.
+        damage: why the stream of the registry cannot be read; empty if it can be read.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class RegistryReplication:
         limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         self._compiler = AheadCompiler(self._modules, limits)
         self._hosts: tuple[str, ...] = ()
-        self._there: tuple[str, ...] = ()  # those that are drained, too
+        self._there: tuple[str, ...] = ()  # hosts that are up, including drained ones
         self._peers: dict[str, _Peer] = {}
         self._commands: collections.deque[tuple[Connection, list[Any]]] = collections.deque()
         self._wake = threading.Condition()
@@ -106,10 +107,10 @@ class RegistryReplication:
         self.damage = ""
 
     def open(self) -> None:
-        """Have the registry that the cluster has; waits for the founder if need be.
+        """Bring this host's registry up to date; wait for the founder if necessary.
 
-        A host that has a copy does not wait for a quorum: until there is one, nobody changes the
-        registry, and `tick` repeats the changes that this copy lacks.
+        A host that has a copy does not wait for a quorum. Without a quorum no host changes the
+        registry; later `tick` repeats the changes that this copy lacks.
 
         Raises:
             StoreError: the hosts have no quorum.
@@ -128,12 +129,12 @@ class RegistryReplication:
         self._catch_up()
 
     def _remember_modules(self) -> None:
-        """Look for all modules: the process may have died between a change and its module."""
+        """Check for all modules: the process may have died between a change and its module."""
         reader = self._writer.reader()
         self._replica.repeated.modules.update(one.sha256 for one in reader.resources())
 
     def on_hosts(self, hosts: m.HostsUp) -> None:
-        """Note which hosts are there; from any thread."""
+        """Set the hosts that are up; thread-safe."""
         self._hosts, self._there = hosts.hosts, (*hosts.hosts, *hosts.leaving)
 
     @property
@@ -147,7 +148,7 @@ class RegistryReplication:
         return placement.home(placement.REGISTRY, self._hosts) if self._hosts else ""
 
     def take(self, connection: Connection, request: list[Any]) -> bool:
-        """Take a request that this host does not carry out itself; return whether it did."""
+        """Handle a request if another host has to carry it out; return whether it was handled."""
         if request[0] == SYNC:
             connection.answer(self._synced())
             return True
@@ -168,10 +169,10 @@ class RegistryReplication:
         return True
 
     def _share_modules(self, arguments: dict[str, Any]) -> None:
-        """Have the modules that a command names on all hosts before they hear of it.
+        """Copy the modules that a command names to all hosts before the command is stored.
 
-        The host that got the upload has the file; the one that carries the command out gets it
-        from the stream.
+        The host that received the upload has the file; the host that carries the command out reads
+        it from the stream.
         """
         for sha256 in digests_in(arguments):
             path = self._modules / f"{sha256}.wasm"
@@ -196,7 +197,8 @@ class RegistryReplication:
     def tick(self) -> None:
         """Once in `_RENEW_S`: renew the lease of this copy, and repeat the changes that it lacks.
 
-        The owner asks all hosts to repeat a change before it answers, so nobody waits for this.
+        No command waits for this, because the owner asks all hosts to repeat a change before it
+        answers.
         """
         if time.monotonic() < self._next_try or not self._is_renewal_due():
             return
@@ -213,7 +215,7 @@ class RegistryReplication:
             log.info("the registry does not follow: %s", error)
 
     def remove_project(self, project_id: int) -> None:
-        """Have the streams forget a project that this host has removed, when its owner has."""
+        """Remove the records of a removed project after its host has closed it."""
         self._removed.append((time.monotonic() + _REMOVE_AFTER_S, project_id))
 
     def _remove_projects(self) -> None:
@@ -239,7 +241,7 @@ class RegistryReplication:
         self._next_renewal = time.monotonic() + _RENEW_S
 
     def _follow_up(self) -> None:
-        """Do what follows from repeated changes; what fails is left for the next time."""
+        """Carry out the consequences of repeated changes; failed ones are tried again next time."""
         metrics.put(metrics.REGISTRY_POSITION, self._replica.number())
         repeated = self._replica.repeated
         while repeated.removed:
@@ -276,10 +278,10 @@ class RegistryReplication:
             with contextlib.suppress(NodeError):
                 if self._is_renewal_due():
                     self._renew()
-            time.sleep(_SPREAD_S)  # a host that is about to be gone refuses at once
+            time.sleep(_SPREAD_S)  # a host that is about to stop refuses at once
 
     def _has(self, host: str, number: int) -> bool:
-        """Have another host repeat all changes; returns whether it has the one with this number."""
+        """Ask another host to repeat all changes; return whether it has the change `number` now."""
         try:
             answer = self._peer(host).ask([SYNC, {}], _SYNC_S)
         except OSError:
@@ -287,7 +289,7 @@ class RegistryReplication:
         return bool(answer[0]) and answer[1] >= number
 
     def _none_has_lease_but(self, done: set[str]) -> bool:
-        """Whether the leases of all hosts but these have ended.
+        """Return whether the leases of all other hosts have ended.
 
         A lease has ended when its newest record was first seen `LEASE_S` ago. The answer is False
         if the stream cannot be read.
@@ -299,8 +301,8 @@ class RegistryReplication:
         return False
 
     def _note_leases(self) -> bool:
-        """Look for the newest records of leases, and note when each was seen first; returns whether
-        they were found."""
+        """Read the newest records of leases, and note when each was first seen; return whether they
+        could be read."""
         found = positions(self._engine, self._replica.position)
         if found is None:
             return False
@@ -320,7 +322,7 @@ class RegistryReplication:
     # ---------------------------------------------------------------- the others
 
     def _forward(self) -> None:
-        """Pass commands on to the owner, one after the other; in a thread of its own."""
+        """Forward commands to the owner, one after the other; runs in a thread of its own."""
         peers: dict[str, _Peer] = {}
         while True:
             with self._wake:
@@ -336,16 +338,16 @@ class RegistryReplication:
         peer = peers.setdefault(owner, _Peer(remote_path(self._run_dir, owner, SOCKET)))
         try:
             return peer.ask([*request, FORWARDED], _ANSWER_S)
-        except (OSError, ValueError) as failed:  # ValueError: what came is no answer
+        except (OSError, ValueError) as failed:  # ValueError: the received bytes are not an answer
             peer.close()
             error = OutcomeUnknownError(what=f"host {owner} does not answer: {failed}")
             return False, *to_wire(error)
 
 
 def digests_in(arguments: dict[str, Any]) -> list[str]:
-    """The digests of the modules among the arguments of a command.
+    """Return the digests of the modules among the arguments of a command.
 
-    A command has one module as several arguments, as `module`, or some as `modules`.
+    A command has one module as several arguments or as `module`, or several modules as `modules`.
     """
     at = Module.__struct_fields__.index("sha256")
     modules = [arguments.get("module"), *(arguments.get("modules") or ())]
@@ -358,7 +360,7 @@ def _is_digest(text: str) -> bool:
 
 
 class _Seen(NamedTuple):
-    """The newest record of a host's lease: its position, and since when this host knows it."""
+    """The newest record of a host's lease: its position, and when this host first saw it."""
 
     at: int
     since: float
@@ -375,7 +377,7 @@ class _Peer:
         """Send a request and return the answer.
 
         Raises:
-            OSError: there is none in time; the connection is closed.
+            OSError: no answer arrived in time; the connection is closed.
         """
         try:
             return self._ask(request, limit_s)
@@ -413,7 +415,7 @@ class _Peer:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Whether the other side has closed a connection without an answer on its way."""
+    """Return whether the other side has closed a connection that has no unread answer."""
     connection.setblocking(False)
     try:
         return not connection.recv(1, socket.MSG_PEEK)

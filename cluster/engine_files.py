@@ -1,8 +1,8 @@
-"""The files of an engine's streams, changed so that an engine without others can read them.
+"""Changes the stream files of a replication engine so that an engine without peers can read them.
 
-A stream's folder has its configuration in `meta.inf`, and the checksum of that in `meta.sum`. An
-engine that is alone refuses streams with several replicas. Everything else in the folder is the
-same with one replica.
+A stream's folder has its configuration in `meta.inf`, and its checksum in `meta.sum`. An engine
+without peers refuses streams with several replicas. The other files in the folder are the same with
+one replica.
 
 Source: nats-server 2.15, server/filestore.go (`writeStreamMeta`, `writeMsgRecordLocked`). The
 checksum is HighwayHash-64 (J. Alakuijala, B. Cox and J. Wassenberg, Fast keyed hash/pseudo-random
@@ -27,8 +27,8 @@ _PACKET = 32
 _LANES = struct.Struct("<4Q")
 # The length of the whole record, its number, the time, and the length of its subject.
 _HEAD = struct.Struct("<IQ8xH")
-_LENGTH_BITS = (1 << 31) - 1  # the other one is set if the record has headers
-_NO_RECORD = 0b11 << 62  # removed records, and marks of removed ones
+_LENGTH_BITS = (1 << 31) - 1  # the highest bit is set if the record has headers
+_NO_RECORD = 0b11 << 62  # one of these bits is set: a removed record, or the mark of one
 _MULTIPLIERS_0 = (
     *(0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3),
 )
@@ -38,10 +38,10 @@ _MULTIPLIERS_1 = (
 
 
 def make_single(streams: Path) -> int:
-    """Give all streams in a folder of streams one replica; return how many streams these are.
+    """Set all streams in a folder to one replica; return the number of streams.
 
     Args:
-        streams: the `store_dir` of an engine that does not run. It should be a copy.
+        streams: the `store_dir` of an engine that is not running. It should be a copy.
 
     Raises:
         JournalDamagedError: a configuration does not match its checksum, or has an unknown form.
@@ -68,7 +68,7 @@ def _checksum(key: bytes, body: bytes) -> str:
 
 
 class _HighwayHash:
-    """HighwayHash-64 of one message; for short ones, because it is slow."""
+    """HighwayHash-64 of one message; only for short messages, because it is slow."""
 
     def __init__(self, key: bytes) -> None:
         lanes: tuple[int, ...] = _LANES.unpack(key)
@@ -100,7 +100,7 @@ class _HighwayHash:
                 _add_zipped(source[lane], source[lane + 1], target, lane)
 
     def _update_last(self, rest: bytes) -> None:
-        """Take the last bytes of a message, which are less than a packet."""
+        """Add the last bytes of a message, which are fewer than a packet."""
         size, words = len(rest), len(rest) & ~3
         for lane in range(4):
             self._v0[lane] = (self._v0[lane] + (size << 32) + size) & _MASK
@@ -134,16 +134,18 @@ def _swap(lane: int) -> int:
 
 
 def last_records(stream: Path) -> dict[bytes, int]:
-    """Return by subject the position of the last record in the files of a stream.
+    """Return the position of the last record of each subject in the files of a stream.
 
-    An engine that finds damage leaves out the damaged record, or all records behind it, and only
-    its log says so. This looks at nothing but the heads, so it finds what the engine leaves out.
+    An engine that finds damage skips the damaged record, or all records after it, and reports this
+    only in its log. This function reads only the headers of records, so it also finds the skipped
+    records.
 
     Args:
-        stream: the folder of a stream, whose engine does not run.
+        stream: the folder of a stream; its engine must not be running.
 
     Raises:
-        JournalDamagedError: a file ends within a record, or has no record where one should begin.
+        JournalDamagedError: a file ends within a record, or a record does not begin where it
+            should.
         OSError: a file cannot be read.
     """
     by_subject = dict[bytes, int]()

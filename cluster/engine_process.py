@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 
 PART = "engine"
 _CHECK_S = 0.2
-# A route ends at most 2 s after the last message of the other engine. The first election comes 4 s
-# after the last message of a leader. So a check and the restart of 0.2 s come in time.
+# A route is closed at most 2 s after the last message of the other engine. The first election
+# begins 4 s after the last message of a leader. So there is time for a check and for the restart,
+# which takes 0.2 s.
 _ROUTES_S = 0.5
 
 
@@ -65,7 +66,7 @@ class EngineActor(NodeActor):
                 self.unexpected(message, sender)
 
     def woken(self, payload: object) -> None:
-        """Check whether the engine still runs and has its routes."""
+        """Check whether the engine is running and has its routes."""
         if self._engine is not None:
             if not self._engine.is_running:
                 log.critical("the replication engine (nats-server) has died")
@@ -112,7 +113,7 @@ class EngineActor(NodeActor):
                 engine.stop()
                 self._start_engine(engine)
         except NodeError as error:
-            if engine.is_running:  # the next check asks again
+            if engine.is_running:  # the next check tries again
                 log.info("the routes of the engine cannot be read: %s", error)
             else:
                 log.critical("the replication engine does not run: %s", error)

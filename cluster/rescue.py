@@ -1,8 +1,9 @@
-"""Makes a single node of the last host of a cluster, when the majority is lost for good.
+"""Rescue: turns the last host of a cluster into a single node, after the majority is lost for good.
 
-The streams of the host are copied, and an engine that is alone serves the copy. From there the
-registry and the stores of all projects get what they lack. Then the data folder belongs to no
-cluster any more. Until that last step it is the folder of a host, however the work ends.
+The streams of the host are copied, and a replication engine without peers serves the copy. The
+registry and the stores of all projects get the records that they lack from the copy. Then the data
+folder is removed from the cluster. If the work fails before that last step, the folder still
+belongs to a host of the cluster.
 """
 
 from __future__ import annotations
@@ -50,26 +51,27 @@ from fieldbrook.storage.replication.streams import (
 from fieldbrook.storage.replication.takeover import last, read_unchecked
 from fieldbrook.system.fsync import sync_folder
 
-_COPY = "rescue"  # folder of the engine that serves the copy
-_SPARE_BYTES = 1 << 30  # that this engine may write
+_COPY = "rescue"  # folder of the replication engine that serves the copy
+_SPARE_BYTES = 1 << 30  # free space that this engine may need to write
 _REQUEST_S = 5.0
 _STREAMS = (REGISTRY, *shard_streams())
 
 
 class _State(msgspec.Struct):
-    """The part of a stream's state that matters here: when its last record was stored."""
+    """The part of a stream's state that a rescue reports: when its last record was stored."""
 
     last_ts: str
 
 
 class RescuedProject(NamedTuple):
-    """A project that the data folder has now.
+    """A project in the data folder after the rescue.
 
     Attributes:
-        name: its name.
-        batch: the number of the last batch in its store.
-        batches: how many of them the store lacked before.
-        damage: why later batches of this host could not be read; empty if there are none.
+        name: the name of the project.
+        batch: the number of the last batch in the project's store.
+        batches: the number of batches that the rescue has added to the store.
+        damage: why later batches could not be read from this host's streams; empty if all were
+            read.
     """
 
     name: str
@@ -83,12 +85,14 @@ class Rescued(NamedTuple):
 
     Attributes:
         hosts: the names of the other hosts, whose data is lost.
-        last_at: when a host appended the last record that this host has, as UTC (RFC 3339). The
-            hosts append one each second.
-        projects: all projects, by their names.
-        registry_damage: why later changes of accounts and projects could not be read.
+        last_at: when the last record that this host has was appended, as UTC (RFC 3339). Each host
+            appends one record per second.
+        projects: all projects, sorted by name.
+        registry_damage: why later changes of accounts and projects could not be read; empty if all
+            were read.
         missing: digests of modules that this host does not have.
-        kept: the folder with the streams and the list of hosts, which are not needed any more.
+        kept: the folder to which the streams and the list of hosts were moved; the node does not
+            need them any more.
     """
 
     hosts: tuple[str, ...]
@@ -100,16 +104,16 @@ class Rescued(NamedTuple):
 
 
 def rescue(settings: Settings) -> Rescued:
-    """Make a single node of a data folder.
+    """Turn the data folder of a cluster's host into the data folder of a single node.
 
     Args:
-        settings: those of the node.
+        settings: the settings of the node.
 
     Raises:
-        SettingsError: a node runs on the folder, it belongs to no cluster, or the engine is not
-            installed.
+        SettingsError: a node is running on the folder, the folder belongs to no cluster, or
+            nats-server is not installed.
         StoreError: a store or the streams cannot be read or written, or the disk is full.
-        EngineUnreachableError: the engine does not start on the copy.
+        EngineUnreachableError: nats-server does not start on the copy.
     """
     data = settings.data
     known = hosts_file.load(data)
@@ -155,8 +159,8 @@ def rescue(settings: Settings) -> Rescued:
 
 
 def _copy_streams(streams: Path, copy: Path) -> int:
-    """Copy the streams for an engine that is alone; return their size in bytes."""
-    shutil.rmtree(copy, ignore_errors=True)  # of a rescue that was interrupted
+    """Copy the streams for an engine without peers; return their size in bytes."""
+    shutil.rmtree(copy, ignore_errors=True)  # left by an interrupted rescue
     size = sum(path.stat().st_size for path in streams.rglob("*") if path.is_file())
     free = shutil.disk_usage(streams).free
     if free < size:
@@ -178,11 +182,11 @@ def _state(connection: Connection, stream: Stream) -> _State:
 
 
 class _Files(NamedTuple):
-    """What the files of the streams say.
+    """The result of scanning the files of the streams.
 
     Attributes:
-        damage: by stream, why its files cannot be read to their ends.
-        last: by subject, the position of its last record.
+        damage: why the files of a stream cannot be read to the end, by stream.
+        last: the position of the last record of a subject, by subject.
     """
 
     damage: dict[str, str]
@@ -203,9 +207,9 @@ def _files(streams: Path) -> _Files:
 def _bring_up_to_date(
     settings: Settings, connection: Connection, host: str, files: _Files
 ) -> tuple[list[RescuedProject], list[str]]:
-    """Add what the registry, the modules and the stores lack; see `Rescued`.
+    """Add the missing changes, modules and batches to the data folder; see `Rescued`.
 
-    What cannot be read of the registry's stream is added to `files.damage`.
+    If the stream of the registry cannot be read to its end, the reason is added to `files.damage`.
     """
     data = settings.data
     writer = RegistryWriter(
@@ -237,7 +241,8 @@ def _bring_up_to_date(
 
 
 def _add_modules(connection: Connection, reader: RegistryReader, folder: Path) -> list[str]:
-    """Load the modules that the folder lacks; return the digests of those that are nowhere."""
+    """Load the modules that the folder lacks; return the digests of those that the streams lack as
+    well."""
     missing = []
     for sha256 in sorted({resource.sha256 for resource in reader.resources()}):
         path = folder / f"{sha256}.wasm"
@@ -296,9 +301,10 @@ class _Last(NamedTuple):
 
 
 def _last(connection: Connection, subject: Subject, files: _Files) -> _Last:
-    """Ask the engine for the last record of a subject, and compare it with the files.
+    """Read the last record of a subject through the engine, and compare it with the files.
 
-    An engine with an intact index says of a subject whose last record is damaged that it has none.
+    If the last record of a subject is damaged and the index is intact, the engine reports that the
+    subject has no record.
 
     Raises:
         JournalDamagedError: the record is damaged.
@@ -316,14 +322,14 @@ def _last(connection: Connection, subject: Subject, files: _Files) -> _Last:
 def _records(connection: Connection, subject: Subject, upto: int) -> Iterator[tuple[int, Entry]]:
     """Iterate over the records of a subject up to a position.
 
-    The engine leaves out single records whose bytes are damaged, if its index is intact. Who needs
-    them sees it by the numbers of batches.
+    If its index is intact, the engine skips single records whose bytes are damaged. The caller
+    detects the gap by the numbers of batches.
     """
     return read_unchecked(connection, subject, 0, upto, time.monotonic)
 
 
 def _last_complete(records: Sequence[tuple[int, Entry]], stored: int) -> int:
-    """Return the number of the last batch before which none is missing."""
+    """Return the number of the last batch up to which no batch is missing."""
     numbers = {entry.number for _, entry in records if entry.kind is Kind.BATCH}
     if numbers and min(numbers) > stored + 1:
         taken = [entry.number for _, entry in records if entry.kind is Kind.SNAPSHOT]

@@ -1,8 +1,8 @@
-"""The registry on several hosts: one host changes it, the others repeat the changes.
+"""The replicated registry: one host changes it, and the other hosts repeat the changes.
 
 A change is a list of keys and values. It is appended to the registry's stream before it is
-committed, so it has happened exactly when the stream has stored it. Each registry knows the number
-of the last change that it contains.
+committed, so a change is valid exactly if the stream has stored it. Each copy of the registry
+contains the number of its last change.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 NUMBER_CELL = b"change_number"
-_SEED_CHANGES = 2_000  # in one record of the first copy
-_NOT_RECORDED = ("put", "putmulti", "pop", "replace", "drop")  # other methods that write
+_SEED_CHANGES = 2_000  # changes in one record of the first copy
+_NOT_RECORDED = ("put", "putmulti", "pop", "replace", "drop")  # writing methods; not recorded
 
 Changes = list[tuple[str, bytes, bytes | None]]
-"""Table, key and value in their order; None deletes the key."""
+"""Table, key and value, in the order of the writes; the value None deletes the key."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Changes)
 
 
 class Repeated(NamedTuple):
-    """What a host has yet to do after it has repeated changes; who has done it removes it here.
+    """Work that a host has to do after it has repeated changes; finished work is removed from here.
 
     Attributes:
         removed: ids of projects that were removed.
@@ -55,10 +55,10 @@ class Repeated(NamedTuple):
 
 
 class RecordingTransaction:
-    """A transaction that notes what is written through it; reads pass through.
+    """A transaction that records its writes; reads are forwarded unchanged.
 
     Attributes:
-        changes: what was written.
+        changes: the recorded writes.
     """
 
     def __init__(self, txn: Transaction, names: dict[int, str]) -> None:
@@ -83,7 +83,7 @@ class RecordingTransaction:
         return self._txn.delete(key, db=db)
 
     def cursor(self, db: Database) -> Any:
-        """Return a cursor whose deletions are noted."""
+        """Return a cursor whose deletions are recorded."""
         return _RecordingCursor(self._txn.cursor(db), self._names[id(db)], self.changes)
 
 
@@ -116,13 +116,13 @@ class RegistryReplica:
     """This host's copy of the registry, for the thread that writes it.
 
     Args:
-        environment: the registry's.
-        tables: the registry's.
-        connection: to the engine of this host.
+        environment: the LMDB environment of the registry.
+        tables: the tables of the registry.
+        connection: the connection to the replication engine of this host.
         host: the name of this host.
 
     Attributes:
-        repeated: what follows from the changes that were repeated.
+        repeated: the work that follows from repeated changes.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class RegistryReplica:
         self._databases = tables.databases()
         self._names = {id(database): name for name, database in self._databases.items()}
         self._owner: Owner | None = None
-        self._position = 0  # of the last record that was applied; 0 before the first look
-        self._stored = 0  # the number of the last change that this host has stored, as the owner
+        self._position = 0  # of the last record that was applied; 0 before the stream was read
+        self._stored = 0  # the number of the last change that this host has stored as the owner
         self.repeated = Repeated(set(), set())
 
     @property
@@ -148,7 +148,7 @@ class RegistryReplica:
 
     @property
     def position(self) -> int:
-        """The position of the last record in this copy; 0 before the first look."""
+        """The position of the last record in this copy; 0 before the stream was read."""
         return self._position
 
     def number(self) -> int:
@@ -157,9 +157,10 @@ class RegistryReplica:
             return from_key(txn.get(NUMBER_CELL, b"", db=self._meta))
 
     def leave(self) -> None:
-        """Forget the number of the last change: the registry belongs to no cluster any more.
+        """Remove the number of the last change, because the registry leaves the cluster.
 
-        A host whose registry has a number does not put it into the streams of a new cluster.
+        A host whose registry has such a number does not copy the registry into the streams of a new
+        cluster.
         """
         with store_errors(), self._environment.begin(write=True) as txn:
             txn.delete(NUMBER_CELL, db=self._meta)
@@ -167,10 +168,10 @@ class RegistryReplica:
     # ---------------------------------------------------------------- the owner
 
     def take_over(self) -> None:
-        """Become the host that changes the registry.
+        """Make this host the owner of the registry, which changes it.
 
         Raises:
-            OwnerChangedError: another host has become that at the same time.
+            OwnerChangedError: another host has become the owner at the same time.
             StoreError: the stream or the registry does not answer.
         """
         taken = take_over(self._connection, registry_subject(), self._host)
@@ -184,15 +185,16 @@ class RegistryReplica:
         self._position = taken.owner.subject.last
 
     def record(self, txn: Transaction) -> Transaction:
-        """Return the transaction of a command, whose writes are noted."""
+        """Return the transaction of a command, which records the writes."""
         return cast("Transaction", RecordingTransaction(txn, self._names))
 
     def store(self, recording: Transaction) -> None:
-        """Append what a command has written; its transaction may be committed then.
+        """Append the writes of a command to the stream; after that its transaction may be
+        committed.
 
         Raises:
             OwnerChangedError: another host changes the registry now.
-            StoreError: it is not stored, or may not be.
+            StoreError: the change is not stored, or it is unknown whether it is stored.
         """
         recorded = cast(RecordingTransaction, recording)
         if not recorded.changes:
@@ -201,13 +203,14 @@ class RegistryReplica:
             raise OwnerChangedError(reason="another host changes the registry")
         number = from_key(recorded.get(NUMBER_CELL, b"", db=self._meta)) + 1
         if number != self._stored + 1:
-            # The change before was stored, and then its transaction failed: other hosts have it.
+            # The previous change was stored, but its transaction failed: other hosts have the
+            # change.
             self._owner, self._position = None, 0
             raise StoreError(reason=f"change {self._stored} of the registry has to be repeated")
         try:
             self._append(self._owner, number, recorded.changes)
         except NodeError:
-            # Whether it is stored shows when the stream is read again.
+            # The next read of the stream shows whether the change is stored.
             self._owner = None
             raise
         self._stored = number
@@ -218,17 +221,17 @@ class RegistryReplica:
         self._position = carry_out(self._connection, append)
 
     def seed(self) -> None:
-        """Append all that the registry has, as the first change of a new cluster.
+        """Append the whole content of the registry as the first change of a new cluster.
 
-        Its parts have the number 0, and the record after them the number 1. So a copy that was
-        interrupted does not count, and is made again.
+        The records of this copy have the number 0, and the record after them has the number 1. So
+        an interrupted copy is not valid, and is made again.
 
         Raises:
             StoreError: the stream or the registry does not answer.
         """
         taken = take_over(self._connection, registry_subject(), self._host)
         if taken.number:
-            return  # it is there already
+            return  # the stream has a registry already
         for changes in self._all():
             append = taken.owner.append(Kind.SNAPSHOT, 0, _encode(changes), time.monotonic())
             carry_out(self._connection, append)
@@ -281,7 +284,7 @@ class RegistryReplica:
 
         Raises:
             JournalDamagedError: a change is missing.
-            StoreError: the registry cannot be written, or what the records' source raises.
+            StoreError: the registry cannot be written, or the source of the records fails.
         """
         number = self.number()
         for position, entry in records:

@@ -89,9 +89,9 @@ class ChainGateway(GatewayActor):
     def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         """Send an event to a project.
 
-        If the project's process dies, the event is sent again, after repeated deaths alone in
-        its frame. An event that was alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths
-        becomes a dead letter and does not run again.
+        If the worker dies, the event is sent again; after repeated deaths it is sent alone in a
+        frame. An event that was alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths becomes a dead
+        letter and does not run again.
         """
         self.projects[project_id].submit(event, settle, resend=True)
 

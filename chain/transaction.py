@@ -225,7 +225,7 @@ def intrinsic_gas(data: bytes) -> int:
 
 
 def max_cost(call: ContractCall, gas: int, fees: Fees) -> int:
-    """Return the most that a transaction can cost its account, in wei."""
+    """Return the maximum cost of a transaction for its account, in wei."""
     return call.value + gas * fees.limit
 
 

@@ -96,8 +96,8 @@ class RangeChecks:
         self._make_request = make_request
         self._fetch_all = fetch_all
         self._salt = random.getrandbits(64) if salt is None else salt
-        self._suspects: Counter[Endpoint] = Counter()  # the number of checks yet to be passed
-        # First and last block of the answers that were used since the endpoint's last wrong one.
+        self._suspects: Counter[Endpoint] = Counter()  # how many more checks each must pass
+        # First and last block of the answers that were used since the endpoint's last wrong answer.
         self._used: dict[Endpoint, tuple[int, int]] = {}
 
     def most_blocks(self, endpoint: Endpoint) -> int | None:

@@ -129,7 +129,8 @@ class Follower:
         self._received = {n: header for n, header in self._received.items() if n > newest}
 
     def _proves_chain(self, head: Header) -> bool | None:
-        """See `Request.proves`: a known block, or the child of one, proves the chain.
+        """Return whether a head is a known block or the child of one, which proves the chain; see
+        `Request.proves`.
 
         Returns None for any other head, because `poll` then compares its ancestors.
         """
@@ -259,7 +260,7 @@ async def _header(
     client: Caller, number: int, proves: Callable[[Header], bool | None] = compared_later
 ) -> Header:
     def read(raw: Any) -> Header:
-        if raw is None:  # happens if several nodes share the endpoint's address
+        if raw is None:  # this happens if several nodes share the endpoint's address
             raise IncompleteAnswerError(f"block {number} is missing, although a newer one is known")
         header = read_header(raw)
         if header.number != number:

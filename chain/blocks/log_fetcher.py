@@ -45,7 +45,7 @@ _INVALID_REQUEST, _INVALID_PARAMETERS = -32600, -32602
 _CONCURRENT_RANGES = 8
 _CONCURRENT_BLOCKS = 4_000  # blocks in all ranges that are requested at the same time
 _REQUESTS_OF_SPAN = 4  # most requests for one span; the rest of the span is read later
-_MUCH_LARGER = 10  # a range that is so many times larger makes another endpoint worth the wait
+_MUCH_LARGER = 10  # wait for an endpoint whose range is this many times larger
 _KEPT_LOGS = 20_000  # cached logs of recent blocks
 # Numbers of logs at which endpoints may truncate an answer silently. Older versions of iotex-core
 # do so after 1,000.
@@ -66,7 +66,8 @@ class _Read:
 class _Span(NamedTuple):
     """The logs of consecutive blocks up to `end`.
 
-    `endpoints` are those that returned them; `failure` is the reason to stop at `end`, if any.
+    `endpoints` are the endpoints that returned the logs; `failure` is the reason to stop at `end`,
+    if any.
     """
 
     logs: list[Log]
@@ -84,7 +85,7 @@ class Recent(NamedTuple):
 
 
 class LogFetcher:
-    """Reads the logs of a chain; `follower` knows the chain's newest blocks."""
+    """Reads the logs of a chain; `follower` has the chain's newest blocks."""
 
     def __init__(self, chain: Chain, client: ChainClient, follower: Follower) -> None:
         self._chain = chain
@@ -201,7 +202,7 @@ class LogFetcher:
         )
 
     def _next_range(self, blocks: int) -> BlockRange:
-        """Return the block range of the endpoint that will be asked for the next blocks."""
+        """Return the block range of the endpoint that gets the next request."""
         ranges = [self._range_of(endpoint) for endpoint in self._client.candidates()]
         most = min(blocks, max((range_.size for range_ in ranges), default=0))
         none = BlockRange(FIRST, self._chain.log_range)
@@ -222,7 +223,8 @@ class LogFetcher:
         return self._ranges[endpoint]
 
     def _forget_old_blocks(self) -> None:
-        """Remove logs from the cache: of blocks no longer followed, then of the oldest blocks."""
+        """Remove cached logs: first of blocks that are no longer followed, then of the oldest
+        blocks."""
         followed = {self._follower.blocks[n] for n in self._follower.blocks}
         self._read = {h: read for h, read in self._read.items() if h in followed}
         kept = sum(len(read.logs) for read in self._read.values())
@@ -295,7 +297,7 @@ class LogFetcher:
             query = Request("eth_getLogs", params, read)
             try:
                 return await self._client.answer(lambda _: query, other_than=other_than)
-            except UnknownBlockError:  # may have one of the codes below; the query is supported
+            except UnknownBlockError:  # its code may be one of those below
                 raise
             except RpcError as error:
                 if error.code not in (_INVALID_REQUEST, _INVALID_PARAMETERS):

@@ -167,7 +167,7 @@ class OmissionDetector:
         """Raise `failure`, or after `_ATTEMPTS` attempts accept the block's logs as they are."""
         attempts = self._attempts.pop(block.hash, 0) + 1
         if attempts < _ATTEMPTS:
-            if len(self._attempts) > _UNEXPLAINED_BLOCKS:  # most of them have vanished by now
+            if len(self._attempts) > _UNEXPLAINED_BLOCKS:  # most of the blocks have vanished
                 self._attempts.clear()
             self._attempts[block.hash] = attempts
             raise failure

@@ -15,8 +15,8 @@ _LEAST = 1
 _FEW_LOGS, _MANY_LOGS = 2_000, 8_000  # fewer logs let the range grow; more logs let it shrink
 _STEPS_UNTIL_TRIED_AGAIN, _STEPS_MOST = 16, 1_024  # successes before a refused size is tried again
 # Consecutive queries without an answer that halve the range: for a size that was never answered,
-# for one that was answered before, and for a small one (up to `_SMALL` blocks). The more likely it
-# is that the size is not the cause, the more queries it takes.
+# for one that was answered before, and for a small one (up to `_SMALL` blocks). The less likely the
+# size is the cause, the higher the number is.
 _UNANSWERED, _PROVEN_UNANSWERED, _SMALL_UNANSWERED, _SMALL = 2, 4, 6, 64
 _NAMED = 8  # sizes named by refusals that are accepted even if they are only a little smaller
 _TEXT_CHARACTERS = 4_096
@@ -52,7 +52,7 @@ class BlockRange:
         """Record an answered range of so many blocks with so many logs."""
         self._unanswered = 0
         self._answered = max(self._answered, blocks)
-        if blocks < self.size:  # a range that was shorter for another reason proves nothing
+        if blocks < self.size:  # a range that was shorter for another reason shows nothing
             return
         self._went_well += 1
         if self._went_well >= self._until_tried_again:

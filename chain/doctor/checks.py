@@ -138,7 +138,7 @@ async def examine_logs(probe: Probe, report: Report, head: Head, url: str) -> No
 
 
 def _is_empty(bloom: Any) -> bool:
-    """Return whether a filter has no bits, as that of a block without logs."""
+    """Return whether a filter has no bits, like the filter of a block without logs."""
     return isinstance(bloom, str) and bloom != "0x" and not bloom.removeprefix("0x").strip("0")
 
 

@@ -47,7 +47,8 @@ async def examine(url: str, options: Options) -> Report:
     """Examine an endpoint.
 
     Raises:
-        NoEndpointError: nothing answers at the address, or not an EVM endpoint.
+        NoEndpointError: nothing answers at the address, or the answer is not that of an EVM
+            endpoint.
         NotTestChainError: `sender` is set, but the chain is not a known test chain.
     """
     probe = Probe(url, options.limit_s)

@@ -24,7 +24,7 @@ class Report:
             than the node's default.
         block_ms: the time between two blocks; None if it is not known.
         final_behind: the distance from the newest block to the finalized one, in blocks; None if
-            the endpoint knows no finalized block.
+            the endpoint reports no finalized block.
     """
 
     endpoint: str

@@ -18,7 +18,7 @@ NOBODY = "0x" + "00" * 19 + "ff"
 _RANGE_STEPS = 20
 _CLOSE_ENOUGH = 0.05  # relative precision of the largest range
 _BATCHES = (2, 5, 10, 20)
-_CONCURRENT, _RATE_REQUESTS, _RATE_S = 8, 60, 3.0  # of the measurement of the rate
+_CONCURRENT, _RATE_REQUESTS, _RATE_S = 8, 60, 3.0  # for the measurement of the rate
 _DEPTHS = (16, 128, 1_024, 8_192, 65_536, 524_288, 4_194_304, 33_554_432)
 
 
@@ -89,8 +89,8 @@ async def largest_batch(probe: Probe) -> int:
 class Rate(NamedTuple):
     """The result of a measurement of the request rate.
 
-    `refusal` is the text of the first refusal; empty if there was none. `retry_after_s` is the
-    time that it asks to wait.
+    `refusal` is the text of the first refusal; empty if there was none. `retry_after_s` is the wait
+    in seconds that the refusal asks for.
     """
 
     answered: int
@@ -100,7 +100,8 @@ class Rate(NamedTuple):
 
     @property
     def per_second(self) -> float:
-        """Answers per second. After a refusal at least one second counts: limits are per second."""
+        """Answers per second. After a refusal, the duration counts as at least one second, because
+        limits are per second."""
         return self.answered / max(self.seconds, 1.0 if self.refusal else 0.001)
 
 
@@ -137,8 +138,8 @@ async def state_depth(probe: Probe, head: int) -> tuple[int, str]:
     """Find for how many blocks before `head` the endpoint has the state of accounts.
 
     Returns:
-        The greatest depth that was answered: `head` for all blocks, -1 for none. And the refusal
-        of a greater depth; empty if there was none.
+        Two values: the greatest depth that was answered (`head` for all blocks, -1 for none), and
+        the refusal of a greater depth (empty if there was none).
     """
     return await _greatest_depth(
         head, lambda block: probe.call("eth_getBalance", [NOBODY, hex(block)])

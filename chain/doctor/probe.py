@@ -48,7 +48,7 @@ class Probe:
 
     Attributes:
         latencies_s: the latencies of all answered requests.
-        transient_failures: the reasons why requests failed that were answered when repeated.
+        transient_failures: why requests failed, of requests that were answered when repeated.
     """
 
     def __init__(self, url: str, limit_s: float) -> None:
@@ -60,7 +60,8 @@ class Probe:
 
     @property
     def takes_batches(self) -> bool:
-        """Whether the node sends batches over the endpoint's protocol: over HTTP it does."""
+        """Whether the node sends batches over the endpoint's protocol, which is true for HTTP
+        only."""
         return isinstance(self._transport, HttpTransport)
 
     async def call(self, method: str, params: Sequence[Any] = ()) -> Any:

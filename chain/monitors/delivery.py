@@ -25,7 +25,7 @@ class Deliveries:
 
     Args:
         host: the process of the chain.
-        follower: knows the hashes of the newest blocks.
+        follower: has the hashes of the newest blocks.
         progress: the cursors, which advance when events are answered.
         wake: called when a task has ended.
     """

@@ -34,8 +34,8 @@ _IN_FLIGHT = 256  # events of one delivery that wait for their answers at the sa
 _RETRY_S, _RETRY_MOST_S = 0.5, 30.0
 _TEMPORARY = (
     *(TooManyRequestsError, UnavailableError, StoreError),
-    # A device would retry; a chain does not. So the node retries until the account may use events
-    # again.
+    # A device would retry, but a chain does not. So the node retries until the account may send
+    # events again.
     *(DisabledAccountError, StorageQuotaError),
 )
 
@@ -68,8 +68,8 @@ def announced_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
 def removed_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
     """Make the event that retracts an earlier event after a reorganisation.
 
-    It has an event type of its own and is routed only to strategies for exactly this type. A
-    handler of logs would otherwise take the retraction for another log.
+    The event has an event type of its own and is routed only to strategies for exactly this type.
+    Otherwise a handler of logs would treat the retraction as another log.
     """
     event_type = (monitor.event_type or DEFAULT_EVENT_TYPE) + REMOVED_SUFFIX
     if monitor.kind == CHAIN_TX:  # geth's transactions have no `removed` field
@@ -141,7 +141,7 @@ async def _answers(
 
 def _settling(answer: asyncio.Future[Outcome]) -> Settle:
     def settle(outcome: Outcome) -> None:
-        if not answer.done():  # it is done if the waiting task was cancelled
+        if not answer.done():  # the answer is done if the waiting task was cancelled
             answer.set_result(outcome)
 
     return settle

@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 _CONTRADICTIONS = 3  # consecutive polls with contradictory answers before another endpoint is used
 _LEAST_BETWEEN_POLLS_S = 0.02
-_IDLE_POLL_S = 30.0  # least interval of polls while no monitor is active
+_IDLE_POLL_S = 30.0  # shortest interval of polls while no monitor is active
 _ANNOUNCED_POLLS = 2  # factor of the polling interval while a subscription announces all blocks
 _ANNOUNCED_S = (0.1, 0.2, 0.4, 0.8)  # pauses between polls for an announced block
 _LAGGING_POLLS = 10  # polls after a lag during which the endpoint is expected to lag again
-_STORE_FAILED_S = 0.5  # least pause after an error of the store
+_STORE_FAILED_S = 0.5  # shortest pause after an error of the store
 _NO_CHAIN_S = 10.0  # duration of failed polls before the health condition is raised
 
 

@@ -66,7 +66,7 @@ class LogMonitors:
 
     Args:
         fetcher: requests logs.
-        follower: knows the newest blocks.
+        follower: has the newest blocks.
         store: keeps the events of blocks that a reorganisation may remove.
         progress: the cursors of the monitors.
         deliveries: sends events to projects.
@@ -96,7 +96,7 @@ class LogMonitors:
         self._recent: dict[asyncio.Task[None], range] = {}  # tasks, and the blocks they read
         self._unknown: _Unknown | None = None
         self._waits_until: float | None = None  # end of the wait for other monitors' deliveries
-        self._slow: set[int] = set()  # ids of monitors that are no longer waited for
+        self._slow: set[int] = set()  # ids of monitors for which no group waits any more
         self._unknown_pause_s = _FIRST_PAUSE_S
         self._old_blocks: asyncio.Task[None] | None = None  # reads a range of old blocks
 
@@ -252,7 +252,7 @@ class LogMonitors:
     ) -> None:
         """Start the delivery of its logs for each monitor of a group.
 
-        Monitors whose cursor a reorganisation has moved back are left out.
+        Monitors whose cursor was moved back by a reorganisation are skipped.
         """
         ready = [w for w in group if w.cursor.block == first - 1 and w.cursor.rewind < 0]
         rows = {watch.monitor.monitor_id: self._rows(watch, logs, first) for watch in ready}
@@ -266,7 +266,7 @@ class LogMonitors:
                 self._deliveries.advance(watch, last)
 
     def _all_wanted(self, block: int) -> list[LogFilter]:
-        """Return the filters of all active monitors that cover this or a later block."""
+        """Return the filters of all active monitors that cover this block or a later one."""
         return [
             watch.wanted
             for watch in self._progress.watches.values()

@@ -79,7 +79,8 @@ class MonitorService:
                 self._progress.remove(watch)
 
     def _follow(self) -> None:
-        """Start to follow the chain. All monitors must be loaded, in case of a reorganisation."""
+        """Start to follow the chain. All monitors must be loaded before, because a reorganisation
+        may move their cursors back."""
         work = [self._head.run(self._before_poll, self._wake.set)]
         if self._head.subscription is not None:
             work.append(self._head.subscription.run())
@@ -168,7 +169,7 @@ class MonitorService:
         return await self._transactions.advance(transactions, new, confirmed, now) or moved
 
     def _is_complete(self, watch: Watch) -> bool:
-        """Return whether a monitor is complete and a reorganisation can no longer change this."""
+        """Return whether a monitor is complete, and no reorganisation can change this any more."""
         if watch.monitor.kind == CHAIN_TX:
             return watch.cursor.stands and watch.cursor.block < self._follower.oldest
         return watch.cursor.block >= watch.last < self._follower.oldest

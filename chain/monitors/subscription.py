@@ -32,7 +32,7 @@ _MESSAGE_LIMIT_BYTES = 1 << 20  # a header has a few kilobytes
 _PING_S = 20.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # by the number of consecutive failures
 _WARNED_FAILURES = 3  # consecutive failures before the first warning
-_SILENT_S = 2.0  # least time a found block may lack its announcement before a reconnect
+_SILENT_S = 2.0  # how long the announcement of a found block may be missing before a reconnect
 _AHEAD = 32  # how far announcements may be ahead of the endpoints, in blocks
 _FLOOD, _FLOOD_S = 1_000, 10.0  # more announcements in this time end the connection
 

@@ -67,7 +67,8 @@ class Watch:
 
 
 def make_watch(monitor: Monitor, cursor: Cursor | None) -> Watch:
-    """Make the watch of a monitor, from its cursor on; without one from its first block on."""
+    """Make the watch of a monitor. It starts at the monitor's cursor; without a cursor, at its
+    first block."""
     if cursor is None:
         cursor = Cursor(max(0, monitor.block_start) - 1, time_ms=clock.now_ms())
     topics = tuple(normalize_hex(topic) for topic in monitor.topics)
@@ -141,7 +142,8 @@ class Progress:
         return [row for row in rows if not row.removed]
 
     def flush(self, *, now: bool = False) -> None:
-        """Store changed cursors and the changed state if their intervals are over, or `now`."""
+        """Store changed cursors and the changed state if their intervals are over, or if `now` is
+        set."""
         time_s = time.monotonic()
         if self._dirty and (now or time_s - self._flushed_at > _FLUSH_S):
             self._store.put_cursors({n: self.watches[n].cursor for n in self._dirty})

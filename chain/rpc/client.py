@@ -3,9 +3,9 @@
 The client prefers endpoints in the order of the settings. It pauses an endpoint that fails, and
 pauses an endpoint of another chain for longer. It skips an endpoint whose head lags behind the
 head of another endpoint, until that endpoint has caught up. It sends requests to a rate-limited
-endpoint as fast as that endpoint allows. Requests that would wait long go to another endpoint.
-Logs and errors show only the scheme, host and port of an endpoint's address, because the rest
-may contain a key.
+endpoint as fast as that endpoint allows. Requests that would wait long are sent to another
+endpoint. Logs and errors show only the scheme, host and port of an endpoint's address, because the
+rest may contain a key.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ChainClient:
         urls: the endpoints' addresses, the preferred one first.
         lag_blocks: how many blocks an endpoint in use may lag behind another one.
         limit_s: time limit of one request to one endpoint.
-        probe_s: least time between two calls of `head` that ask all endpoints for their newest
+        probe_s: shortest time between two calls of `head` that ask all endpoints for their newest
             block.
         transport: makes the transport for an address.
     """

@@ -23,8 +23,8 @@ _RISE, _RISE_BEYOND, _RISE_UNKNOWN = 0.04, 0.25, 0.7
 _FIRST_RATE, _LEAST_RATE = 5.0, 0.5
 _FREE_RATE = 500.0  # at this rate the endpoint counts as one without a limit
 _RESTS_S = (0.25, 0.5, 1.0, 2.0, 5.0)  # by the number of consecutive refusals
-# Endpoints count requests per second, so one excess causes several refusals in a row. So many of
-# them reduce the rate only once.
+# Endpoints count requests per second, so one excess causes several refusals in a row. This number
+# of consecutive refusals reduces the rate only once.
 _SAME_REFUSALS = 3
 _WINDOW_S = 1.0  # the time over which answers are counted
 _UNKNOWN = 0.0

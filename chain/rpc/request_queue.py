@@ -36,7 +36,7 @@ _NORMAL_EXCHANGES, _EXCHANGES = 8, 12
 _URGENT_IN_A_ROW = 3  # urgent requests before a normal one is sent, if one waits
 _URGENT_BEFORE_TRANSACTIONS = 1  # the same while a request about a transaction waits
 _BATCH = 20  # requests
-_GATHER_S = 0.002  # a normal request waits so long for others to share a batch
+_GATHER_S = 0.002  # how long a normal request waits for others to share a batch
 _LARGER_AFTER = 100  # answers before a larger batch is tried; the number doubles each time
 _PENDING_LIMIT = 2_000  # requests in each of the two queues
 _LATENCIES = 16  # latest answers from which the median latency is computed
@@ -69,7 +69,8 @@ class _Pending:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is sent alone. The logs of a single block are few and may be in a batch."""
+        """Whether the request is sent alone. The logs of a single block are few, so a request for
+        them may be in a batch."""
         return self.method in _ALONE and not (
             self.method == "eth_getLogs" and "blockHash" in self.params[0]
         )
@@ -136,7 +137,7 @@ class RequestQueue:
         self._normal = _NormalRequests()
         self._in_a_row = 0  # urgent requests since the last normal one
         self._answers_until_larger, self._next_larger = _LARGER_AFTER, 2 * _LARGER_AFTER
-        self._exchanges: dict[asyncio.Task[None], bool] = {}  # whether all its requests are urgent
+        self._exchanges: dict[asyncio.Task[None], bool] = {}  # whether all are urgent
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self._changed = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
@@ -286,7 +287,7 @@ class RequestQueue:
         self.batch = max(1, min(self.batch, len(group) // 3))
         self._answers_until_larger, self._next_larger = self._next_larger, 2 * self._next_larger
         for waiting in reversed(group):
-            if not waiting.answer.done():  # its caller still waits
+            if not waiting.answer.done():  # the caller of the request still waits
                 (self._urgent if waiting.urgent else self._normal).appendleft(waiting)
         self._wake()
 

@@ -26,7 +26,7 @@ CHECK_S = 10.0  # a chain id that was checked within this time need not be check
 _CHECKS, _CHECK_WAIT_S = 4, 2.0
 _MORE_FAILURES = 2  # failures of one request that are allowed beyond one for each endpoint
 _BUSY_RANGES = 3  # rate-limit refusals before a smaller range is requested
-_SLACK_S = 0.05  # lets the time limit of the last endpoint end before that of the search
+_SLACK_S = 0.05  # the time limit of the last endpoint ends this much before that of the search
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Search:
         self.incomplete: IncompleteAnswerError | None = None
 
     async def run(self, make: Callable[[Endpoint], Request], ends_at: float) -> Answer | None:
-        """Ask endpoints until one answers; None if none does before `ends_at`.
+        """Ask endpoints until one answers; return None if none answers before `ends_at`.
 
         Raises:
             RpcError: the request fails by the rules of the chain.

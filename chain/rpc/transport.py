@@ -253,7 +253,7 @@ class WebSocketTransport:
                     raise TransportError(self._broken(message.data))
         except TransportError as error:
             self._reason = str(error)
-        except (aiohttp.ClientError, OSError) as error:  # while it answers a ping
+        except (aiohttp.ClientError, OSError) as error:  # while the library answers a ping
             self._reason = _reason(error)
         finally:
             for waiting in self._pending.values():
@@ -273,7 +273,7 @@ class WebSocketTransport:
         )
 
     def _dispatch(self, message: dict[str, Any]) -> None:
-        """Settle the request that a message answers, or pass a notification on."""
+        """Settle the request that a message answers, or pass a notification to `notified`."""
         number = message.get("id")
         if number is None:
             self._notified(message.get("params"))

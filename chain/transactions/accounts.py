@@ -57,7 +57,7 @@ class Account:
         return self._used
 
     def is_free_for(self, project_id: int) -> bool:
-        """Return whether nobody holds the lock and no other project has an open lease."""
+        """Return whether no project holds the lock and no other project has an open lease."""
         return not self.busy and all(row.project_id == project_id for row in self.open.values())
 
     async def becomes_free_for(self, project_id: int) -> None:
@@ -68,7 +68,8 @@ class Account:
             await changed
 
     def changed(self) -> None:
-        """Wake all waiting tasks. It is no coroutine, so a cancellation cannot interrupt it."""
+        """Wake all waiting tasks. This method is no coroutine, so a cancellation cannot interrupt
+        it."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():

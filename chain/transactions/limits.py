@@ -201,7 +201,8 @@ class FundsWatch:
 
 
 def _reserved(rows: TransactionWriter, address: str) -> int:
-    """Return the most that an account's transactions without a block may cost together, in wei."""
+    """Return the maximum total cost of an account's transactions that no block includes yet, in
+    wei."""
     return sum(
         unpaid(row)
         for row in rows.unfinished.values()

@@ -30,5 +30,5 @@ def call_of(row: Transaction) -> ContractCall:
 
 
 def unpaid(row: Transaction) -> int:
-    """Return the most that a transaction can cost its account by its last signature, in wei."""
+    """Return the maximum cost of a transaction for its account, by the last signature, in wei."""
     return int(row.value) + row.gas * row.last.limit

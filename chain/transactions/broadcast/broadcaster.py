@@ -399,7 +399,8 @@ class Broadcaster:
             return
         if settled <= row.nonce:
             return
-        # The receipts were read from one endpoint only, before the nonce count: ask all endpoints.
+        # The receipts were read from a single endpoint, and before the nonce count. Now ask all
+        # endpoints.
         if (await self._outcomes.look_up(row, head)).state not in (INIT, PENDING):
             return
         if row.last.cancels:

@@ -1,9 +1,9 @@
 """Detects transactions that the pools of the endpoints have lost.
 
 A pool loses its transactions when its node restarts, or when another node answers at its address.
-All later transactions of an account wait for the one with the next nonce. Therefore this one is
-looked up often. If it was lost, the later ones of its account are assumed lost, too. To send one
-again costs one request, as much as to look it up.
+All later transactions of an account wait for the one with the next nonce. Therefore this
+transaction is looked up often. If it was lost, the later ones of its account are assumed to be
+lost, too. To send a transaction again costs one request, as much as to look it up.
 """
 
 from __future__ import annotations

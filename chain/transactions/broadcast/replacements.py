@@ -56,7 +56,7 @@ class Replacements:
 
         Args:
             row: the original transaction.
-            why: the reason, which becomes that of the outcome.
+            why: the reason, which becomes the reason in the outcome.
             competes: whether endpoints may have the original, so that the new fees must be
                 higher.
         """

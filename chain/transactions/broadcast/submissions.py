@@ -38,7 +38,7 @@ class Submissions:
         rows: the stored transactions.
         refusals: pauses accounts whose next transaction was refused.
         replacements: signs transactions again.
-        gaps: knows which accounts wait for a nonce that no transaction has.
+        gaps: has the accounts that wait for a nonce that no transaction has.
         chain_state: reads the current fees of the chain.
         clock: returns Unix milliseconds.
 

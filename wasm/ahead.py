@@ -1,6 +1,7 @@
-"""Compiles modules that another host of a cluster has got, before their first event here.
+"""Compiles modules that were uploaded on another host of the cluster before their first event on
+this host.
 
-Without this, a project that moves to a host waits there until its modules are compiled.
+Otherwise a project that moves to this host would wait until its modules are compiled.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fieldbrook.wasm.limits import Limits
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""The time between the arrival of a module and its compilation. If its project has an event on
-this host meanwhile, the project compiles the module itself."""
+"""The time between the arrival of a module and its compilation. If a project with this module gets
+an event on this host in this time, the project compiles the module itself."""
 
 
 class AheadCompiler:
@@ -47,7 +48,7 @@ class AheadCompiler:
         self._thread: threading.Thread | None = None
 
     def add(self, sha256: str) -> None:
-        """Have a module compiled that is in the folder, unless it is compiled already."""
+        """Queue a module of the folder for compilation, unless it is compiled already."""
         if self._compiled(sha256).exists():
             return
         self._arrived.put((time.monotonic(), sha256))

@@ -15,22 +15,23 @@ NODE_MODULE = "fieldbrook"
 _PLACE_CHARS = 160
 _CAUSES = "Caused by:"
 _UNNAMED = "<wasm function "
-_PANIC = "rust_begin_unwind"  # the functions above it are Rust's handling of a panic
+_PANIC = "rust_begin_unwind"  # the functions that it calls are Rust's handling of a panic
 _HASH_CHARS = len("::h0123456789abcdef")  # what Rust appends to the names of functions
 
 
 def trap_reason(message: str) -> str:
-    """Return the cause and the place of an error of wasmtime, as in `cause, in f, called by g, h`.
+    """Return the cause and the place of an error of wasmtime, such as `cause, in f, called by g,
+    h`.
 
-    Names come from the module's name section, else they are `<wasm function 2>`; the outermost
-    function without a name is the handler and left out. A file and line follow a name where the
-    engine read them from the module's DWARF sections.
+    Names come from the module's name section; a function without a name is shown as `<wasm function
+    2>`. If the outermost function has no name, it is the handler and is left out. A name is
+    followed by file and line if the engine read them from the module's DWARF sections.
     """
     return _cause(message) + trap_place(message)
 
 
 def trap_place(message: str) -> str:
-    """Return the place alone, as `, in f, called by g, h`; "" if the message names none."""
+    """Return only the place, such as `, in f, called by g, h`; "" if the message names none."""
     places = list(_places(message))
     starts = [n for n, (name, _) in enumerate(places, 1) if name.endswith(_PANIC)]
     shown = [_shown(name, line) for name, line in places[starts[-1] if starts else 0 :]]
@@ -45,7 +46,8 @@ def trap_place(message: str) -> str:
 
 
 def _cause(message: str) -> str:
-    """Return the last cause; several are numbered (`1: wasm trap: out of bounds ...`)."""
+    """Return the last cause. If there are several, they are numbered (`1: wasm trap: out of bounds
+    ...`)."""
     lines = message.strip().splitlines()
     if not lines:
         return "trap"
@@ -55,10 +57,10 @@ def _cause(message: str) -> str:
 
 
 def _places(message: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each function and its line, the innermost first.
+    """Yield the name of each function and its source line, the innermost function first.
 
-    A function is a line such as `3:  0x2f4e - module!name`, or `- name` if it was inlined into
-    the one after it. Its line of the source follows it, as `at src/lib.rs:3:57`.
+    A function is a line such as `3: 0x2f4e - module!name`, or `- name` if it was inlined into the
+    function after it. Its place in the source follows, such as `at src/lib.rs:3:57`.
     """
     name = line = ""
     for text in message.partition(_CAUSES)[0].splitlines():

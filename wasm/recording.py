@@ -1,6 +1,6 @@
 """Records the host calls of a run, for traces and dry runs.
 
-The host functions are unchanged. The attributes of the run that they use are replaced by ones that
+The host functions are unchanged. They use attributes of the run, which are replaced by objects that
 record each request and its answer.
 """
 
@@ -25,7 +25,7 @@ from fieldbrook.wasm.run import (
     Transaction,
 )
 
-_CALL_BYTES = 64  # counted for each call in addition to what it shows
+_CALL_BYTES = 64  # counted for each call in addition to its shown values
 T = TypeVar("T")
 
 
@@ -40,8 +40,8 @@ class RecordLimits(NamedTuple):
 class Recorder:
     """Keeps host calls in order, the first ones up to the limits; `omitted` counts the others.
 
-    `runs` has the strategy of each run that has ended, its microseconds and the bytes of its
-    linear memory.
+    `runs` has the strategy of each run that has ended, its duration in microseconds and the size of
+    its linear memory in bytes.
     """
 
     def __init__(self, limits: RecordLimits) -> None:
@@ -52,10 +52,10 @@ class Recorder:
         self._limits = limits
         self._strategy_id = 0
         self._began = time.perf_counter()
-        self._refused = False  # the last call was kept with its refusal, which is logged next
+        self._refused = False  # the last call was recorded as refused; its log record is next
 
     def begin(self, run: Run, strategy_id: int) -> None:
-        """Record the calls of another run; its SQL session is `session(...)`."""
+        """Start to record the calls of another run; for its SQL session use `session(...)`."""
         self._strategy_id, self._began, self._refused = strategy_id, time.perf_counter(), False
         run.memory_bytes = 0
         unrecorded = run.read
@@ -67,7 +67,8 @@ class Recorder:
         run.capabilities = _Capabilities(self, run.capabilities)
 
     def end(self, run: Run) -> None:
-        """Keep how long the run has taken, host calls and recording included, and its memory."""
+        """Record the duration of the run, including host calls and the recording itself, and its
+        memory size."""
         self.runs.append((self._strategy_id, _since(self._began), run.memory_bytes or 0))
 
     def session(self, session: SqlSession) -> SqlSession:
@@ -84,7 +85,7 @@ class Recorder:
         error: str = "",
         us: int = 0,
     ) -> HostCall:
-        """Keep a call that has just ended, unless a limit is reached."""
+        """Record a call that has just ended, unless a limit is reached."""
         elapsed_us = round((time.perf_counter() - self._began) * 1e6)
         call = HostCall(
             function=function,
@@ -105,7 +106,7 @@ class Recorder:
         return call
 
     def withdraw(self, call: HostCall) -> None:
-        """Take back the last call: it was a part of the next one."""
+        """Remove the last call, because it was a part of the next one."""
         if self.calls and self.calls[-1] is call:
             self.calls.pop()
             self.size -= _size(call)
@@ -113,13 +114,13 @@ class Recorder:
             self.omitted -= 1
 
     def refuse(self, function: str, reason: str) -> None:
-        """Keep that the host refused a call, as its log record says."""
+        """Record that the host refused a call; the text is that of the log record."""
         if not self._refused:
             self.add(function, b"", error=reason)
         self._refused = False
 
     def timed(self, function: str, subject: bytes | str, work: Callable[[], bytes]) -> bytes:
-        """Do what a call asks for, and keep it with its duration and its result or refusal."""
+        """Carry out a call, and record it with its duration and its result or refusal."""
         began = time.perf_counter()
         try:
             result = work()
@@ -217,7 +218,7 @@ class _Effects(list[Effect]):
                 self._recorder.add(abi.WS_API_CALL.name, request)
             case Metric(value=value):
                 self._recorder.add(abi.WS_SUBMIT_METRICS.name, value)
-            case Transaction():  # recorded where it is prepared, with its duration
+            case Transaction():  # recorded with its duration when it is prepared
                 pass
         super().append(effect)
 
@@ -240,7 +241,7 @@ class _Logs(list[tuple[int, str, str]]):
 
 
 class _Capabilities(Capabilities):
-    """The capabilities of a run. Only what takes its own time is recorded here."""
+    """The capabilities of a run. Only calls that take noticeable time are recorded here."""
 
     def __init__(self, recorder: Recorder, below: Capabilities) -> None:
         self._recorder = recorder

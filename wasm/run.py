@@ -62,8 +62,8 @@ class Capabilities:
     """
 
     seeded: Seeded | None = None
-    """The source of resource id, time and random numbers in a repeatable run; None means that
-    the run uses the machine's own."""
+    """The source of resource id, time and random numbers in a repeatable run; None means that the
+    run uses the clock and the random numbers of the machine."""
 
     def check_topic(self, topic: str) -> None:
         """Check that the applet may publish to `topic`.
@@ -113,7 +113,7 @@ class EffectRefusedError(Exception):
 
 
 class NotInBatchError(Exception):
-    """A host function has to wait, and would hold up the other events of the batch.
+    """A host function has to wait, which would delay the other events of the batch.
 
     The event leaves the batch and runs in an instance of its own.
     """
@@ -160,9 +160,9 @@ class Run:
             `capabilities` interprets.
         ends_at: the run's deadline, in seconds of the monotonic clock; 0 in a batch, where
             nothing may wait (see `NotInBatchError`). The host sets it.
-        memory_bytes: None by default. Set it to 0 to get the size of the handler's linear memory:
-            `Host.run` writes the size after the run here. This is the largest size, because
-            a linear memory never shrinks. It stays 0 if there was no instance.
+        memory_bytes: None by default. If it is 0, `Host.run` replaces it by the size of the
+            handler's linear memory after the run. This is the largest size, because a linear memory
+            never shrinks. It stays 0 if there was no instance.
     """
 
     __slots__ = (
@@ -213,7 +213,7 @@ class Run:
 class Host(Protocol):
     """A linked applet, ready to run. Only one thread may use it at a time.
 
-    `uses_sql` says whether the applet imports SQL functions and therefore needs `Run.sql`.
+    `uses_sql` tells whether the applet imports SQL functions and therefore needs `Run.sql`.
     """
 
     uses_sql: bool

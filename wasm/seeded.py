@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 READING_NS = 1_000_000
-"""Time that passes with each reading of the clock, so that a loop that polls it ends."""
+"""How far the clock advances with each reading, so that a loop that polls the clock ends."""
 
 
 class Seeded:
@@ -50,12 +50,12 @@ class Seeded:
 
     @property
     def unix_ns(self) -> int:
-        """Unix time in nanoseconds. Reading it here lets no time pass."""
+        """Unix time in nanoseconds. Reading this property does not advance the clock."""
         return self._started_ns + self._elapsed_ns
 
     @property
     def elapsed_ns(self) -> int:
-        """Nanoseconds since the run's start. Reading them here lets no time pass."""
+        """Nanoseconds since the run's start. Reading this property does not advance the clock."""
         return self._elapsed_ns
 
     def move(self, ns: int = READING_NS) -> None:

@@ -29,7 +29,7 @@ __all__ = ["AppletHost", "Host", "load_host"]
 log = logging.getLogger(__name__)
 
 _NO_RUN = Run(b"")
-# As for an upload (`compile`), but shorter than a step of a batch may take.
+# Like the limits of an upload (`compile`), but shorter than the time limit for a step of a batch.
 _AGAIN = Bounds(cpu_s=60, timeout_s=45.0, address_bytes=2 << 30, file_bytes=1 << 20)
 _compiling = FairLock()
 
@@ -53,8 +53,9 @@ class AppletHost:
 
         Args:
             engine: an engine of `make_engine` with the same limits. Its ticker is started.
-            compiled: a module of that engine, linked or not, or a file that `compile` wrote. The
-                file is native code: a user who can write it can run any code in this process.
+            compiled: a module that was compiled with this engine, linked or not, or a file that
+                `compile` wrote. The file is native code: a user who can write it can run any code
+                in this process.
             limits: budgets of each run.
             reuse_events: how many events one instance serves; 0 makes an instance per event.
             seeded: every run has `Capabilities.seeded`, and takes WASI's time and random
@@ -103,7 +104,7 @@ class AppletHost:
         try:
             return guest.execute(*name, run)
         finally:
-            guest.run = _NO_RUN  # or a shared guest would keep a project that has ended in memory
+            guest.run = _NO_RUN  # otherwise a shared guest would keep an ended project in memory
             guests.append(guest)
 
     def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
@@ -160,8 +161,8 @@ def load_host(
     is ten times slower and makes an instance per event.
 
     A process compiles one module at a time, in a child with limits. Accounts (`account_id`) take
-    turns. `waiting` is called every second while other modules are compiled, and before this one
-    is.
+    turns. `waiting` is called every second while other modules are compiled, and before this module
+    is compiled.
 
     Raises:
         ModuleRefusedError: the module cannot run here; finding out may have taken a minute.

@@ -31,14 +31,14 @@ from fieldbrook.wasm.module.inspection import imported
 from fieldbrook.wasm.module.interface import Interface
 from fieldbrook.wasm.run import Run
 
-# A batch is interrupted after this time. The event under way then runs alone with its full
-# deadline: batching gains nothing for slow events, and the others wait for the commit.
+# A batch is interrupted after this time. Then the current event runs alone with its full deadline:
+# batching has no advantage for slow events, and the other events wait for the commit.
 BATCH_MS = 50
 
 _GLUED = {(signature.module, signature.name) for signature in (abi.WS_GET_DATA, abi.WS_LOG)}
 _MISPLACED = abi.Signature("fieldbrook", abi.WS_GET_DATA.name, "iii", "i", abi.COPY_TO_GUEST_FAILED)
 _STAGE_BYTES = glue.STAGE_PAGES * PAGE_BYTES
-_LOG_ROOM_BYTES = 256 << 10  # a record that does not fit only takes the slower path
+_LOG_ROOM_BYTES = 256 << 10  # a record that does not fit takes the slower path
 _CELLS = raw.c_uint32 * (glue.HEAD_BYTES // 4)
 _EXTERN_BYTES = ctypes.sizeof(_ffi.wasmtime_extern_t)
 _EXTERN_VALUE = _ffi.wasmtime_extern_t.of.offset
@@ -52,7 +52,7 @@ _put_u32 = struct.Struct("<I").pack_into
 
 
 class BatchGuest(RawGuest):
-    """The guest of a batch. `run` is the event under way, as in every guest.
+    """The guest of a batch. `run` is the run of the current event, as in every guest.
 
     `unbatchable` is set when the module cannot be instantiated in a batch, e.g. because its
     start section calls the host. Its events must run one by one.
@@ -166,8 +166,8 @@ class BatchGuest(RawGuest):
     def _went_well(self, error: int | None) -> bool:
         """Return whether a call succeeded; an error or a trap is released.
 
-        Its cause is dropped, because the event runs again alone and meets it again. Exceptions
-        other than NodeError, e.g. KeyboardInterrupt, are raised.
+        The cause is dropped, because the event runs again alone and fails again for the same cause.
+        Exceptions other than NodeError, e.g. KeyboardInterrupt, are raised.
         """
         if not error and not self._trap.value:
             return True
@@ -311,8 +311,8 @@ class BatchGuest(RawGuest):
         return call
 
     def _take_up(self, event: int) -> None:
-        """Make `event` the current run. It sees the writes of all events before it, which
-        succeeded."""
+        """Make `event` the current run. It sees the writes of all earlier events of the batch,
+        which have succeeded."""
         for run in self._runs[self._settled : event]:
             self._earlier.update(run.writes)
         self._settled = event

@@ -3,8 +3,8 @@
 `python -m fieldbrook.wasm.engine.compile SOURCE OUTDIR` checks a module, compiles it within
 limits of processor time and memory, and tests that the result loads. It writes
 `<sha256>.wasm` (the bytes as uploaded) and `<sha256>.<engine tag>.cwasm` to OUTDIR, and
-prints one line of JSON: the report, or `{"error": reason}` with exit status 1. What it writes to
-the disk is limited too, because a few bytes of a module can become kilobytes of code.
+prints one line of JSON: the report, or `{"error": reason}` with exit status 1. The size of the
+compiled form is limited, too, because a few bytes of a module can become kilobytes of code.
 
 `--stored SOURCE` compiles a module that was accepted before, and writes the code to its standard
 output.
@@ -39,9 +39,9 @@ from fieldbrook.wasm.module.inspection import ModuleReport, check_extent, compil
 
 CPU_LIMIT_S = 60
 ADDRESS_LIMIT_BYTES = 2 << 30
-# Compilers' output becomes 2 to 4 times as large as it was. Code that moves hundreds of values at
-# each of many branches becomes 600 times as large: 250 KB wrote 144 MB. wasmtime also stores an
-# image of the memory at the start, of up to 16 MiB, however little of it the module fills.
+# Modules of usual compilers become 2 to 4 times as large. A module that moves hundreds of values at
+# each of many branches becomes 600 times as large: 250 KB became 144 MB. wasmtime also stores an
+# image of the initial memory of up to 16 MiB, even if the module fills only little of it.
 COMPILED_RATIO = 16
 COMPILED_SPARE_BYTES = 20 << 20
 _REFUSED = 1
@@ -61,7 +61,7 @@ class CompiledModule(ModuleReport, frozen=True):
 
 
 class CompiledTooLargeError(Exception):
-    """The compiled form of a module has more bytes than the caller has room for: `size`."""
+    """The compiled form of a module has `size` bytes, more than the caller allows."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"the compiled form has {size} bytes")
@@ -83,11 +83,11 @@ def compile_in_child(
     Args:
         source: the upload, binary or WAT text.
         outdir: the modules folder; it exists.
-        limits: only `memory_bytes` counts; a module that starts with more is refused.
+        limits: only `memory_bytes` is used; a module whose initial memory is larger is refused.
         timeout_s: limit of wall time.
         cpu_s: limit of processor time, in whole seconds.
         address_bytes: limit of address space during compilation.
-        room_bytes: how many bytes the compiled form may have on the disk.
+        room_bytes: the largest size of the compiled form on the disk, in bytes.
 
     Raises:
         ModuleRefusedError: the module is invalid, its compiled form is out of proportion, or the
@@ -120,7 +120,8 @@ def compile_in_child(
 
 
 def _open_stderr(outdir: Path) -> IO[bytes]:
-    """Open a file for the child's stderr in `outdir`: the node writes only to its data folder."""
+    """Open a file for the child's stderr in `outdir`, because the node writes only to its data
+    folder."""
     try:
         return tempfile.TemporaryFile(dir=outdir)
     except OSError as error:
@@ -186,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write_code(source: Path, limits: Limits) -> int:
-    """Compile a stored module, within limits that the process has already."""
+    """Compile a stored module, within the resource limits that are already set for the process."""
     try:
         module, _ = compile_module(make_compiler(), to_binary(source.read_bytes()), limits)
     except ModuleRefusedError as error:
@@ -201,7 +202,7 @@ def _limit(kind: int, value: int) -> int:
     before, most = resource.getrlimit(kind)
     if most != resource.RLIM_INFINITY:
         value = most if value == resource.RLIM_INFINITY else min(value, most)
-    # macOS has no limit of address space; there only the limit of time applies.
+    # macOS has no limit of address space; there only the time limit applies.
     with suppress(ValueError):
         resource.setrlimit(kind, (value, most))
     return before
@@ -219,7 +220,7 @@ def _compile(
     del module
     _check_size(len(compiled), len(binary), room_bytes)
     del binary
-    # The old limit returns for `_test_load`, whose pool reserves much address space. No code of the
+    # Restore the old limit for `_test_load`, whose pool reserves much address space. No code of the
     # module is compiled after this line.
     _limit(resource.RLIMIT_AS, before)
     sha256 = hashlib.sha256(upload).hexdigest()
@@ -244,8 +245,8 @@ def _check_size(size: int, binary_size: int, room_bytes: int) -> None:
     """Check the size of a compiled form before it is written.
 
     Raises:
-        ModuleRefusedError: it is out of proportion to the module.
-        CompiledTooLargeError: it has more than `room_bytes`.
+        ModuleRefusedError: the compiled form is out of proportion to the module.
+        CompiledTooLargeError: the compiled form has more than `room_bytes`.
     """
     limit = COMPILED_SPARE_BYTES + COMPILED_RATIO * binary_size
     if size > limit:
@@ -259,7 +260,7 @@ def _test_load(cwasm: Path, limits: Limits) -> None:
     """Load the module as a project does, because an engine with a pool has further limits.
 
     Raises:
-        ModuleRefusedError: the module exceeds them.
+        ModuleRefusedError: the module exceeds these limits.
     """
     if not raw_available():
         return

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WASMTIME = "50.0.1"  # its version: a test compares it, because asking for it imports 15 modules
+_WASMTIME = "50.0.1"  # its version; a test checks this, because reading it imports 15 modules
 TICK_MS = 10
-_REST_S = 1.0  # without runs, until the ticker rests
-_LOOK_S = 1.0  # how often a ticker that rests looks whether its engine is gone
+_REST_S = 1.0  # time without runs after which the ticker pauses
+_LOOK_S = 1.0  # how often a paused ticker checks whether its engine is gone
 # Bytes of an instance that are cleared instead of returned to the kernel: the fastest value
 # from 0 to 512 KiB for applets of the public SDKs.
 _KEEP_RESIDENT_BYTES = 256 << 10
@@ -33,10 +33,11 @@ _TABLE_ELEMENTS = 65_536
 
 
 class _Activity:
-    """Whether an engine runs something, for its ticker: a run says so, and wakes the ticker."""
+    """Tells the ticker of an engine whether handlers run: each run sets `is_used` and wakes the
+    ticker."""
 
     def __init__(self) -> None:
-        self.is_used = False  # since the ticker has looked
+        self.is_used = False  # since the last check of the ticker
         self.rests = False
         self.woken = threading.Event()
 
@@ -47,13 +48,13 @@ class Engine(wasmtime.Engine):
     def __init__(self, config: wasmtime.Config) -> None:
         self._closing = threading.Lock()
         self._closed = False
-        self.slots = 0  # of the pool; 0 without one
+        self.slots = 0  # of the pool; 0 without a pool
         self.kept = 0  # instances that applets keep, each in a slot
-        # By the names of their files, which contain a hash of their content.
+        # The key is the name of the module's file, which contains a hash of the content.
         self.linked: weakref.WeakValueDictionary[str, LinkedModule] = weakref.WeakValueDictionary()
         self.tick_ms = TICK_MS
         self.ticker_pid = 0
-        self.longest_ticks = 0  # of the deadlines of runs
+        self.longest_ticks = 0  # the longest deadline of a run
         self.activity = _Activity()
         super().__init__(config)
 
@@ -67,7 +68,7 @@ class Engine(wasmtime.Engine):
     def begin_run(self) -> None:
         """Let the epoch advance until the deadline of a run that is about to begin."""
         activity = self.activity
-        activity.is_used = True  # before the look at `rests`: the ticker does both the other way
+        activity.is_used = True  # before `rests` is read: the ticker does the opposite
         if activity.rests:
             activity.woken.set()
 
@@ -95,10 +96,10 @@ def make_config(*, lines: bool = False) -> wasmtime.Config:
     os.environ["WASMTIME_BACKTRACE_DETAILS"] = "1" if lines else "0"
     config = wasmtime.Config()
     config.epoch_interruption = True
-    # Compiling in a forked process hangs if its parent has compiled in parallel before.
+    # Compiling in a forked process hangs if its parent has used parallel compilation before.
     config.parallel_compilation = False
     # Features that `Limits` cannot bound are off: 64-bit memory, threads, garbage collection.
-    # Several memories stay on for the glue of `batch`; `module` refuses applets that use them.
+    # Multiple memories stay on for the glue of `batch`; `module` refuses applets that use them.
     config.wasm_memory64 = False
     config.wasm_threads = False
     config.wasm_gc = False
@@ -117,7 +118,7 @@ def make_engine(limits: Limits, slots: int = 256, *, lines: bool = False) -> Eng
 
     Instances come from a pool of `slots`, which reserves address space (1 TB) but no memory.
     If the raw functions are missing there is no pool, and the reference host limits the memory
-    itself. `lines` is that of `make_config`.
+    itself. For `lines` see `make_config`.
     """
     config = make_config(lines=lines)
     if raw_available():
@@ -132,8 +133,9 @@ def make_engine(limits: Limits, slots: int = 256, *, lines: bool = False) -> Eng
                 "max_memory_size": limits.memory_pages * PAGE_BYTES,
                 "linear_memory_keep_resident": _KEEP_RESIDENT_BYTES,
                 "table_keep_resident": _KEEP_RESIDENT_BYTES,
-                # A slot of another module has to be mapped anew: 40 to 200 us for a run of 10. A
-                # module finds its slot again while there are half as many modules as this.
+                # A slot that another module has used must be mapped again, which takes 40 to 200 us
+                # for a run of 10 us. A module gets its earlier slot again if there are at most half
+                # as many modules as this number.
                 "max_unused_warm_slots": slots,
             },
         )
@@ -145,14 +147,14 @@ def make_engine(limits: Limits, slots: int = 256, *, lines: bool = False) -> Eng
 def start_ticker(engine: Engine, tick_ms: int = TICK_MS) -> None:
     """Advance the engine's epoch every `tick_ms` for as long as the engine lives.
 
-    Deadlines depend on it. When all of them are over and nothing has run for a second, the epoch
-    stands still until the next run, so that an idle process sleeps. A second call does nothing,
-    except in a forked child, where the parent's thread does not exist.
+    Deadlines depend on it. When all of them are over and nothing has run for a second, the ticker
+    pauses until the next run, so that an idle process sleeps. A second call does nothing, except in
+    a forked child, where the parent's thread does not exist.
     """
     if engine.ticker_pid == os.getpid():
         return
     engine.tick_ms, engine.ticker_pid = tick_ms, os.getpid()
-    engine.activity = _Activity()  # in a child, that of the parent may say that its ticker rests
+    engine.activity = _Activity()  # in a child, the parent's object may have a paused ticker
     thread = threading.Thread(
         target=_tick,
         args=(weakref.ref(engine), engine.activity, tick_ms / 1000),
@@ -197,7 +199,8 @@ def deadline_ticks(engine: Engine, deadline_ms: int) -> int:
 
 @cache
 def engine_tag() -> str:
-    """Return a tag for what compiled code depends on besides the module, for its file name.
+    """Return a tag for file names of compiled code: it covers everything that the code depends on
+    besides the module.
 
     Processor features are not part of the tag: wasmtime refuses code for another processor, and
     the module is then compiled again.

@@ -232,7 +232,7 @@ class RawGuest(Guest):
             self._look(pointer + size)
 
     def _look(self, end: int, code: int | None = None) -> None:
-        """Read the memory's size again, because the guest may have grown it.
+        """Read the memory's size again, because the guest may have grown the memory.
 
         Raises:
             GuestError: the memory still ends before `end`.
@@ -248,7 +248,7 @@ class RawGuest(Guest):
         size = len(data)
         arguments = self._alloc_arguments
         arguments[0] = size
-        self._can_alloc = False  # an alloc that asks for data would recurse endlessly
+        self._can_alloc = False  # an `alloc` that requests data would recurse endlessly
         error = raw.call_unchecked(
             self._context, self._alloc, self._alloc_arguments_at, 1, self._alloc_trap_at
         )
@@ -280,7 +280,7 @@ class RawGuest(Guest):
         self._bound_to(context)
 
     def _bind_to_caller(self, caller: int) -> None:
-        """Do the same for a call from a start section, before the instance is known."""
+        """Do the same during a call from a start section, before the host has the instance."""
         raw.caller_export_get(caller, b"memory", 6, self._memory_at)
         if self._exports_alloc:
             raw.caller_export_get(caller, b"alloc", 5, self._alloc_at)
@@ -380,11 +380,12 @@ class RawGuest(Guest):
     def _integer_callback(
         self, signature: abi.Signature, function: Callable[..., Any], count: int
     ) -> Any:
-        """Make a callback for 2 to 4 integer parameters; unrolled, it saves 0.5 us per call."""
+        """Make a callback for 2 to 4 integer parameters; the unrolled form saves 0.5 us per
+        call."""
         words = (raw.c_uint32 * (raw.SLOT_WORDS * count)).from_address
         settle = self._settle
 
-        # ctypes prints an exception that leaves a callback, and the guest would run on.
+        # ctypes prints an exception that leaves a callback, and the guest would continue.
         def call2(_env: int, caller: int, slots: int, _count: int) -> int | None:
             try:
                 self.calls_left = left = self.calls_left - 1
@@ -443,7 +444,7 @@ class RawGuest(Guest):
         return call
 
     def _settle(self, error: BaseException, signature: abi.Signature, slots: int) -> int | None:
-        """Answer a host function's exception: with a result code, or with a trap."""
+        """Convert a host function's exception to a result code or a trap."""
         try:
             code = self.handle_error(error, signature)
             if code is None:
@@ -453,6 +454,6 @@ class RawGuest(Guest):
                 raw.c_uint32.from_address(slots).value = code
             return None
         except BaseException as second:  # noqa: BLE001
-            # ctypes would print an exception that leaves a callback and let the guest run on.
+            # ctypes would print an exception that leaves a callback, and the guest would continue.
             self.pending = self.pending or second
             return raw.trap_new(b"host error", 10)  # type: ignore[no-any-return]

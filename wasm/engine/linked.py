@@ -18,14 +18,15 @@ from fieldbrook.wasm.module.interface import read_interface
 class LinkedModule:
     """A module and its guests, which all projects of a process share.
 
-    Whoever runs the module takes a guest and gives it back, so there are as many as there have
-    been runs at once. A guest keeps nothing of a run: each has an instance and budgets of its own.
+    The caller takes a guest for a run and returns it afterwards, so there are as many guests as
+    there were simultaneous runs. A guest keeps no data of a run, because each run has its own
+    instance and budgets.
 
     Attributes:
-        guests: those that serve no run now; `pop` and `append` are safe from any thread.
-        batches: the same for runs of several events.
+        guests: the guests that serve no run now; `pop` and `append` are thread-safe.
+        batches: the same for guests of batches.
         uses_sql: whether the applet imports SQL functions.
-        can_batch: whether it can run in batches.
+        can_batch: whether the applet can run in batches.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class LinkedModule:
         """Link the module.
 
         Raises:
-            ModuleRefusedError: it does not link.
+            ModuleRefusedError: the module does not link.
         """
         self.engine, self.module, self.limits, self.seeded = engine, module, limits, seeded
         self.interface = interface = read_interface(module)

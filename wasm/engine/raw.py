@@ -1,7 +1,7 @@
 """Bindings to functions of wasmtime's C library that its Python package lacks or wraps slowly.
 
-They may change between releases of the Python package, which does not document them. `missing`
-lists every function and layout that is not as expected; `engine.raw_available` checks it.
+These functions may change between releases of the Python package, which does not document them.
+`missing` lists every function and layout that is not as expected; `engine.raw_available` checks it.
 
 Functions that run guest code release the interpreter's lock, so that the ticker can end a
 loop. The others keep it, which is faster. The caller owns every returned error and trap.
@@ -153,7 +153,7 @@ def _take_bytes(read: Function, source: int) -> str:
 
 
 def take_error(error: int) -> tuple[int | None, str]:
-    """Release an error; returns its exit status (None if it is no exit) and its message."""
+    """Release an error; return its exit status (None if it is no exit) and its message."""
     status = c_int(0)
     is_exit = error_exit_status(error, ctypes.addressof(status))
     message = "" if is_exit else _take_bytes(error_message, error)
@@ -162,7 +162,7 @@ def take_error(error: int) -> tuple[int | None, str]:
 
 
 def take_trap(trap: int) -> tuple[bool, str]:
-    """Release a trap; returns whether the deadline caused it, and its message."""
+    """Release a trap; return whether the deadline caused it, and its message."""
     code = ctypes.c_uint8(0)
     coded = trap_code(trap, ctypes.addressof(code))
     message = _take_bytes(trap_message, trap)

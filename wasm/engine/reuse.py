@@ -1,8 +1,8 @@
 """Instance reuse: one instance serves many events, for applets that keep state in memory.
 
-The first generation of the existing system ran applets this way. An instance ends when an
-event fails, after a number of events, when it uses more than half of its memory limit, and
-with the process. Data that must last belongs in the key-value store.
+The first generation of the existing system ran applets this way. An instance ends when an event
+fails, after a number of events, when it uses more than half of its memory limit, and when the
+process ends. Applets must keep durable data in the key-value store.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ReusedGuest(RawGuest):
         super().close()
 
     def _open(self) -> tuple[int, str] | None:
-        """Make an instance; returns the code and the reason of a failure, or None."""
+        """Make an instance; return the code and the reason of a failure, or None."""
         self.reset()
         self._store = store = raw.store_new(self._engine_at, None, None)
         self._engine.kept += 1
@@ -82,7 +82,8 @@ class ReusedGuest(RawGuest):
         return self.instantiate()
 
     def _is_crowded(self) -> bool:
-        """Whether kept instances take half of the pool, which all applets of the process share."""
+        """Return whether kept instances use half of the pool, which all applets of the process
+        share."""
         return self._engine.kept > self._engine.slots // 2
 
     def _is_large(self) -> bool:

@@ -1,4 +1,5 @@
-"""Device signatures and digests, in a module of our own; `wasm.signatures` implements them.
+"""Device signatures and digests, imported from the module `fieldbrook`; `wasm.signatures`
+implements them.
 
 Verification returns 0 only for a valid signature and another code for every failure, as all
 host functions do. An applet that only compares with zero is therefore safe for any input.
@@ -13,8 +14,8 @@ from fieldbrook.wasm import signatures
 from fieldbrook.wasm.host.guest import Functions, Guest
 from fieldbrook.wasm.module import abi
 
-# No digest, signature or key is as long. What is longer has a wrong length also when it is cut, and
-# megabytes are copied with the interpreter's lock, for which other projects wait.
+# No digest, signature or key is this long. A longer value still has a wrong length after it is cut.
+# Copying megabytes would hold the interpreter's lock, for which other projects wait.
 _LONGEST_BYTES = 256
 
 

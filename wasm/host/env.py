@@ -5,8 +5,8 @@ from __future__ import annotations
 from fieldbrook.wasm.host.guest import Functions, Guest
 from fieldbrook.wasm.module import abi
 
-# A longer name is that of no variable. To decode 64 MiB of bytes that are not UTF-8 takes seconds,
-# with the interpreter's lock, for which all projects of the process would wait.
+# No variable has a longer name. Decoding 64 MiB of bytes that are not UTF-8 takes seconds and holds
+# the interpreter's lock, for which all projects of the process would wait.
 _NAME_BYTES = 64 << 10
 
 

@@ -1,4 +1,4 @@
-"""The guest as host functions see it: its memory, its run, and the rest of its budgets."""
+"""The interface of a guest for host functions: its memory, its run, and its remaining budgets."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Functions = Mapping[Signature, Callable[..., "int | float | None"]]
 
 
 LOG_RECORD_BYTES = 32  # charged per record in addition to its text
-MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # UTF-8 bytes of the longest text that a record can keep
+MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # UTF-8 bytes of the longest text of a record
 _UNREACHABLE = "wasm `unreachable` instruction executed"
-"""The reason of a trap that a compiler puts behind a call of `abort`."""
-LARGE_BYTES = 1 << 10  # handling more takes longer than checking the deadline
+"""The reason of the trap that a compiler puts after a call of `abort`."""
+LARGE_BYTES = 1 << 10  # for more bytes, the work takes longer than a check of the deadline
 
 
 class GuestError(Exception):
@@ -46,15 +46,15 @@ class GuestError(Exception):
 
 
 class RunEndedError(Exception):
-    """The run has ended: the guest is trapped. The text is the reason."""
+    """The run has ended, and the guest must be trapped. The text is the reason."""
 
 
 class Guest(ABC):
     """The state of the current run. A host makes one guest and uses it for every run.
 
-    The `*_left` attributes are the rest of the budgets. `ended` is the reason why the run ends;
-    it is set before the guest has left its code. `pending` is an exception of the node itself
-    that `Host.run` must raise.
+    The `*_left` attributes are the remaining budgets. `ended` is the reason why the run ends; it is
+    set while guest code is still on the stack. `pending` is an exception of the node itself that
+    `Host.run` must raise.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Guest(ABC):
         """
 
     def begin(self, run: Run) -> int:
-        """Start a run with full budgets; returns the resource id of its payload."""
+        """Start a run with full budgets; return the resource id of its payload."""
         limits = self.limits
         self.run = run
         seeded = run.capabilities.seeded
@@ -146,7 +146,8 @@ class Guest(ABC):
         self.run.logs.append((level, source, text))
 
     def reason_of(self, trap: str) -> str:
-        """Return the reason of a trap; after `abort` it has the text of that exception."""
+        """Return the reason of a trap; after a call of `abort`, it contains the text of the
+        exception."""
         return trap.replace(_UNREACHABLE, self.aborted, 1) if self.aborted else trap
 
     def charge_log(self, size: int) -> None:
@@ -157,7 +158,8 @@ class Guest(ABC):
         self.log_left = left
 
     def add_effect(self, effect: Effect, size: int) -> None:
-        """Add an effect of `size` bytes and charge the budgets; it takes place after the commit."""
+        """Add an effect of `size` bytes and charge the budgets; the effect takes place after the
+        commit."""
         self.effects_left -= 1
         self.effect_bytes_left -= size
         if self.effects_left < 0:

@@ -11,7 +11,7 @@ def functions(guest: Guest) -> Functions:
     read, copy_to_guest = guest.read, guest.copy_to_guest
 
     def ws_get_db(key_at: int, key_size: int, pointer_at: int, size_at: int) -> int:
-        if key_size > guest.limits.kv_bytes:  # a key that no run can write: do not copy it
+        if key_size > guest.limits.kv_bytes:  # no run can write such a key, so do not copy it
             guest.check_range(key_at, key_size)
             return abi.RESOURCE_NOT_FOUND
         key = read(key_at, key_size)

@@ -9,8 +9,9 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Message
 
 TOPIC_BYTES = 65_535
-# A broker closes the connection when a message is too large for it, at every retry, which would
-# block the messages of all projects. The node's own port accepts at least this size.
+# A broker closes the connection when a message is too large for it. It would do so at every retry,
+# which would block the messages of all projects. The node's own MQTT port accepts at least this
+# size.
 MESSAGE_BYTES = 1 << 20
 # For the same reason topics must not contain control characters and non-characters (MQTT
 # 3.1.1, 1.5.3), nor white space, which some brokers do not support.

@@ -35,7 +35,7 @@ SOURCE_TASK = "vmTask"  # records of the node about a run
 
 MESSAGE_LIMIT = 1024  # characters of a log record; the rest is cut off
 
-NOT_EXPORTED = "func not imported"  # the reason when the module does not export the handler
+NOT_EXPORTED = "func not imported"  # the reason if the module does not export the handler
 
 HANDLER_PARAMS, HANDLER_RESULT = "i", "i"
 MEMORY, ALLOC, INITIALIZE, START = "memory", "alloc", "_initialize", "_start"
@@ -84,7 +84,8 @@ WS_API_CALL = Signature("env", "ws_api_call", "iiii", "i", COPY_FROM_GUEST_FAILE
 WS_SEND_TX = Signature("env", "ws_send_tx", "iiiii", "i", FAILED)
 WS_SEND_TX_WITH_OPERATOR = Signature("env", "ws_send_tx_with_operator", "iiiii", "i", FAILED)
 WS_CALL_CONTRACT = Signature("env", "ws_call_contract", "iiiii", "i", FAILED)
-# Variants from before 2023: one chain only, and sending returned no transaction hash.
+# Variants from before 2023: they have no parameter for the chain, and sending returns no
+# transaction hash.
 WS_SEND_TX_ONE_CHAIN = Signature("env", "ws_send_tx", "ii", "i", FAILED)
 WS_CALL_CONTRACT_ONE_CHAIN = Signature("env", "ws_call_contract", "iiii", "i", FAILED)
 WS_SUBMIT_METRICS = Signature("stat", "ws_submit_metrics", "ii", "i", FAILED)
@@ -94,9 +95,10 @@ WS_GAUGE_SET = Signature("stat", "ws_gauge_set", "iid", "i", FAILED)
 ABORT = Signature("env", "abort", "iiii", "")
 TRACE = Signature("env", "trace", "iiddddd", "")
 SEED = Signature("env", "seed", "", "d")
-# Ours instead of wasmtime's, which sleeps for as long as the guest asks, past the deadline.
+# It replaces wasmtime's function, which sleeps for as long as the guest asks, even past the
+# deadline.
 POLL_ONEOFF = Signature(WASI_MODULE, "poll_oneoff", "iiii", "i", 21)  # EFAULT
-# Ours replace wasmtime's only in seeded hosts; a node uses wasmtime's.
+# They replace wasmtime's functions only in seeded hosts; a node uses wasmtime's.
 RANDOM_GET = Signature(WASI_MODULE, "random_get", "ii", "i", 21)
 CLOCK_TIME_GET = Signature(WASI_MODULE, "clock_time_get", "ili", "i", 21)
 VERIFY_SECP256K1 = Signature(OWN_MODULE, "verify_secp256k1", "iiiiii", "i", COPY_FROM_GUEST_FAILED)

@@ -1,4 +1,4 @@
-"""Description of a module for people: imports, exports, the toolchain that made it.
+"""Description of a module for users: imports, exports, the toolchain that made it.
 
 Only pass modules that wasmtime has validated. Custom sections are not validated, so they are read
 with bounds.
@@ -22,9 +22,9 @@ from fieldbrook.wasm.module.inspection import to_binary
 from fieldbrook.wasm.module.sections import Reader, sections
 
 SHOWN_LIMIT = 1_000
-"""The largest number of imports, and of exports, that a description has."""
+"""The largest number of imports in a description; the same limit holds for exports."""
 _NAME_CHARACTERS = 256
-_SHOWN_VALUES = 31  # of the parameters, and of the results, of a function
+_SHOWN_VALUES = 31  # the most parameters of a function in a text; the same for results
 _PRODUCERS_BYTES, _PRODUCERS = 16 << 10, 16
 _CUSTOM, _TYPE, _IMPORT, _FUNCTION, _EXPORT = 0, 1, 2, 3, 7
 _FUNC = 0
@@ -41,8 +41,8 @@ _VALUES = {
 
 
 class Item(msgspec.Struct, frozen=True):
-    """An import or an export. `module` is empty for exports; `type` is there for functions only,
-    as in `(i32) -> (i32)`."""
+    """An import or an export. `module` is empty for exports; only functions have a `type`, such as
+    `(i32) -> (i32)`."""
 
     module: str
     name: str
@@ -54,7 +54,7 @@ class ModuleDescription(msgspec.Struct, frozen=True):
     """The content of a module.
 
     `producers` maps the fields `language`, `processed-by` and `sdk` to names with versions.
-    `runtime` is the language or runtime that the module was made with, "" if it is unknown.
+    `runtime` is the language or runtime that made the module; "" if it is unknown.
     """
 
     imports: list[Item]
@@ -120,7 +120,8 @@ def _kind(number: int) -> str:
 
 
 def _producers(custom: bytes) -> Mapping[str, list[str]]:
-    """Read a custom section; empty when it is not a well-formed section `producers`."""
+    """Read a custom section; return an empty dict if it is not a well-formed section
+    `producers`."""
     if len(custom) > _PRODUCERS_BYTES:
         return {}
     body = Reader(custom, 0)
@@ -155,7 +156,7 @@ def _runtime(imports: list[Item], exports: list[Item], producers: Mapping[str, l
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Describe the module in a file, in a child with limits; returns the exit status.
+    """Describe the module in a file, in a child with limits; return the exit status.
 
     Prints the description as JSON, or `null` for a file that is no valid module.
     """

@@ -1,4 +1,4 @@
-"""Effects of a module: those that it can have, by the host functions that it imports."""
+"""Possible effects of a module, by the host functions that it imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.sections import imported_names
 
-_READ_BYTES = 1 << 20  # imports come near the beginning; code and data follow
+_READ_BYTES = 1 << 20  # imports are near the beginning; code and data follow
 KEY_VALUE, SQL, MQTT, CHAIN, API, METRICS = "kv", "sql", "mqtt", "chain", "api", "metrics"
 _EFFECTS = {
     abi.WS_SET_DB: KEY_VALUE,
@@ -31,8 +31,8 @@ _BY_NAME = {(signature.module, signature.name): kind for signature, kind in _EFF
 def effects_of_module(path: Path) -> tuple[str, ...]:
     """Return the kinds of effects that a stored module can have, in alphabetical order.
 
-    Modules are stored under the digest of their content, so the answer stays the same. It is
-    empty when the file cannot be read or has no imports within its first MiB.
+    Modules are stored under the digest of their content, so the result never changes. It is empty
+    if the file cannot be read or has no imports within its first MiB.
     """
     try:
         with path.open("rb") as module:

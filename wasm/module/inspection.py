@@ -28,9 +28,9 @@ _TYPES = {"i": "i32", "l": "i64", "f": "f32", "d": "f64"}
 _LISTED_LIMIT = 20
 _NAME_CHARACTERS = 128  # length of a name within a reason
 _REASON_CHARACTERS = 600  # length of wasmtime's message, which can contain the whole WAT text
-# Limits on what the registry, listings and each process that loads the module must hold.
-# Modules whose toolchain exports everything have thousands of exports. The host has less than a
-# hundred functions, so more imports than that repeat some.
+# These limits bound the memory of the registry, of listings and of each process that loads the
+# module. Modules whose toolchain exports everything have thousands of exports. The host has fewer
+# than a hundred functions, so a module with more imports imports some of them several times.
 EXPORTS_LIMIT, IMPORTS_LIMIT = 10_000, 1_000
 HANDLER_NAMES_BYTES = 64 << 10
 
@@ -40,7 +40,7 @@ class ModuleReport(msgspec.Struct, frozen=True):
 
     Attributes:
         handlers, wasi: see `Interface`.
-        memory_pages: pages of memory (64 KiB each) that it starts with.
+        memory_pages: the initial size of the memory, in pages of 64 KiB.
     """
 
     handlers: tuple[str, ...]
@@ -52,7 +52,7 @@ def to_binary(data: bytes) -> bytes:
     """Return the binary form of a module given in binary or as text (WAT, UTF-8).
 
     Raises:
-        ModuleRefusedError: the data is neither, or the text does not parse.
+        ModuleRefusedError: the data is in neither form, or the text does not parse.
     """
     if data.startswith(MAGIC):
         return data
@@ -129,10 +129,11 @@ def load_compiled(engine: Engine, cwasm: Path) -> wasmtime.Module:
     """Load a compiled module by mapping its file.
 
     Raises:
-        ModuleRefusedError: another version of wasmtime made it, or it is for another processor.
+        ModuleRefusedError: the file was made by another version of wasmtime, or for another
+            processor.
         OSError: the file cannot be read.
     """
-    with cwasm.open("rb"):  # raises OSError with the reason, which wasmtime would not give
+    with cwasm.open("rb"):  # raises OSError with the reason; wasmtime would not give it
         pass
     try:
         return wasmtime.Module.deserialize_file(engine, str(cwasm))
@@ -144,7 +145,8 @@ def examine(interface: Interface, engine: Engine, limits: Limits) -> ModuleRepor
     """Report on a module by its imports and exports.
 
     Raises:
-        ModuleRefusedError: they do not fit; `reason` lists the problems.
+        ModuleRefusedError: imports or exports do not fit the host interface; `reason` lists the
+            problems.
     """
     problems = list(
         islice(

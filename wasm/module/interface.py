@@ -1,4 +1,5 @@
-"""The interface of a compiled module: its imports and exports, as far as an applet needs them.
+"""The interface of a compiled module: the properties of its imports and exports that an applet
+needs.
 
 The engine's Python package makes several objects for each import and export, and two for each value
 in their types. Therefore a module is read once, and only the beginning of a long type is read:
@@ -18,11 +19,12 @@ from fieldbrook.wasm.limits import PAGE_BYTES
 from fieldbrook.wasm.module import abi
 
 Type = tuple[str, str]
-"""The letters of a function's parameters and results (`abi.Signature`), `?` for other types; of a
-long type the first `LETTERS_LIMIT` of each."""
+"""The letters of a function's parameters and results (`abi.Signature`), with `?` for other types.
+Of a long type, it has only the first `LETTERS_LIMIT` parameters and results."""
 
 LETTERS_LIMIT = 32
-"""More than any function between an applet and its host has."""
+"""The limit is higher than the number of parameters or results of any function between an applet
+and its host."""
 HANDLER_NAME_BYTES = 256
 
 HANDLER: Type = (abi.HANDLER_PARAMS, abi.HANDLER_RESULT)
@@ -48,8 +50,8 @@ class Memory(msgspec.Struct, frozen=True):
     """An exported memory.
 
     Attributes:
-        pages: pages of 64 KiB that it starts with.
-        usual: whether it is neither shared nor 64-bit, and has the usual size of pages.
+        pages: the initial size, in pages of 64 KiB.
+        usual: whether the memory is neither shared nor 64-bit, and has the usual page size.
     """
 
     pages: int
@@ -57,13 +59,13 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """What a module imports and exports.
+    """The imports and exports of a module.
 
     Attributes:
         handlers: names of its exports `(i32) -> i32` in the module's order, without `alloc`,
             `malloc`, runtime functions and names that no strategy could use.
         memory: the memory that it exports as `memory`.
-        runtime: the types of its exports `alloc` and `_initialize`; None for one that is no
+        runtime: the types of its exports `alloc` and `_initialize`; None for an export that is no
             function.
         imports: its imports in the module's order.
     """
@@ -109,7 +111,7 @@ def read_interface(module: wasmtime.Module) -> Interface:
 
 
 def _may_be_handler(name: str) -> bool:
-    """Whether a strategy can contain the name."""
+    """Return whether a strategy can contain the name."""
     return not (
         name in _NOT_HANDLERS
         or name.startswith(_RESERVED_PREFIX)
@@ -142,6 +144,6 @@ def function_type(kind: wasmtime.FuncType) -> Type:
 
 def _letters(values: Any) -> str:
     count = min(values.size, LETTERS_LIMIT)
-    # The package's annotation names the type of C; the function returns a number.
+    # The package's annotation says that the function returns a C type, but it returns a number.
     kinds = (cast(int, _ffi.wasm_valtype_kind(values.data[n])) for n in range(count))
     return "".join(_LETTERS.get(kind, "?") for kind in kinds)

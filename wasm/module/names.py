@@ -1,8 +1,8 @@
-"""Names of functions, which reasons of traps contain, made harmless before a module is compiled.
+"""Makes the names of functions harmless before a module is compiled, because reasons of traps
+contain them.
 
-The engine puts the demangled names of a trap's functions into its message, in each trap and without
-a limit: 300 bytes of a mangled name whose parts refer to earlier parts twice each become
-gigabytes.
+The engine demangles the names of a trap's functions for the message of each trap, without a limit.
+A mangled name of 300 bytes in which each part refers twice to an earlier part becomes gigabytes.
 
 Source: WebAssembly core specification 2.0, 7.4.1; Itanium C++ ABI, 5.1.10 (compression).
 """
@@ -16,19 +16,19 @@ from fieldbrook.wasm.module.sections import Reader, sections
 
 NAME_CHARACTERS = 1_024
 REFERENCES, REFERRING_CHARACTERS = 8, 256
-"""How many references to earlier parts a mangled name may have, and how long it may be then: its
-text is at most about 20 times as long as it would be without references."""
+"""The most references to earlier parts in a mangled name, and the most characters of a name with
+references. Then the demangled text is at most about 20 times as long as without references."""
 _CUSTOM, _FUNCTION_NAMES = 0, 1
 _HEADER_BYTES = 8
 _ENDS_OF_REFERENCES = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _RUST = ("_R", "R", "__R")
-_NOT_MANGLED = "~"  # no mangled name begins so
+_NOT_MANGLED = "~"  # no mangled name begins with this
 
 
 def with_harmless_names(wasm: bytes) -> bytes:
-    """Return a module in binary form whose names of functions cannot become long in a message.
+    """Return a module in binary form whose function names cannot become long in a message.
 
-    Other names are left out. Bytes that are no module are returned as they are.
+    Names of other kinds are removed. Bytes that are no module are returned unchanged.
     """
     parts, at = [wasm[:_HEADER_BYTES]], _HEADER_BYTES
     try:
@@ -40,7 +40,7 @@ def with_harmless_names(wasm: bytes) -> bytes:
             else:
                 parts.append(wasm[at:end])
             at = end
-    except IndexError:  # it ends too early
+    except IndexError:  # the module ends too early
         return wasm
     return b"".join(parts)
 
@@ -57,14 +57,15 @@ def _function_names(custom: bytes) -> bytes:
             if kind == _FUNCTION_NAMES:
                 names.extend(_encoded(custom[body.at : end]))
             body.at = end
-    except IndexError:  # it ends too early; the engine keeps the names before that, too
+    except IndexError:  # the section ends too early; the engine also keeps the names before its end
         pass
     content = _number(len(names)) + b"".join(names)
     return bytes((_FUNCTION_NAMES,)) + _number(len(content)) + content
 
 
 def _encoded(section: bytes) -> Iterator[bytes]:
-    """Encode the names of a subsection anew, until it ends too early."""
+    """Encode the names of a subsection again, up to its end or to the place where it is
+    truncated."""
     body = Reader(section, 0)
     for _ in range(body.number()):
         index, size = body.number(), body.number()
@@ -75,7 +76,7 @@ def _encoded(section: bytes) -> Iterator[bytes]:
 
 
 def harmless(name: str) -> str:
-    """Return a name cut, without control characters, and marked if a demangler may expand it."""
+    """Cut a name and remove control characters; add a mark if a demangler may expand the name."""
     name = name[:NAME_CHARACTERS]
     if not name.isprintable():
         name = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)

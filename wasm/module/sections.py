@@ -1,7 +1,7 @@
 """Recognition of files by their first bytes, and a reader of sections: properties of a module that
 wasmtime's interface hides, or on which it crashes.
 
-Only pass modules to `read_sections` that wasmtime has validated, because it checks no bounds.
+Pass only modules that wasmtime has validated to `read_sections`, because it checks no bounds.
 
 Source: WebAssembly core specification 2.0, 5.5.
 """
@@ -15,12 +15,12 @@ from typing import NamedTuple
 MAGIC = b"\0asm"
 """The first bytes of a module in binary form."""
 
-_SHOWN_BYTES = 16  # of a file that is no module
+_SHOWN_BYTES = 16  # the most bytes of another file that an error shows
 _HEADER_BYTES = 8
 _TYPE, _IMPORT, _FUNCTION, _MEMORY, _EXPORT = 1, 2, 3, 5, 7
 _FUNC, _TABLE, _MEM, _GLOBAL = range(4)
 _V128 = 0x7B
-_NUMBER_BITS = 70  # of the longest number of 64 bits
+_NUMBER_BITS = 70  # the longest encoding of a 64-bit number
 
 
 class Sections(NamedTuple):
@@ -41,7 +41,7 @@ class Sections(NamedTuple):
 
 
 def not_wasm(data: bytes) -> str:
-    """Return why data cannot be a module, by its first bytes; "" if it may be one."""
+    """Return why data cannot be a module, judged by its first bytes; "" if it may be one."""
     if data.startswith(MAGIC):
         return ""
     if not data:
@@ -105,14 +105,14 @@ def imported_names(wasm: bytes) -> list[tuple[str, str]]:
 
 
 class Reader:
-    """Reads the parts of a section; `at` is the place of the next byte."""
+    """Reads the parts of a section; `at` is the offset of the next byte."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
         self.at = at
 
     def peek(self) -> int:
-        """Return the next byte, and stay before it."""
+        """Return the next byte without moving past it."""
         return self._data[self.at]
 
     def byte(self) -> int:
@@ -121,7 +121,8 @@ class Reader:
         return self._data[self.at - 1]
 
     def number(self) -> int:
-        """Read an unsigned LEB128 number; one that is too long ends like data that is too short."""
+        """Read an unsigned LEB128 number. A number that is too long is treated like truncated
+        data."""
         number = shift = 0
         while shift < _NUMBER_BITS:
             byte = self.byte()
@@ -138,7 +139,7 @@ class Reader:
         return self._data[self.at - size : self.at].decode("utf-8", "replace")
 
     def has_vector(self) -> bool:
-        """Read a function type; returns whether it has a vector.
+        """Read a function type; return whether it has a vector.
 
         With this engine's features, every value type is one byte.
         """
@@ -148,7 +149,8 @@ class Reader:
         return _V128 in kinds
 
     def import_kind(self) -> int | None:
-        """Read the description of an import; returns a function's type index, else None."""
+        """Read the description of an import; return the type index of a function, None for other
+        imports."""
         kind = self.byte()
         if kind == _FUNC:
             return self.number()

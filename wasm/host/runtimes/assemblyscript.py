@@ -14,7 +14,7 @@ from fieldbrook.wasm.module import abi
 
 _LENGTH_BYTES = 4
 _TRACE_VALUES = 5
-_REASON_LIMIT = 256  # characters of an exception in the reason of a run that it ends
+_REASON_LIMIT = 256  # characters of an exception's text in the reason of a trap
 
 
 def _string(guest: Guest, pointer: int) -> str:

@@ -1,8 +1,8 @@
 """The locks of a data folder: only one node works in it at a time.
 
 `lock` belongs to the program that runs the node: `fieldbrook up`, or `fieldbrook node` when it
-is started alone. The program takes it before it writes or starts anything else. Its child
-programs inherit the lock, so it is held until the last of them has ended. `node.lock` belongs
+is started alone. The program takes this lock before it writes or starts anything else. Its child
+programs inherit the lock, so the lock is held until the last of them has ended. `node.lock` belongs
 to one run of the node's processes: a node that `fieldbrook up` restarts cannot begin while a
 process of the previous run could still write.
 
@@ -47,7 +47,7 @@ def acquire_data_lock(data: Path) -> int:
     _refuse_unfinished(data)
     inherited = os.environ.pop(LOCK_VARIABLE, None)
     lock = _acquire(data, OWNER) if inherited is None else _inherited_lock(data, inherited)
-    _refuse_unfinished(data)  # a restore that begins later sees `run` and gives up
+    _refuse_unfinished(data)  # a restore that begins later finds `run` and refuses to continue
     if len(os.fsencode((data / RUN / _LONGEST_SOCKET).resolve())) > _SOCKET_PATH_BYTES:
         raise SettingsError(
             reason=f"data folder {data.resolve()}: its path is too long for Unix sockets"
@@ -65,7 +65,7 @@ def acquire_node_lock(data: Path) -> int:
 
 
 def is_held(data: Path) -> bool:
-    """Whether a node runs on the folder; False where its lock cannot be opened."""
+    """Return whether a node runs on the folder; False if the lock cannot be opened."""
     try:
         descriptor = os.open(data / RUN / OWNER, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -119,7 +119,8 @@ def _acquire(data: Path, name: str) -> int:
 
 
 def flock_soon(descriptor: int, wait_s: float = _WAIT_S) -> None:
-    """Take the lock of a file; retry for a while, as a killed predecessor may be about to end.
+    """Take the lock of a file; retry for a short time, because a killed predecessor may still be
+    ending.
 
     Raises:
         BlockingIOError: another process holds the lock.

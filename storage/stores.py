@@ -69,10 +69,10 @@ class Store(NamedTuple):
 
     Attributes:
         path: its folder.
-        form: what this version knows of its kind.
-        schema: its schema; 0 when it is still being made or cannot be read.
-        version: the version of fieldbrook that wrote it last; "" when it does not say.
-        problem: why it cannot be read; "" when it can.
+        form: the kind of the store.
+        schema: its schema; 0 if the store is still being created or cannot be read.
+        version: the version of fieldbrook that wrote it last; "" if the store does not record one.
+        problem: why it cannot be read; "" if it can be read.
     """
 
     path: Path
@@ -134,8 +134,8 @@ def _has_store(folder: Path) -> bool:
 def _look(path: Path, form: Form) -> Store:
     """Read the schema of a store.
 
-    A store that cannot be read is no reason to refuse: one damaged project must not keep the node
-    from starting with all the others, and whoever opens the store reports the damage.
+    A store that cannot be read is no error here: one damaged project must not keep the node from
+    starting with all the others. The process that opens the store reports the damage.
     """
     try:
         if _is_short(path) and not _survives_reading(path, form):
@@ -146,10 +146,10 @@ def _look(path: Path, form: Form) -> Store:
 
 
 def _marks(path: Path, form: Form) -> tuple[int, str]:
-    """Return the schema of a store, 0 while it is being made, and the version that wrote it.
+    """Return the schema of a store (0 while it is being created), and the version that wrote it.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the store cannot be read.
     """
     environment = open_environment(path, map_size=0, readonly=True)
     try:
@@ -167,7 +167,8 @@ def _marks(path: Path, form: Form) -> tuple[int, str]:
 
 
 def _is_short(path: Path) -> bool:
-    """Whether the file ends before its last page. LMDB may leave out pages that it had freed."""
+    """Return whether the file ends before its last page. A file without its freed last pages is
+    valid."""
     environment = open_environment(path, map_size=0, readonly=True)
     try:
         with store_errors(path):
@@ -177,9 +178,10 @@ def _is_short(path: Path) -> bool:
 
 
 def _survives_reading(path: Path, form: Form) -> bool:
-    """Read a store in a child. A page beyond the end of the file ends its reader with SIGBUS.
+    """Read a store in a child, because a page beyond the end of the file ends its reader with
+    SIGBUS; return whether the child survives.
 
-    No environment may be open here, as this process forks.
+    No environment may be open in this process, because it forks.
     """
     pid = os.fork()
     if not pid:
@@ -187,5 +189,5 @@ def _survives_reading(path: Path, form: Form) -> bool:
         try:
             _marks(path, form)
         finally:
-            os._exit(0)  # an error is not a crash: the parent meets it, too
+            os._exit(0)  # an error is not a crash; it also occurs in the parent
     return not os.WIFSIGNALED(os.waitpid(pid, 0)[1])

@@ -30,7 +30,7 @@ COPIES_KEPT = 2
 _UNFINISHED = "unfinished"  # a file that contains the copy's name until the upgrade has ended
 _COPIES = "before-*.tar.gz"
 _LEFTOVERS = (f"{backup.SCRATCH}*", f".{_COPIES}.*")
-_ROOM = 3  # map size per size of the store: a migration may write a second version beside it
+_ROOM = 3  # map size / store size: a migration may write a second version into the store
 
 
 class Upgraded(NamedTuple):
@@ -48,8 +48,8 @@ def upgrade(data: Path, forms: Forms = FORMS) -> Upgraded | None:
 
     Raises:
         StoreError: a store is newer or has no migration (the reason names both versions), batches
-            of a store that is migrated are only in the journals, the copy cannot be made, or a
-            store cannot be read or written. In the first three cases nothing was changed.
+            of a store to be migrated are only in the journals, the copy cannot be made, or a store
+            cannot be read or written. In the first three cases nothing was changed.
     """
     stores = _known_stores(data, forms)
     behind = [store for store in stores if store.is_behind]
@@ -76,7 +76,7 @@ def pending(data: Path, forms: Forms = FORMS) -> tuple[int, int]:
 
 
 def waiting_batches(data: Path, stores: Sequence[Store], forms: Forms = FORMS) -> int:
-    """Count the batches that are only in journals, without those of stores that cannot be read.
+    """Count the batches that are only in journals; batches of unreadable stores are not counted.
 
     Raises:
         StoreError: a store cannot be read.
@@ -89,18 +89,20 @@ def waiting_batches(data: Path, stores: Sequence[Store], forms: Forms = FORMS) -
 
 
 def is_batch_form_older(stores: Sequence[Store], forms: Forms = FORMS) -> bool:
-    """Whether the journals hold batches in the form of an older schema, if they hold any.
+    """Return whether batches in the journals, if there are any, have the form of an older schema.
 
-    A project that has no store yet tells nothing of it; without any store the other kinds do.
+    Projects without a store do not show the schema; if no project has a store, the schemas of other
+    kinds of stores decide.
     """
     projects = [store for store in stores if store.form is forms.project and store.schema]
     return any(store.is_behind for store in projects or stores)
 
 
 def _require_written(data: Path, stores: Sequence[Store], forms: Forms) -> None:
-    """Refuse to migrate stores that lack batches, which would be written in their old form.
+    """Refuse to migrate stores that lack batches, because the batches have the old form.
 
-    A node that was stopped leaves none. Only a version that reads the old schema can write them.
+    A node that was stopped properly leaves no such batches. Only a version with the old schema can
+    write them into the stores.
 
     Raises:
         StoreError: there are such batches, or a store cannot be read.
@@ -120,7 +122,7 @@ def waiting_error(data: Path, stores: Sequence[Store], waiting: int) -> StoreErr
 
 
 def interrupted(data: Path) -> Path | None:
-    """Return the copy of an upgrade that did not end and goes on at the next start.
+    """Return the copy of an unfinished upgrade, which the next start continues.
 
     Raises:
         OSError: the folder of the copies cannot be read.
@@ -161,7 +163,7 @@ def _copy_first(data: Path, unreadable: Collection[Path]) -> Path:
 
 
 def _write_synced(path: Path, text: str) -> None:
-    """Write a small file that is there after a power cut, before the first store is changed."""
+    """Write a small file durably, before the first store is changed."""
     with path.open("w") as file:
         file.write(text)
         file.flush()
@@ -170,7 +172,7 @@ def _write_synced(path: Path, text: str) -> None:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove half copies: a node that is killed while it copies, and restarted, leaves one each."""
+    """Remove incomplete copies; each kill of a node during the copy leaves one."""
     for pattern in _LEFTOVERS:
         for path in folder.glob(pattern):
             if path.is_dir():

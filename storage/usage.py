@@ -1,7 +1,7 @@
 """Disk usage: how much space the stores, modules and journals of a node take.
 
-Stores are read while a node may run, as gateways do. The size of a table is that of its pages;
-`free` is the size of the pages that LMDB has freed and keeps.
+Like in gateways, stores are read while a node may be running. The size of a table is that of its
+pages; `free` is the size of the pages that LMDB has freed and keeps.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ProjectUsage:
     """The disk space of one project, in bytes by kind. `name` is empty if the
     registry has none.
 
-    `parts` has all kinds. Those of a store that is not made yet are 0. If the store cannot be read,
-    `problem` says why, and all its bytes count as free.
+    `parts` has all kinds. The parts of a store that does not exist yet are 0. If the store cannot
+    be read, `problem` has the reason, and all its bytes count as free.
     """
 
     project_id: int
@@ -73,7 +73,7 @@ class Usage:
     """The disk space of a data folder.
 
     Attributes:
-        folders: bytes of each folder but that of projects.
+        folders: bytes of each folder except the folder of projects.
         audit: bytes of the audit log, which is a part of the registry.
         projects: the projects, the largest first.
         free_disk: bytes that the file system has left.
@@ -99,12 +99,13 @@ class Usage:
 
 
 def measure(data: Path) -> Usage:
-    """Measure a data folder; a node may run on it.
+    """Measure a data folder; a node may be running on it.
 
     Raises:
         StoreError: the folder is not the data folder of a node.
-        SettingsError: it belongs to another user, whose node could not open a lock file of ours.
-        OSError: it cannot be read.
+        SettingsError: the folder belongs to another user, whose node could not open a lock file
+            made by this user.
+        OSError: the folder cannot be read.
     """
     require_data(data)
     owner = (data / REGISTRY).stat().st_uid
@@ -127,7 +128,7 @@ def measure(data: Path) -> Usage:
 
 
 def disk_bytes(path: Path) -> int:
-    """Bytes that a file, or the files below a folder, take of the disk."""
+    """Return the bytes on the disk that a file, or all files below a folder, use."""
     total = 0
     try:
         if path.is_dir() and not path.is_symlink():
@@ -164,13 +165,13 @@ def _project(path: Path, name: str) -> ProjectUsage:
 
 
 def _sizes(path: Path, kinds: Mapping[str, tuple[bytes, ...]]) -> dict[str, int]:
-    """Bytes of the tables of a store, by kind, read in a child.
+    """Return the size of the tables of a store, by kind; they are read in a child.
 
     A page beyond the end of a damaged file ends its reader with SIGBUS. No environment may be open
-    here, as this process forks.
+    in this process, because it forks.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the store cannot be read.
     """
     reading, writing = os.pipe()
     pid = os.fork()

@@ -37,8 +37,9 @@ MANIFEST_LIMIT_BYTES = 32 << 20  # for a backup: about two hundred thousand file
 _NAME_SHOWN = 100
 # `shutil.rmtree` is recursive: it could not remove a very deep tree.
 _DEPTH_LIMIT = 64
-# Each file may bring so many new folders. A short path has 64 of them, and a manifest of a megabyte
-# could name 300,000, which take a minute to create and to remove.
+# An archive may have this many folders per file. A short path may contain 64 folders. So without
+# this limit a manifest of a megabyte could name 300,000 folders, which take a minute to create and
+# to remove.
 _FOLDERS_PER_FILE = 4
 _PIECE = 1 << 20
 _LEVEL = 1  # four times as fast as the default, for output that is a tenth larger
@@ -134,11 +135,11 @@ def unpack(
     Args:
         archive: the file to read.
         folder: an empty folder.
-        kind: the `kind` that the manifest must have.
+        kind: the required `kind` of the manifest.
         limit_bytes: the limit for all files together, for archives from untrusted sources.
         manifest_limit_bytes: the limit for the manifest.
         reserve_bytes: the space on the disk that must stay free.
-        is_expected: whether an archive of this kind can have a file of this name.
+        is_expected: returns whether an archive of this kind can have a file of this name.
 
     Raises:
         StoreError: the file is not an archive of this kind, has a newer format, exceeds a
@@ -172,9 +173,9 @@ def unpack(
 @contextmanager
 def _reading(archive: Path) -> Iterator[TarReader]:
     try:
-        # Read as a stream: the order of members is part of the format, and nothing is read
-        # twice. After the last member `TarReader` reads to the end of the stream, where gzip
-        # compares its checksum, and refuses further data.
+        # The archive is read as a stream: the order of members is part of the format, and nothing
+        # is read twice. After the last member, `TarReader` refuses further data and reads to the
+        # end of the stream, where gzip compares its checksum.
         with gzip.open(archive) as stream:
             yield TarReader(stream)
     except (TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -200,12 +201,13 @@ def _read_manifest(archive: Path, tar: TarReader, limit_bytes: int) -> Manifest:
                 f"format {FORMAT}"
             )
         return msgspec.json.decode(data, type=Manifest)
-    except (ValueError, RecursionError) as error:  # no text, no JSON, or JSON of another form
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or JSON of another form
         raise _damaged(archive, f"{MANIFEST}: {error}") from error
 
 
 def _printable(text: str) -> str:
-    """What an archive says, cut, and quoted if it could write to the terminal."""
+    """Shorten a text from an archive, and quote it if it has characters that could control the
+    terminal."""
     return text[:_NAME_SHOWN] if text.isprintable() else repr(text[:_NAME_SHOWN])
 
 

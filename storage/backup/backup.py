@@ -1,17 +1,18 @@
 """Backup and restore: a consistent copy of a node's data folder, taken while the node runs.
 
-Each store is copied as of one moment, but different stores as of different moments. The order
-keeps them consistent: projects first, then the registry, then the modules that the registry
-names. The copied registry therefore knows every project whose store is in the copy. The stores
-contain everything that was acknowledged before the backup began. A module that was replaced
-during the backup is not missing.
+Each store is copied as of one moment, but different stores as of different moments. The order of
+copying keeps them consistent: projects first, then the registry, then the modules that the registry
+names. Therefore the copied registry contains every project whose store is in the copy. The stores
+contain everything that was acknowledged before the backup began. A module that was replaced during
+the backup is not missing.
 
-A store may lack batches that only the journal of a worker has. The journals are therefore copied
-before the stores, and what a copied store lacks is put beside it (`journals.py`).
+A store may lack batches that only the journal of a worker has. Therefore the journals are copied
+before the stores, and the batches that a copied store lacks are saved in files beside it
+(`journals.py`).
 
 A backup leaves out the files of a running node (`run`, `uploads`), files that the node makes
 again (compiled modules) and earlier copies (`rollback`). It also leaves out the folder `broker`,
-in which an external broker beside the node, or the one of an earlier version, has its files.
+which has the files of an external broker beside the node, or of the broker of an earlier version.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from fieldbrook.system.fsync import (
 )
 
 KIND = "backup"
-SCRATCH = ".fieldbrook-backup-"  # how a folder beside a backup begins, while that is made
+SCRATCH = ".fieldbrook-backup-"  # prefix of the temporary folder beside a backup
 RESTORING = ".restoring"  # folder in a data folder until a restore has finished
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
 CHAINS, _EARLIER = "chains", ".chains"
@@ -65,8 +66,9 @@ _TABLES_ROOM = 16 << 20
 class BackupResult(NamedTuple):
     """The result of a backup.
 
-    `missing` are modules that the registry names but that are gone. `damaged` says what is damaged
-    in the journals, so that batches which their stores lack are not in the backup either.
+    `missing` has the modules that the registry names, but whose files do not exist. `damaged`
+    describes damage in the journals: batches that only a damaged journal had are missing in the
+    backup.
     """
 
     manifest: Manifest
@@ -138,8 +140,7 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str], list[str]]:
     """Copy the content of a backup into an empty folder.
 
     Returns:
-        The number of copied project stores, the missing modules, and what is damaged in the
-        journals.
+        The number of copied project stores, the missing modules, and the damage in the journals.
 
     Raises:
         StoreError: a store cannot be read, or the copy cannot be written.
@@ -175,7 +176,7 @@ def restore(archive: Path, data: Path) -> Manifest:
         unfinished = data / RESTORING
         unfinished.mkdir(mode=0o700)
         try:
-            if any(path != unfinished for path in _own_files(data)):  # a node is starting there
+            if any(path != unfinished for path in _own_files(data)):  # a node was started there
                 raise StoreError(reason=f"{data} is in use by a node")
             manifest = unpack(archive, unfinished, KIND)
             require_data(unfinished)
@@ -195,7 +196,8 @@ def restore(archive: Path, data: Path) -> Manifest:
 
 @contextmanager
 def unpacked(archive: Path) -> Iterator[Path]:
-    """Unpack the data folder of a backup into a temporary folder that lasts as long as the block.
+    """Unpack the data folder of a backup into a temporary folder, which is removed at the end of
+    the block.
 
     Raises:
         StoreError: the archive is incomplete, damaged or not a backup.
@@ -239,10 +241,10 @@ def _scratch(target: Path) -> Iterator[Path]:
 def _copy_projects(
     data: Path, folder: Path, unreadable: Collection[Path] = ()
 ) -> tuple[set[int], list[str]]:
-    """Copy all project stores, and what only the journals have.
+    """Copy all project stores, and the batches that only the journals have.
 
     Returns:
-        The ids of those projects, and what is damaged in the journals.
+        The ids of the projects, and the damage in the journals.
     """
     source, target = data / PROJECTS, folder / PROJECTS
     copy_journals(data, folder / _JOURNALS)
@@ -259,10 +261,12 @@ def _copy_projects(
 
 
 def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
-    """Copy the registry and its modules, and drop copied stores of projects it does not know.
+    """Copy the registry and its modules, and drop copied stores of projects that it does not
+    contain.
 
-    A module may be deleted between the two copies, together with the last applet that used it.
-    The registry is then copied again, at most `_REGISTRY_ATTEMPTS` times in all.
+    A module may be deleted between the copy of the registry and its own, together with the last
+    applet that used it. Then the registry is copied again, at most `_REGISTRY_ATTEMPTS` times in
+    total.
 
     Returns:
         The modules that are still missing.

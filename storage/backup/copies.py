@@ -31,9 +31,9 @@ _LOCK_WAIT_S = 10.0
 def copy_project(source: Path, target: Path) -> bool:
     """Copy a project's store and its SQL database, as of one moment between two batches.
 
-    The copies are consistent if SQL's batch number is the same before and after the store's
-    snapshot began. A staged batch in the snapshot then has either that number and is to be
-    applied, or the next number and is to be dropped.
+    The copies are consistent if the batch number of the SQL database is the same before and after
+    the start of the store's snapshot. Then a staged batch in the snapshot either has that number
+    and must be applied, or has the next number and must be dropped.
 
     Returns:
         False when the project has no store yet, or no longer.
@@ -66,10 +66,11 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
     database = source / sql.FILE
     target.mkdir(mode=0o700, parents=True)
     for path in unapplied_files(source):
-        with suppress(FileNotFoundError):  # written into the store meanwhile
+        with suppress(FileNotFoundError):  # its batches were written into the store meanwhile
             shutil.copyfile(path, target / path.name)
     if not any(_copy_both(environment, database, target) for _ in range(_ATTEMPTS)):
-        # Commits were so frequent that no snapshot fell between two: block them for a moment.
+        # Commits were so frequent that no snapshot was taken between two of them: block them for a
+        # moment.
         with sql.without_commits(database, _LOCK_WAIT_S):
             _copy_both(environment, database, target)
     # Other files of the project, such as the name of its schema on a PostgreSQL server.

@@ -1,8 +1,8 @@
 """The journals of a data folder in backups and in verifications.
 
 A store may lack the last batches, which only the journal of a worker has. A backup contains no
-journal. It contains these batches in files beside the copy of the store, which applies them when it
-is first opened.
+journal. Instead it contains these batches in files beside the copy of the store. They are applied
+when the store is first opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _folders(data: Path) -> list[Path]:
 
 
 def copy_journals(data: Path, target: Path) -> None:
-    """Copy all journals, also those of a running node. Call it before the stores are copied.
+    """Copy all journals; the node may be running. Call this before the stores are copied.
 
     Raises:
         StoreError: a journal cannot be read, or the copy cannot be written.
@@ -47,7 +47,7 @@ def copy_journals(data: Path, target: Path) -> None:
 
 
 def _copied(folder: Path, target: Path) -> bool:
-    """Copy a journal; return False when a segment was used again meanwhile."""
+    """Copy a journal; return False if a segment was reused meanwhile."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(mode=0o700, parents=True)
     try:
@@ -62,15 +62,15 @@ def _copied(folder: Path, target: Path) -> bool:
 def add_batches(
     copied: Path, projects: Path, unreadable: Collection[int] = ()
 ) -> tuple[set[int], list[str]]:
-    """Put what copied stores lack beside them.
+    """Save the batches that copied stores lack in files beside them.
 
     Args:
-        copied: the copied journals; removed at the end.
+        copied: the copied journals; they are removed at the end.
         projects: the copied stores.
         unreadable: projects whose stores cannot be read; they get all batches.
 
     Returns:
-        The projects that got batches, and what is damaged in the journals.
+        The projects that got batches, and the damage in the journals.
 
     Raises:
         StoreError: a copy cannot be read or written.
@@ -92,7 +92,7 @@ def add_batches(
 
 
 def entries_only_in_journals(data: Path) -> dict[int, int]:
-    """Count the outbox entries of batches that the stores lack, by project; a node may run.
+    """Count the outbox entries of batches that the stores lack, by project; a node may be running.
 
     Raises:
         StoreError: a store or a journal cannot be read.
@@ -133,11 +133,11 @@ def check_journals(data: Path, numbers: Mapping[int, int]) -> tuple[list[str], i
 
     Args:
         data: the data folder.
-        numbers: the number of the last batch in the store of each project that the registry has,
-            0 without a store. Batches of other projects are not counted.
+        numbers: the number of the last batch in the store of each project in the registry, 0
+            without a store. Batches of other projects are not counted.
 
     Returns:
-        One line for each defect, and how many batches wait to be written into their stores.
+        One line for each defect, and the number of batches that are not in their stores yet.
     """
     defects: list[str] = []
     waiting: dict[int, set[int]] = defaultdict(set)
@@ -165,7 +165,8 @@ def check_journals(data: Path, numbers: Mapping[int, int]) -> tuple[list[str], i
 def _all_records(
     data: Path, defects: list[str], *, used: bool = False
 ) -> Iterator[tuple[Record, str]]:
-    """Iterate over the records of all journals, `used` ones of running workers only on request."""
+    """Iterate over the records of all journals; those of running workers are included only if
+    `used` is set."""
     for folder in _folders(data):
         place = f"{JOURNALS}/{folder.name}"
         for aside in sorted(folder.glob(f"*{DAMAGED_SUFFIX}")):
@@ -202,7 +203,7 @@ def _plain(error: JournalDamagedError) -> str:
 
 
 def _events(folder: Path, error: JournalDamagedError) -> str:
-    """Name the events of a damaged batch, if it can be decoded nevertheless."""
+    """Name the events of a damaged batch, if the batch can still be decoded."""
     if not error.details["number"]:
         return ""
     at = int(error.details["offset"])

@@ -1,4 +1,5 @@
-"""Rows of a project's store: one check for each table, which raises what is wrong with a row."""
+"""Checks of the rows in a project's store: one function for each table, which raises an error for a
+damaged row."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
     decode = msgspec.msgpack.Decoder(kind).decode
 
     def decode_row(key: bytes, value: bytes) -> object:
-        return decode(value) if value else None  # empty: a deleted last row
+        return decode(value) if value else None  # an empty value stands for a deleted last row
 
     return decode_row
 

@@ -1,4 +1,4 @@
-"""References between records of the registry: which of them are broken."""
+"""Finds broken references between records of the registry."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ _REFERENCES = (
 
 
 def broken_references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
-    """Find records that name another one that is missing, or that contradict it.
+    """Find records that refer to a missing record, or that contradict the record to which they
+    refer.
 
     Args:
         rows: the records of each table of the registry by their ids.
 
     Returns:
-        A line for each defect, which begins with the table and the id.
+        A line for each defect; it begins with the table and the id.
     """
     for table, field, named in _REFERENCES:
         for number, record in rows[table].items():

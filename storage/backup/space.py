@@ -1,7 +1,8 @@
 """Disk space that a copy of a stopped node's data folder needs while it is made.
 
-It is an upper limit: stores are copied without their free pages, and archives are compressed.
-Batches that a killed node has left in its journals may take as much again as they have there.
+The result is an upper limit: stores are copied without their free pages, and archives are
+compressed. Batches that a killed node has left in its journals may need the same space again in the
+copy.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from pathlib import Path
 
 from fieldbrook.storage.journal.recovery import JOURNALS
 
-# Beside the copy lie files that a running node needs, copies, and what the node makes again.
+# These are not copied: files of a running node, earlier copies, and files that the node makes
+# again.
 _LEFT_OUT = frozenset({"run", "uploads", "broker", "rollback", JOURNALS})
 _MADE_AGAIN = (".cwasm", "lock.mdb")
-_BLOCK = 4096  # what a file takes at least, and its size is rounded up to
+_BLOCK = 4096  # the smallest size of a file on the disk; sizes are rounded up to a multiple
 _SLACK = 1 << 20
 
 
 def bytes_to_copy(data: Path) -> int:
     """Return how many bytes `back_up_stopped` may need: the copied files, and then the archive.
 
-    While the files are copied, copies of the journals lie beside them; they are gone before the
+    While the files are copied, there are also copies of the journals. These are removed before the
     archive is written.
 
     Raises:
@@ -41,7 +43,7 @@ def _files(data: Path) -> Iterator[Path]:
 
 
 def _on_disk(path: Path) -> int:
-    """Return the size of a file in whole blocks; that of a folder is one block."""
+    """Return the size of a file in whole blocks; the size of a folder is one block."""
     try:
         size = os.lstat(path).st_size
     except FileNotFoundError:  # a running node has removed it

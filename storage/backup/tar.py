@@ -1,9 +1,9 @@
 """A reader of tar streams with bounded memory, for regular files only, as fieldbrook writes them.
 
-`tarfile` reads pax records, GNU long names and sparse maps into memory before its caller sees
-them, and the archive decides their length. Archives from untrusted sources are therefore read
-by this module. Each header is 512 bytes, a file may have one extended header of limited size,
-and members of any other type are refused unread.
+`tarfile` reads pax records, GNU long names and sparse maps into memory before its caller gets them,
+and the archive determines their length. Archives from untrusted sources are therefore read by this
+module. Each header is 512 bytes, a file may have one extended header of limited size, and members
+of any other type are refused unread.
 
 Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header".
 """

@@ -135,7 +135,7 @@ def export(
     Args:
         exported: the records of the project.
         modules: the folder of modules.
-        copy_store: copies the project's store to a folder; None leaves the data out.
+        copy_store: copies the project's store to a folder; with None the data is left out.
         target: the file to create; a temporary folder beside it is used meanwhile.
 
     Raises:
@@ -225,7 +225,7 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a project's file can have a file of this name."""
+    """Return whether an exported project can contain a file of this name."""
     folder, _, file = name.rpartition("/")
     if folder:
         return folder == MODULES and file.endswith(".wasm")
@@ -330,7 +330,7 @@ def _import_pairs(store: ProjectStore, path: Path, applet_ids: Mapping[int, int]
     for pair in _read(path, _Pair):
         owner = pair.owner if kv.is_shared(pair.owner) else applet_ids.get(pair.owner)
         if owner is None or not kv.is_stored(pair.key):
-            continue  # of a removed applet, or not a handler's key
+            continue  # a key of a removed applet, or not a handler's key
         store.overlay[kv.scope(owner) + pair.key] = pair.value
         size += len(pair.value) + len(pair.key)
         if size > _BATCH_BYTES:

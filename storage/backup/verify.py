@@ -57,10 +57,10 @@ _T = TypeVar("_T")
 
 
 class Verified(NamedTuple):
-    """The result.
+    """The result of a verification.
 
-    One line for each defect, how many projects and records were checked, and how many batches of
-    the journals wait to be written into their stores.
+    It has one line for each defect, the numbers of checked projects and records, and the number of
+    batches in the journals that are not in their stores yet.
     """
 
     defects: list[str]
@@ -97,7 +97,7 @@ class _Verifier:
         self.projects = 0
         self.records = 0
         self.waiting = 0
-        self._numbers: dict[int, int] = {}  # of the last batch in the store of each project
+        self._numbers: dict[int, int] = {}  # the last batch in the store of each project
 
     def run(self) -> None:
         self._check_file_types()
@@ -146,7 +146,8 @@ class _Verifier:
         self.defects.append(f"{place}: {defect}")
 
     def _check_store(self, place: str, check: Callable[[], _T]) -> _T | None:
-        """Return the result of checking a store; None, and a defect, when it is unreadable."""
+        """Return the result of checking a store; if it is unreadable, report a defect and return
+        None."""
         if place in self._fatal:
             return None
         self._at(place)
@@ -306,7 +307,7 @@ class _Verifier:
     def _check_other_stores(self) -> None:
         """Check that all other stores can be opened and read to the end.
 
-        Of the MQTT listener's store, each row is decoded.
+        In the store of the MQTT listener, each row is also decoded.
         """
         for path in sorted(self._data.glob("*/**/data.mdb")):
             place = path.parent.relative_to(self._data)
@@ -335,7 +336,7 @@ class _Verifier:
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of a path's target; 0 when it does not exist, or no longer."""
+    """Return the mode of a path's target; 0 if the target does not exist (any more)."""
     try:
         return path.stat().st_mode
     except OSError:
@@ -343,7 +344,7 @@ def _mode(path: Path) -> int:
 
 
 def _count(environment: lmdb.Environment, txn: Transaction, name: bytes) -> int:
-    """Read and count all pairs of a named database; 1 if `name` is a plain pair instead."""
+    """Read and count all pairs of a named database; return 1 if `name` is a plain pair instead."""
     try:
         database = environment.open_db(name, txn=txn, create=False)
     except (lmdb.IncompatibleError, lmdb.BadValsizeError):

@@ -39,10 +39,10 @@ OK = "OK"
 class Cursor(msgspec.Struct, array_like=True, frozen=True):
     """The progress of a monitor.
 
-    `block` is the last finished block: all its events are answered. `block_hash` is its hash,
-    or empty for a block that is not followed. A `rewind` of 0 or above is the number of a block:
-    a reorganisation dropped the blocks after it, and their events must still be retracted.
-    Times are Unix milliseconds.
+    `block` is the last finished block: all its events are answered. `block_hash` is its hash; it is
+    empty for a block that is not followed. If `rewind` is 0 or more, it is the number of a block: a
+    reorganisation dropped the blocks after it, and their events must still be retracted. Times are
+    Unix milliseconds.
     """
 
     block: int
@@ -64,7 +64,7 @@ class AnnouncedEvent(msgspec.Struct, array_like=True, frozen=True):
     """A log or transaction that was announced to a monitor's project.
 
     It is stored before it is sent, and kept while a reorganisation may still drop its block.
-    `round` counts how often it was retracted; `removed` tells that it is retracted now.
+    `round` counts how often it was retracted; `removed` is set while it is retracted.
     """
 
     block: int
@@ -94,7 +94,7 @@ class ChainState(msgspec.Struct, frozen=True):
     head: int = 0
     head_ms: int = 0
     reorganisations: int = 0
-    deepest: int = 0  # number of blocks that the deepest one dropped
+    deepest: int = 0  # number of blocks that the deepest reorganisation dropped
     failures: int = 0  # failed polls of the chain
     events: int = 0
     error: str = ""  # why the last poll failed; empty when it succeeded
@@ -158,7 +158,7 @@ class ChainStoreReader:
         return TransactionReader(self.environment)
 
     def cursor(self, monitor_id: int) -> Cursor | None:
-        """Return the cursor of a monitor; None before its first step."""
+        """Return the cursor of a monitor; None before the monitor's first step."""
         with store_errors(), self.environment.begin(db=self._tables.cursors) as txn:
             data = txn.get(_key(monitor_id))
         return None if data is None else _decode_cursor(data)
@@ -316,16 +316,16 @@ def replace_monitor_tables(source: Path, target: Path) -> None:
 
     Without an older copy the tables are emptied.
 
-    In a backup, the cursor of a monitor must not be ahead of its project's store: the events
-    in between would reach nobody. A cursor that is behind does no harm, because deduplication
-    recognises repeated events. For transactions the opposite holds.
+    In a backup, the cursor of a monitor must not be ahead of its project's store: the events in
+    between would be lost. A cursor that is behind does no harm, because deduplication recognises
+    repeated events. For transactions the opposite holds.
 
     Args:
         source: the folder of the older copy; it need not exist.
         target: the folder of the copy that is changed.
 
     Raises:
-        StoreError: one of the two cannot be read or written.
+        StoreError: one of the two copies cannot be read or written.
     """
     environment = open_environment(target, map_size=MAP_BYTES, max_dbs=TABLES_LIMIT)
     try:

@@ -64,9 +64,9 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     Times are Unix milliseconds, 0 for not yet. `event_type` is the type of the event that
     reports the outcome; with `api` that event is the response to an API call. `attempts` are
     the signed versions, the newest last; `mined` is the hash that is in a block. `reported` means
-    that the project has received the outcome. `refused_at` is the time since when endpoints
-    refuse the transaction, or its block has vanished; later transactions of the account wait
-    behind it.
+    that the project has received the outcome. `refused_at` is the time since which endpoints refuse
+    the transaction, or at which its block vanished; later transactions of the account wait for this
+    one.
 
     A finished transaction is watched until its block is final: `watched_since` is the block from
     which finality counts, 0 when it is not watched. `vanished` counts how often it was finished
@@ -106,7 +106,7 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def last(self) -> Attempt:
-        """The newest signed version, the one to get into a block."""
+        """The newest signed version, which blocks should include."""
         return self.attempts[-1]
 
     @property
@@ -231,11 +231,11 @@ class TransactionReader:
         Args:
             start: lower case, with `0x`.
             project_ids: the projects.
-            look: how many of the newest transactions to look at.
+            look: how many of the newest transactions to examine.
             until: when to stop, in seconds of `time.monotonic`.
 
         Returns:
-            The newest five, and the hash of each that matches.
+            The newest five matching transactions, and the matching hash of each.
         """
         found: list[tuple[Transaction, str]] = []
         with store_errors(), self._environment.begin() as txn:
@@ -261,7 +261,7 @@ class TransactionReader:
     def finished_of(self, sender: str, nonce: int, look: int) -> list[Transaction]:
         """Return the finished transactions of an account with this nonce or a higher one.
 
-        `look` is how many of the newest transactions to look at.
+        `look` is how many of the newest transactions to examine.
         """
         with store_errors(), self._environment.begin() as txn:
             return [
@@ -328,7 +328,7 @@ class TransactionWriter(TransactionReader):
             self._last = from_key(txn.get(_LAST_ID, b"", db=self._meta))
 
     def new_id(self) -> int:
-        """Return a new id for a transaction; `put` records it as the last one given."""
+        """Return a new id for a transaction; `put` stores it as the last assigned id."""
         self._last = next_id(self._last, now_ms())
         return self._last
 
@@ -348,7 +348,8 @@ class TransactionWriter(TransactionReader):
         self._track(rows)
 
     def finish(self, row: Transaction, spending: Spending) -> None:
-        """Store a transaction that was finished, or is not any more, and its project's spending."""
+        """Store a transaction that is finished, or is unfinished again, and its project's
+        spending."""
         with store_errors(), self._environment.begin(write=True) as txn:
             self._put(txn, row)
             self._put_spending(txn, {row.project_id: spending})

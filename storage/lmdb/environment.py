@@ -22,10 +22,11 @@ FEW_READERS = 512  # of a store that one process writes and the gateways read
 DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
 _SIZE_OF_FILE = 0
-# A writer may enlarge the map of a full store, and a reader whose map is smaller than the store can
-# read nothing at all until it is opened again. This is address space, and no memory.
+# A writer may enlarge the map of a full store. A reader with a smaller map than the store could
+# read nothing until it is opened again, so its map gets this many bytes more. They are address
+# space, not memory.
 _MORE_FOR_READERS = 1 << 30
-_PROBE = b"\xffprobe"  # a key beside the names of the databases; no database has this name
+_PROBE = b"\xffprobe"  # a key among the names of the databases; no database has this name
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -44,12 +45,13 @@ def open_environment(
 
     Args:
         path: the folder; its parents are created too.
-        map_size: bytes the store may grow to. A reader follows the size in the file, also when a
-            writer enlarges it by up to 1 GiB.
+        map_size: the largest size of the store in bytes. A reader uses the size in the file, and
+            can follow when a writer enlarges it by up to 1 GiB.
         readonly: no write transaction is possible and nothing is created.
         max_dbs: how many named databases may be opened.
         sync: fsync every commit before it returns. Without it a power cut may destroy the store.
-        max_readers: how many reader slots a writer wants; a reader uses those that exist.
+        max_readers: the number of reader slots that a writer creates; a reader uses the existing
+            ones.
 
     Raises:
         StoreError: the store is absent (for a reader), foreign or corrupt, or permission is
@@ -96,7 +98,7 @@ def _allocate_locks(path: Path, max_readers: int, *, readonly: bool) -> int:
 def store_errors(path: Path | str | None = None) -> Iterator[None]:
     """Turn failures of LMDB and of the file system inside the block into `StoreError`.
 
-    `path` is put in front of the reason; without it the reason does not name the store.
+    The reason begins with `path`; without a path it does not name the store.
     """
     try:
         yield
@@ -135,7 +137,7 @@ def _plain(error: lmdb.Error | OSError) -> str:
 
 
 def write_probe(environment: lmdb.Environment, size: int) -> None:
-    """Write `size` bytes and remove them, both synced; lets errors of LMDB through.
+    """Write `size` bytes and remove them, both synced. Errors of LMDB are not converted.
 
     LMDB reuses freed pages only two transactions later. A transaction with one byte comes
     first, so that the probe can use the pages that the last transaction freed; even a full
@@ -158,7 +160,8 @@ def reader_check(environment: lmdb.Environment) -> int:
     """Free the reader slots of processes that died; call it when a child has exited.
 
     Returns:
-        How many slots were freed. A slot left behind keeps old pages from being reused.
+        The number of freed slots. The slot of a dead process would keep old pages from being
+        reused.
     """
     with store_errors(environment.path()):
         return environment.reader_check()

@@ -21,7 +21,7 @@ def next_id(last: int, now_ms: int) -> int:
     """Return the id that follows `last` at `now_ms` (Unix milliseconds); always above `last`.
 
     Raises:
-        StoreError: all 63 bits are used up.
+        StoreError: there are no more ids of 63 bits.
     """
     since_epoch = min(max(now_ms - EPOCH_MS, 0), _TIME_LIMIT_MS - 1)
     following = max(since_epoch << SEQUENCE_BITS, last + 1)

@@ -16,10 +16,11 @@ from pathlib import Path
 from fieldbrook.system import kernel
 
 NAME = "lock.mdb"
-_HEADER_BYTES = 4096  # more than LMDB's own header has
+_HEADER_BYTES = 4096  # larger than LMDB's own header
 _READER_BYTES = 64
-_BLOCK_BYTES = 512  # the unit of `st_blocks`, whatever the file system's is
-# Error numbers of musl where the file system cannot allocate; glibc writes to each block instead.
+_BLOCK_BYTES = 512  # the unit of `st_blocks`, independent of the file system
+# Error numbers if the file system cannot allocate blocks, with musl; glibc writes to each block
+# instead.
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 
@@ -79,8 +80,8 @@ def _allocate(path: Path, wanted: int, *, resize: bool) -> int:
 def _lock(descriptor: int) -> bool:
     """Lock the file and return whether no other process uses it.
 
-    It waits while another process holds the file exclusively. The locked byte is the one that
-    LMDB itself locks, so no process can map the file meanwhile.
+    This function waits while another process holds the lock exclusively. LMDB itself locks the same
+    byte, so no process can map the file meanwhile.
     """
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

@@ -1,9 +1,9 @@
 """Environments that are made without a sync, and become durable with their first transaction.
 
 The syncs for a new environment take milliseconds, which a project's first event should not wait
-for: its batch is durable in the journal. The files are therefore made in a folder `.new` inside
-the environment's own, and moved into that one before the first transaction. After a power cut
-`.new` may have any content. It is never read again.
+for: its batch is durable in the journal. Therefore the files are made in a folder `.new` inside the
+environment's folder, and moved into the environment's folder before the first transaction. After a
+power cut `.new` may have any content; it is never read again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def open_new(
         max_readers: see `open_environment`.
 
     Raises:
-        StoreError: it cannot be created.
+        StoreError: the environment cannot be created.
     """
     folder = path / NEW
     remove_new(path)
@@ -58,12 +58,12 @@ def publish(environment: lmdb.Environment, path: Path) -> None:
     """Make a new environment durable, and move its open files to their place in the folder.
 
     Raises:
-        StoreError: the disk is full or failed; it may be called again.
+        StoreError: the disk is full or failed; the call may be repeated.
     """
     folder = path / NEW
     with store_errors(path):
         environment.sync(True)
-        for name in (lock_file.NAME, DATA):  # a reader looks for the data, and needs both
+        for name in (lock_file.NAME, DATA):  # the data file is last: readers look for it
             if (folder / name).exists():
                 (folder / name).replace(path / name)
         sync_folder(path)

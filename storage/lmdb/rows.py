@@ -1,4 +1,5 @@
-"""Ring buffers: tables of numbered rows that keep only the newest, such as logs and metrics."""
+"""Ring buffers: tables of numbered rows that keep only the newest rows, such as logs and
+metrics."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class RowTable(Generic[R]):
         Args:
             txn: a write transaction.
             rows: in the order of their numbers.
-            first: the number of the first row, if that is above the next number.
+            first: the number of the first row, if it is above the next number.
         """
         for number, row in enumerate(rows, max(first, self._next)):
             txn.put(number.to_bytes(8, "big"), _encode(row), db=self._database, append=True)
@@ -95,8 +96,8 @@ class RowTable(Generic[R]):
     ) -> list[Numbered[R]]:
         """Return rows with a number above `after`, oldest first.
 
-        A negative `after` counts from the end: -20 gives the last 20. There are fewer rows than
-        `limit` if they would have more than `limit_bytes` bytes, but at least one.
+        A negative `after` counts from the end: -20 gives the last 20. The result has fewer rows
+        than `limit` if they would have more than `limit_bytes` bytes, but at least one.
         """
         items = self.items_after(txn, after, limit, limit_bytes)
         return [Numbered(number, self._decode(value)) for number, value in items]
@@ -145,7 +146,8 @@ class RowTable(Generic[R]):
                 yield _with_number(item)
 
     def upper_bound(self, txn: Transaction, value_of: Callable[[R], int], limit: int) -> int:
-        """Return the number of the first row whose value is above `limit`, in about 20 looks.
+        """Return the number of the first row whose value is above `limit`; this reads about 20
+        rows.
 
         The values, such as times, must ascend with the numbers. Without such a row the result is
         above all numbers.
@@ -220,7 +222,7 @@ class RowTable(Generic[R]):
 
 
 def table_bytes(txn: Transaction, database: Database) -> int:
-    """Return what the pages of a table take, in bytes."""
+    """Return the size of a table's pages in bytes."""
     stat = txn.stat(database)
     pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
     return int(pages) * int(stat["psize"])

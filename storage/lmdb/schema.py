@@ -27,9 +27,10 @@ _GROWTH_BYTES = 1 << 20
 
 
 def make_store(environment: lmdb.Environment, tables: Sequence[bytes], current: int) -> None:
-    """Create the tables of a new store and record its schema, in one transaction, so one sync.
+    """Create the tables of a new store and record its schema, in one transaction and thus with one
+    sync.
 
-    A store that has tables is left as it is. `META` has to be one of the tables.
+    A store that already has tables is not changed. `META` must be one of the tables.
     """
     if environment.stat()["entries"]:
         return
@@ -47,11 +48,11 @@ def open_meta(
         what: the store's name in error messages, e.g. "a registry".
         current: the schema this version reads and writes.
         create: whether the caller is the store's writer.
-        unmarked: the schema of a store that has tables but records no schema; 0 when such
-            stores do not exist.
+        unmarked: the schema of a store that has tables but records no schema; 0 if there are no
+            such stores.
 
     Raises:
-        StoreError: the store has another schema, or no `meta` where it must have one.
+        StoreError: the store has another schema, or lacks a required `meta`.
     """
     try:
         return _open_meta(environment, what, current, create=create, unmarked=unmarked)

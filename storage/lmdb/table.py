@@ -67,7 +67,7 @@ class OpenTable(Generic[R]):
         return None if data is None else decode_record(data, self.table.kind)
 
     def find(self, txn: Transaction, index: str, key: bytes) -> R | None:
-        """Return the record that a unique index has under `key`, or None."""
+        """Return the record with this key in a unique index, or None."""
         found = txn.get(key, db=self._indexes[index])
         return None if found is None else self._named_by(txn, index, found)
 

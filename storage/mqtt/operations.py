@@ -8,15 +8,16 @@ import msgspec
 
 KEY_LIMIT_BYTES = 1 << 10
 RECORD_LIMIT_BYTES = 64 << 10
-_OVERHEAD_BYTES = 64  # of a row, beside its texts: its key, its numbers, its place in a page
+_OVERHEAD_BYTES = 64  # size of a row without its texts: its key, its numbers, its place in a page
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
-    """A message that waits for a subscriber, or a retained one.
+    """A queued message for a subscriber, or a retained message.
 
     `properties` are encoded by the gateway. `expires_at_ms` is a Unix time, 0 for never.
-    `publisher_id` and `project_id` say whose reply it is, 0 for none; `holder` says in whose share
-    of the retained messages it is.
+    If the message is a reply to a publisher, `publisher_id` and `project_id` name that publisher;
+    otherwise they are 0. `holder` names the login or address whose share of the retained messages
+    it uses.
     """
 
     topic: str
@@ -31,7 +32,7 @@ class StoredMessage(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of its topic, payload and properties."""
+        """The size of topic, payload and properties in bytes."""
         return len(self.topic.encode()) + len(self.payload) + len(self.properties)
 
 
@@ -39,8 +40,8 @@ class StoredSession(msgspec.Struct, frozen=True):
     """A session of a client.
 
     `key` names the client, in at most `KEY_LIMIT_BYTES`. Rows of the queue belong to `uid`, a
-    random number of 63 bits that is never used again: a new session under an old key does not
-    see the rows of the old one. `record` is encoded by the gateway, in at most
+    random number of 63 bits that is never used again: a new session with an old key does not get
+    the rows of the old session. `record` is encoded by the gateway, in at most
     `RECORD_LIMIT_BYTES`.
     """
 
@@ -50,13 +51,13 @@ class StoredSession(msgspec.Struct, frozen=True):
 
 
 class PutSession(msgspec.Struct, frozen=True):
-    """Store a new or changed session. The queue of another session under its key is removed."""
+    """Store a new or changed session. If another session has the same key, its queue is removed."""
 
     session: StoredSession
 
 
 class DeleteSession(msgspec.Struct, frozen=True):
-    """Remove a session and its queue. A session with another uid under this key stays."""
+    """Remove a session and its queue. A session with the same key and another uid stays."""
 
     key: str
     uid: int
@@ -71,14 +72,14 @@ class Enqueue(msgspec.Struct, frozen=True):
 
 
 class Dequeue(msgspec.Struct, frozen=True):
-    """Remove a row of a queue, if it is there."""
+    """Remove a row of a queue, if it exists."""
 
     uid: int
     sequence: int
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Replace the message of a row, if it is there, by a mark that it is released.
+    """Replace the message of a row, if the row exists, by the mark *released*.
 
     That is the state of a QoS 2 message between PUBREC and PUBCOMP.
     """
@@ -106,12 +107,13 @@ Operation = Addition | Removal
 
 
 def only_removes(operations: Iterable[Operation]) -> bool:
-    """Return whether none of the operations needs room in the store."""
+    """Return whether none of the operations needs additional space in the store."""
     return not any(isinstance(operation, Addition) for operation in operations)
 
 
 def size_of(operation: Operation) -> int:
-    """Return about how many bytes an operation takes, in memory as on disk."""
+    """Return the approximate size of an operation in bytes, which is about the same in memory and
+    on disk."""
     match operation:
         case Enqueue(message=message) | PutRetained(message=message):
             return message.size + _OVERHEAD_BYTES

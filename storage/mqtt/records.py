@@ -40,7 +40,8 @@ class SessionRecord(msgspec.Struct, array_like=True, frozen=True):
 class MessageRecord(msgspec.Struct, array_like=True, frozen=True):
     """A message; see `StoredMessage`.
 
-    Earlier versions have written rows without the last three, and the size of the payload alone.
+    Rows of earlier versions lack the last three fields, and their size is that of the payload
+    alone.
     """
 
     size: int
@@ -66,7 +67,7 @@ def encode_session(session: StoredSession) -> bytes:
     """Encode a session.
 
     Raises:
-        StoreError: its key or its record is too long.
+        StoreError: the key or the record of the session is too long.
     """
     for what, size, limit in (
         ("key", len(session.key.encode()), KEY_LIMIT_BYTES),
@@ -82,7 +83,7 @@ def decode_session(data: bytes) -> StoredSession:
     """Decode a session.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the session cannot be read.
     """
     found = decode_record(data, SessionRecord)
     return StoredSession(found.key, found.uid, found.record)
@@ -110,7 +111,7 @@ def decode_message(data: bytes) -> StoredMessage:
     """Decode a message.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the message cannot be read.
     """
     found = decode_record(data, MessageRecord)
     return StoredMessage(
@@ -127,10 +128,10 @@ def decode_message(data: bytes) -> StoredMessage:
 
 
 def message_size(data: memoryview | bytes) -> int:
-    """Return the size of the message in a row of the queue, without reading all of the row.
+    """Return the size of the message in a row of the queue, without reading the whole row.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the row cannot be read.
     """
     try:
         return _decode_size(data[1:]).size if data else 0
@@ -177,4 +178,5 @@ CHECKS: dict[bytes, Callable[[bytes, bytes], None]] = {
     QUEUE: _check_row,
     RETAINED: _check_retained,
 }
-"""By table: checks one row. It raises StoreError or ValueError for a row that is damaged."""
+"""The function that checks a row, by table. It raises StoreError or ValueError if the row is
+damaged."""

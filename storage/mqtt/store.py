@@ -1,8 +1,8 @@
 """The store of the MQTT listener: one LMDB environment that the listener's process writes.
 
-Every commit is one synced transaction. What the listener has not removed is there after a crash.
-After a restore the queues contain messages that may have been delivered since the backup:
-deliver none while `project.outbox.is_parked`.
+Every commit is one synced transaction. After a crash, the store has everything that the listener
+has not removed. After a restore the queues contain messages that may have been delivered since the
+backup: deliver none while `project.outbox.is_parked`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ WHAT = "the MQTT listener's store"
 SCHEMA = 1
 TABLES = (META, SESSIONS, QUEUE, RETAINED)
 
-# Beyond the limit: pages that the last transactions freed, or that a backup still reads.
+# The map is larger than the limit, because pages that the last transactions freed, or that a backup
+# still reads, cannot be reused yet.
 _SLACK_BYTES = 16 << 20
 _SLACK_SHARE = 8
 _READ_ROWS = 1_000
@@ -85,10 +86,10 @@ class MqttStore:
 
         Args:
             folder: `FOLDER` in the data folder.
-            limit_bytes: how large the tables may become; what would make them larger is refused.
+            limit_bytes: the size limit of the tables; writes that would exceed it are refused.
 
         Raises:
-            StoreError: it cannot be opened: it is damaged or of another version, the disk is
+            StoreError: the store cannot be opened: it is damaged or of another version, the disk is
                 full, or permission is denied.
         """
         self._folder, self._limit = folder, limit_bytes
@@ -111,7 +112,8 @@ class MqttStore:
         self._queue = open_database(environment, QUEUE.decode(), True)
         self._retained = open_database(environment, RETAINED.decode(), True)
         self._page_bytes = int(environment.stat()["psize"])
-        # Sessions whose rows have to be removed: deleted ones, and what a crash left of those.
+        # Sessions whose rows must be removed: deleted ones, and those whose removal a crash has
+        # interrupted.
         self._removed = self._unknown_uids()
         with environment.begin() as txn:
             self._pages = self._count_pages(txn)
@@ -132,7 +134,7 @@ class MqttStore:
         """Iterate over all sessions.
 
         Raises:
-            StoreError: the store cannot be read, or a session in it.
+            StoreError: the store, or a session in it, cannot be read.
         """
         return map(decode_session, self._values(self._sessions))
 
@@ -154,7 +156,7 @@ class MqttStore:
             uid: the session.
             after: a sequence number, or -1.
             limit: the largest number of rows.
-            limit_bytes: no row follows the one that reaches this size in sum.
+            limit_bytes: the result ends with the row at which the total size reaches this limit.
 
         Returns:
             Sequence numbers and messages; None for a row that is released.
@@ -178,7 +180,7 @@ class MqttStore:
         """Return the number of rows of each queue, the bytes of their messages and the last
         sequence number, by uid.
 
-        It reads all of the queues: call it at the start.
+        This reads all queues completely: call it only at the start.
 
         Raises:
             StoreError: the store cannot be read.
@@ -194,7 +196,7 @@ class MqttStore:
         with (
             self._map_lock,
             store_errors(self._folder),
-            # Buffers: the pages of a large message are not read for its size.
+            # With buffers, the pages of a large message are not read to get its size.
             self._environment.begin(db=self._queue, buffers=True) as txn,
         ):
             for key, data in self._rows_of(txn, uid, 0):
@@ -208,7 +210,7 @@ class MqttStore:
         return {uid for uid in self._uids() if uid not in known}
 
     def _uids(self) -> list[int]:
-        """Return the sessions that have rows in the queue, by one look at each."""
+        """Return the uids of the sessions that have rows in the queue; reads one row of each."""
         found: list[int] = []
         with self._reading(self._queue) as txn, txn.cursor() as cursor:
             more = cursor.first()
@@ -230,7 +232,7 @@ class MqttStore:
                 more = cursor.next()
 
     def _values(self, table: Database) -> Iterator[bytes]:
-        """Iterate over the values of a table; no transaction is open between two of them."""
+        """Iterate over the values of a table; no transaction stays open between two values."""
         begin = b"\0"
         while True:
             values: list[bytes] = []
@@ -254,13 +256,13 @@ class MqttStore:
     # ---------------------------------------------------------------- writing
 
     def commit(self, operations: Sequence[Operation]) -> None:
-        """Do the operations, in their order, in one synced transaction.
+        """Carry out the operations, in order, in one synced transaction.
 
         Operations that only remove something also succeed in a full store and on a full disk.
 
         Raises:
-            StoreError: the store or the disk is full, the disk failed, or a session is too
-                large. Nothing was done.
+            StoreError: the store or the disk is full, the disk failed, or a session is too large.
+                Nothing was changed.
         """
         removes = only_removes(operations)
         with store_errors(self._folder):
@@ -296,7 +298,7 @@ class MqttStore:
         """Write `size` bytes and remove them, to test whether there is room for them.
 
         Raises:
-            StoreError: there is none, or the disk failed.
+            StoreError: there is no room, or the disk failed.
         """
         with store_errors(self._folder):
             if self.size_bytes + size > self._limit:
@@ -352,7 +354,8 @@ class MqttStore:
                 txn.delete(text_key(topic), db=self._retained)
 
     def _sweep(self, txn: Transaction, uids: Iterable[int], limit: int) -> list[int]:
-        """Remove at most `limit` rows of these sessions; return those that have none left."""
+        """Remove at most `limit` rows of these sessions; return the sessions that have no rows
+        left."""
         done: list[int] = []
         with txn.cursor(self._queue) as cursor:
             for uid in uids:
@@ -382,9 +385,10 @@ class MqttStore:
 
 
 def _opened(folder: Path, map_size: int) -> lmdb.Environment:
-    """Open the environment. A new one appears in its folder as a whole, also if power fails."""
+    """Open the environment. A new one appears in its folder completely or not at all, even if power
+    fails."""
     if not is_absent(folder):
-        remove_new(folder)  # of a process that ended before it was published
+        remove_new(folder)  # left by a process that ended before it published the environment
         return open_environment(folder, map_size=map_size, max_readers=FEW_READERS)
     environment = open_new(folder, _make, map_size=map_size, max_readers=FEW_READERS)
     try:

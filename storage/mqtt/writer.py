@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 WAITING_LIMIT = 20_000  # operations
 WAITING_LIMIT_BYTES = 32 << 20
-_REMOVALS_FACTOR = 2  # removals make room: they may wait beyond the limits of the others
+_REMOVALS_FACTOR = 2  # removals make room, so the limits for them are this much higher
 _PROBE_INTERVAL_S = 1.0
 _PROBE_LEAST_BYTES, _PROBE_MOST_BYTES = 16 << 10, 4 << 20
 
@@ -47,9 +47,9 @@ _Result = tuple[_Write, StoreError | None]
 class StoreWriter:
     """Writes to a store in a thread. All methods are called in the event loop and none blocks.
 
-    What is handed over before a commit begins is part of this commit, in the order in which it
-    was handed over. When a group fails, for example because the store is full, it is divided
-    until each write succeeds or fails for itself.
+    All writes that are handed over before a commit begins are part of this commit, in the same
+    order. If a group fails, for example because the store is full, it is divided until each write
+    succeeds or fails by itself.
     """
 
     def __init__(
@@ -58,11 +58,12 @@ class StoreWriter:
         loop: asyncio.AbstractEventLoop,
         failed: Callable[[StoreError | None], None] = lambda _: None,
     ) -> None:
-        """Start the thread. The store is the thread's until `close` returns, except for reads.
+        """Start the thread. Until `close` returns, only the thread may use the store, except for
+        reads.
 
         Args:
             store: the store; the caller closes it after the writer.
-            loop: where callbacks are called.
+            loop: the event loop in which callbacks are called.
             failed: called with the error when the store begins to fail, and with None when it
                 works again. A failing store is probed every second.
         """
@@ -71,7 +72,7 @@ class StoreWriter:
         self._count = self._bytes = 0
         self._is_closing = False
         self._ended: asyncio.Future[None] = loop.create_future()
-        self._is_failing = False  # this and what follows belongs to the thread
+        self._is_failing = False  # only the thread uses this attribute and the following ones
         self._probe_bytes = _PROBE_LEAST_BYTES
         self._next_probe = 0.0
         self._thread = threading.Thread(target=self._run, name="mqtt-store", daemon=True)
@@ -86,11 +87,11 @@ class StoreWriter:
         """Hand over operations that are committed together, or not at all.
 
         Args:
-            operations: in the order in which they are to be done.
-            done: called after the sync, or with the error when nothing was done.
+            operations: the operations, in the order in which they are carried out.
+            done: called after the sync, or with the error if nothing was changed.
 
         Raises:
-            TooManyRequestsError: too much waits already; nothing was handed over.
+            TooManyRequestsError: too many operations wait already; nothing was handed over.
             StoreError: the writer is closed.
         """
         if self._is_closing:
@@ -105,7 +106,7 @@ class StoreWriter:
         self._handed.put(_Write(tuple(operations), size, done))
 
     async def close(self) -> None:
-        """Wait until everything that was handed over is committed, and end the thread."""
+        """Wait until all operations that were handed over are committed, and end the thread."""
         if not self._is_closing:
             self._is_closing = True
             self._handed.put(None)
@@ -128,7 +129,7 @@ class StoreWriter:
                 return
 
     def _next_group(self) -> tuple[list[_Write], bool]:
-        """Wait for something to do; return all writes that wait, and whether they are the last."""
+        """Wait for writes; return all waiting writes, and whether they are the last ones."""
         group: list[_Write] = []
         wait_s: float | None = None
         if self._is_failing:
@@ -151,7 +152,7 @@ class StoreWriter:
             if len(group) > 1:
                 half = len(group) // 2
                 return self._commit(group[:half]) + self._commit(group[half:])
-            if error.__cause__ is not None:  # otherwise it is about what was to be written
+            if error.__cause__ is not None:  # without a cause, the data is invalid
                 self._begin_failing(error, group[0].size)
             return [(group[0], error)]
         except Exception as error:
@@ -172,7 +173,7 @@ class StoreWriter:
         try:
             self._store.probe(self._probe_bytes)
         except StoreError:
-            # Less may fit, although one huge message did not.
+            # Smaller messages may fit, although a huge message did not.
             self._probe_bytes = max(self._probe_bytes // 2, _PROBE_LEAST_BYTES)
             return
         self._probe_bytes = _PROBE_LEAST_BYTES

@@ -76,8 +76,8 @@ class LetterFilter(NamedTuple):
 ANY_LETTER = LetterFilter()
 
 NewLetter = tuple[int, DeadLetter]
-"""A letter that is added, and the offset of its number from the first number of the last batch in
-the store."""
+"""A letter to be added, and the offset of its number from the first number of the last batch in the
+store."""
 
 
 class LetterRange(NamedTuple):
@@ -88,7 +88,8 @@ class LetterRange(NamedTuple):
 
 
 class LetterGroup(NamedTuple):
-    """Letters with the same reason, applet and handler, and when the first and last failed."""
+    """Letters with the same reason, applet and handler, and the times of the first and last
+    failure."""
 
     reason: str
     applet_id: int
@@ -107,7 +108,7 @@ class DeadLetters:
     """The dead letters of one open project store; its owner is the only writer."""
 
     def __init__(self, environment: lmdb.Environment, limit_bytes: int) -> None:
-        """Open the table; `limit_bytes` is what its pages may take."""
+        """Open the table; `limit_bytes` limits the size of its pages."""
         self._limit_bytes = limit_bytes
         self._database = environment.open_db(DATABASE)
         with environment.begin(db=self._database) as txn:
@@ -137,7 +138,7 @@ class DeadLetters:
         first = first_number(number)
         added = [first + offset for offset, _ in letters]
         removed = {one for one in resolved if one in self._numbers}
-        removed.update(set(added).intersection(resolved))  # both happen when batches are repeated
+        removed.update(set(added).intersection(resolved))  # repeated batches may do both
         encoded = [_encode(letter) for _, letter in letters]
         unwritten = len(letters) - self._fitting(encoded)
         for one, data in zip(added[unwritten:], encoded[unwritten:], strict=True):
@@ -155,7 +156,7 @@ class DeadLetters:
             self._numbers.pop(number, None)
 
     def _fitting(self, encoded: Sequence[bytes]) -> int:
-        """Return how many of the newest letters are worth writing: those that the limits admit."""
+        """Return how many of the newest letters fit into the limits; others need not be written."""
         size = 0
         for count, data in enumerate(reversed(encoded[-LETTERS_LIMIT:])):
             size += len(data)
@@ -164,7 +165,8 @@ class DeadLetters:
         return min(len(encoded), LETTERS_LIMIT)
 
     def _drop_old(self, txn: Transaction) -> set[int]:
-        """Delete the oldest letters while all are above the limits; return their numbers."""
+        """Delete the oldest letters until the rest is within the limits; return the deleted
+        numbers."""
         dropped: set[int] = set()
         cursor = txn.cursor(db=self._database)
         more = cursor.first()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WINDOW_MS = 86_400_000
 IDS_LIMIT = 1_000_000
 DELIVERIES_LIMIT = 20_000
-_DELIVERIES_BYTES = 8 << 20  # several times what 20,000 names need, even in a row each
+_DELIVERIES_BYTES = 8 << 20  # several times the size of 20,000 names, even with one row for each
 _ENTRY_BYTES = 128  # size of one entry with the result of one handler
 _EVICTED_PER_ENTRY = 2  # two per new entry, so that a table above its limit shrinks with each batch
 
@@ -73,7 +73,7 @@ def digest_of(
 ) -> bytes:
     """Return the digest that identifies a named event: 17 bytes.
 
-    `person` keeps the digests of different kinds of names apart.
+    `person` separates the digests of different kinds of names.
     """
     digest = hashlib.blake2b(payload, digest_size=_DIGEST_BYTES, person=person)
     # The length separates type and name: "ab" + "c" must differ from "a" + "bc".
@@ -133,11 +133,11 @@ class Deduplication:
         return self._has_old
 
     def was_delivered(self, name: str) -> bool:
-        """Return whether a batch that has happened contained this delivery."""
+        """Return whether a committed batch contained this delivery."""
         return name in self._known_deliveries
 
     def outcome(self, txn: Transaction, digest: bytes) -> StoredOutcome | None:
-        """Return what is stored of an event; None when it is unknown."""
+        """Return the stored outcome of an event; None if the event is unknown."""
         data = txn.get(digest, db=self.outcomes)
         return None if data is None else _decode(data)
 
@@ -173,7 +173,7 @@ class Deduplication:
             self._deliveries.committed(1)
 
     def delivered(self, names: Sequence[str]) -> None:
-        """Note that a batch with these deliveries has happened."""
+        """Note that a batch with these deliveries is committed."""
         new = [name for name in names if name not in self._known_deliveries]
         self._delivery_order.extend(new)
         self._known_deliveries.update(new)

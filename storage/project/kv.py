@@ -39,7 +39,8 @@ def stored_key(scope_: bytes, key: bytes) -> bytes:
 
 
 def empty_key(scope_: bytes) -> bytes:
-    """Return the stored key for the empty key, the only hashed key whose own key is known."""
+    """Return the stored key for the empty key. It is the only hashed key whose own key can be
+    told."""
     return stored_key(scope_, b"")
 
 

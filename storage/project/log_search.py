@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     Transaction = lmdb.Transaction[bytes]
 
-# One search looks at no more than this; the next one goes on from there.
+# The most rows that one search examines; the next search continues from there.
 SCAN_ROWS = 20_000
 SCAN_BYTES = 32 << 20
-_UNDATED_ROWS = 20_000  # searched for an event that the history no longer has
+_UNDATED_ROWS = 20_000  # rows that are searched for an event that is not in the history any more
 _FOREVER = 1 << 62
 
 _decode = msgspec.msgpack.Decoder(LogRow).decode
@@ -30,8 +30,8 @@ class LogFilter(NamedTuple):
     """A filter for log rows; None accepts all.
 
     `level` accepts rows that are at least as severe: levels are numbers of the ABI, and 0 is the
-    most severe. `contains` is a part of the text in any case. Rows have times at or after `begin`
-    and before `end`, in Unix milliseconds; the times of rows ascend.
+    most severe. `contains` is a part of the text; case is ignored. Rows have times at or after
+    `begin` and before `end`, in Unix milliseconds; the times of rows ascend.
     """
 
     level: int | None = None
@@ -55,9 +55,10 @@ class LogFilter(NamedTuple):
 class LogPage(NamedTuple):
     """A part of the log.
 
-    `following` is where the next search goes on: after this number for one from the oldest on,
-    below it for one from the newest on. In the latter case 0 says that nothing is left, and
-    `newest` is the number of the newest row, whether it matches or not; 0 when there is none.
+    `following` is the number from which the next search continues: a forward search continues with
+    higher numbers, a backward search with lower ones. After a backward search, 0 means that no rows
+    are left, and `newest` is the number of the newest row, whether it matches or not; 0 without
+    rows.
     """
 
     rows: list[NumberedRow]

@@ -4,7 +4,7 @@ The outbox is a part of the project's store. Entries are written in the transact
 event's batch, so they exist exactly when the event's other effects do. They are removed after
 delivery, and keep the order in which they were sent.
 
-All hosts of a cluster know an entry by the same number; see `commit/numbers.py`.
+An entry has the same number on all hosts of a cluster; see `commit/numbers.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ENTRIES_LIMIT = 100_000
 BYTES_LIMIT = 256 << 20
 FIRST_BYTES = 4 << 20
-PARKED = "outbox.parked"  # file in the data folder while nothing may leave the node
+PARKED = "outbox.parked"  # file in the data folder while no entry may leave the node
 MARKER = "outbox.waiting"  # file beside a store with entries: this project must be started
 
 MQTT, API = "mqtt", "api"
@@ -49,8 +49,8 @@ class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
 
     `target` is the topic of an MQTT message, the type of the event that returns an API call's
     result, or the key of a transaction's lease in hexadecimal. `time_ms` is the time of the
-    event's commit in Unix milliseconds. `context` is that of the handler's span (`span.Context`),
-    b"" for an event that is not traced.
+    event's commit in Unix milliseconds. `context` is the context of the handler's span
+    (`span.Context`); b"" for an event that is not traced.
     """
 
     kind: str
@@ -66,8 +66,8 @@ class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
 class Delivered(msgspec.Struct, array_like=True, frozen=True):
     """Entries that were removed at `time_ms` (Unix milliseconds).
 
-    Each has kind, target, size in bytes, event id, and why it was refused, or "" when it was
-    delivered.
+    Each has kind, target, size in bytes, event id, and the reason of a refusal, which is "" for a
+    delivered entry.
     """
 
     time_ms: int
@@ -77,7 +77,8 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True):
 class EffectOf(NamedTuple):
     """One effect of an event, for display.
 
-    `done_ms` is Unix milliseconds, 0 while it waits. `refused` is the reason for a refusal, or "".
+    `done_ms` is the time of delivery or refusal in Unix milliseconds, 0 while the effect waits.
+    `refused` is the reason of a refusal, or "".
     """
 
     kind: str
@@ -103,16 +104,16 @@ class NumberedEntry(NamedTuple):
 
 
 EncodedEntry = tuple[int, str, bytes]
-"""An entry that waits: its offset, its kind, and the entry as it is stored.
+"""A waiting entry: its offset, its kind, and its stored form.
 
-The offset is that of its number from the first number of the last batch in the store.
+The offset is counted from the first number of the last batch in the store.
 """
 
 Added = dict[int, tuple[int, str]]
 """Size and kind of each new entry, by number."""
 
 Removal = tuple[int, str]
-"""The number of an entry that was removed, and why it was refused, or "" when it was delivered."""
+"""The number of a removed entry, and the reason of a refusal, which is "" for a delivered entry."""
 
 Checkpoint = Callable[["InTransaction | None"], None]
 """Writes all pending writes into a store. `InTransaction` is called in the same transaction."""
@@ -138,7 +139,7 @@ _decode_delivered = msgspec.msgpack.Decoder(Delivered).decode
 def encoded_entries(entries: Sequence[OutboxEntry], batch: int) -> Iterable[EncodedEntry]:
     """Encode the entries of a batch as the outbox stores them.
 
-    `batch` counts the batches since the last one in the store, from 1 on.
+    `batch` is the number of batches since the last one in the store, including this one.
     """
     for offset, entry in enumerate(entries, first_offset(batch)):
         yield offset, entry.kind, _encode(entry)
@@ -183,7 +184,8 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether the outbox is at a limit: handlers cannot send until entries are removed."""
+        """Whether the outbox has reached a limit; then handlers cannot send until entries are
+        removed."""
         return len(self) >= ENTRIES_LIMIT or self.bytes >= BYTES_LIMIT
 
     @property
@@ -219,7 +221,7 @@ class Outbox:
                 self._marker.touch()
 
     def committed(self, added: Added) -> None:
-        """Count the entries of a transaction that is on disk; no entry waits any more."""
+        """Count the entries of a transaction that is on disk; then no entry waits any more."""
         self._waiting, self._waiting_bytes = 0, 0
         self._waiting_consumers.clear()
         for sequence, (size, kind) in added.items():
@@ -276,7 +278,7 @@ class Outbox:
             nonlocal rows
             rows = self.take(txn, removals, now_ms)
 
-        if self._waiting:  # the consumer fetches next, which needs the checkpoint anyway
+        if self._waiting:  # the consumer fetches entries next, which needs the checkpoint anyway
             self._checkpoint(also)
         else:
             with store_errors(), self._environment.begin(write=True) as txn:
@@ -288,7 +290,7 @@ class Outbox:
         """Remove entries inside a transaction. Call `forget` once it is on disk.
 
         Returns:
-            How many rows of deliveries were written: none if all entries were gone already.
+            The number of written rows of deliveries; 0 if all entries had been removed before.
         """
         gone = []
         for sequence, reason in removals:
@@ -323,7 +325,7 @@ class Outbox:
 
 
 def consumer_of(kind: str) -> str:
-    """Return which consumer delivers entries of a kind.
+    """Return the consumer that delivers entries of a kind.
 
     The consumer of a transaction is its kind, which names a chain's process. The consumer of MQTT
     messages and API calls is `""`, the MQTT gateway.
@@ -361,7 +363,7 @@ def effects_of(
         for _, data in delivered.items_backwards(txn):
             if _decode_time(data).time_ms < begin:
                 break
-            if needle not in data:  # far cheaper than decoding all entries
+            if needle not in data:  # much cheaper than decoding all entries
                 continue
             chunk = _decode_delivered(data)
             found += [
@@ -383,7 +385,7 @@ def count_deliveries(environment: lmdb.Environment, begin_ms: int) -> dict[str, 
     """Count entries by kind: removed ones from `begin_ms` on (Unix ms), and waiting ones.
 
     The kind of all transactions is `chain`. At most `_COUNTED_ROWS` deliveries and as many waiting
-    entries are looked at. Call it inside `store_errors`.
+    entries are examined. Call it inside `store_errors`.
     """
     delivered: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -423,7 +425,7 @@ def waiting_projects(projects_dir: Path) -> list[int]:
 def waiting_entries(folder: Path) -> int:
     """Count the outbox entries in a project's store; the project may be running.
 
-    Those that still wait for a checkpoint of the store are not counted.
+    Entries that still wait for a checkpoint of the store are not counted.
     """
     if not (folder / "data.mdb").exists():
         return 0

@@ -55,7 +55,7 @@ from fieldbrook.storage.project.rows import (
 )
 
 METRICS_BYTES = 4 << 20
-"""The size of the metrics that are read at once; each may have 64 KiB."""
+"""The most bytes of metrics that are read at once; a single metric may have 64 KiB."""
 
 if TYPE_CHECKING:
     Database = lmdb._Database
@@ -82,7 +82,7 @@ class ProjectStoreReader:
             made = not isinstance(error.__cause__, lmdb.NotFoundError)
             if made and (path / "data.mdb").stat().st_size > 0:
                 raise
-            return None  # its actor is creating it right now
+            return None  # the project's actor is creating the store right now
 
     def logs(self, after: int, limit: int) -> list[Numbered[LogRow]]:
         """See `RowTable.after`."""
@@ -122,7 +122,8 @@ class ProjectStoreReader:
             return read_letters(txn, database, before, limit, wanted) if database else ([], 0)
 
     def newest_dead_letter(self) -> tuple[int, int]:
-        """Return the number of the newest dead letter, and the count of all; it decodes none."""
+        """Return the number of the newest dead letter, and the count of all, without decoding
+        any."""
         with self._letters() as (txn, database):
             return newest_letter(txn, database) if database else (0, 0)
 
@@ -165,7 +166,7 @@ class ProjectStoreReader:
             return tables.at(txn, place) if tables else None
 
     def flow(self, begin_ms: int, now_ms: int) -> Flow:
-        """Count the events of the last time; see `history.flow.read_flow`."""
+        """Count recent events; see `history.flow.read_flow`."""
         with self._history() as (txn, tables):
             return read_flow(txn, tables, begin_ms, now_ms) if tables else Flow(begin_ms, now_ms)
 
@@ -235,7 +236,7 @@ class ProjectStoreReader:
             applet_id: the owner of the keys (`kv.owner`).
             prefix: the first bytes of each key.
             limit: how many keys at most.
-            after: only keys that come later in that order; None for all.
+            after: only later keys in this order are returned; None returns all.
 
         Keys that are too long for the store are left out, because the store has only their
         hash (`kv.stored_key`).
@@ -274,7 +275,7 @@ class ProjectStoreReader:
 def _own_keys(
     txn: Transaction, scope: bytes, prefix: bytes, after: bytes | None
 ) -> Iterator[tuple[bytes, Callable[[], bytes]]]:
-    """Iterate over the keys of `kv_keys`; each comes with a function that reads its value."""
+    """Iterate over the keys of `kv_keys`; yield each with a function that reads its value."""
     if not prefix and after is None:
         empty = txn.get(kv.empty_key(scope))
         if empty is not None:

@@ -1,4 +1,4 @@
-"""Refused events: one ring buffer for each process that refuses events before a project has them.
+"""Refused events: one ring buffer for each process that refuses events before they reach a project.
 
 No guarantee covers refused events, so nothing here is synced, and only a digest of each payload
 is kept. A ring that a power cut or a full disk has damaged is deleted.
@@ -56,7 +56,7 @@ class Refusal(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Refusals(msgspec.Struct, array_like=True, frozen=True):
-    """The refusals of one moment, and how many more were counted but not kept."""
+    """The refusals of one moment, and the number of further ones that were counted but not kept."""
 
     kept: list[Refusal]
     more: int = 0
@@ -69,7 +69,7 @@ class RefusedRing:
         """Open the ring of the process `part` below the node's data folder `folder`.
 
         Raises:
-            StoreError: the ring cannot be opened, nor created again.
+            StoreError: the ring can be neither opened nor created again.
         """
         path = ring_path(folder, part)
         try:

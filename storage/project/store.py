@@ -1,9 +1,9 @@
 """The store of one project: key-value pairs, logs, metrics, history, dead letters, outbox.
 
-The project's actor is the only writer; gateways read the LMDB environment at the same time. A
-batch of events has happened when its record is synced in the journal. It then waits in memory,
-where the actor's reads see it, until a checkpoint writes all waiting batches in one synced
-transaction. Without a journal each batch is such a transaction.
+The project's actor is the only writer; gateways read the LMDB environment at the same time. A batch
+of events is committed when its record is synced in the journal. Then it waits in memory, where the
+actor's reads find it, until a checkpoint writes all waiting batches in one synced transaction.
+Without a journal each batch is such a transaction.
 
 Log rows are written with the next batch, or soon after in one of their own. The guarantees do
 not cover the last log rows before a power cut, because a sync for each row would slow down every
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fieldbrook.storage.sql.writes import SqlWrites
 
 WAITING_LIMIT = 8 << 20
-"""How many bytes may wait while checkpoints fail; then batches are refused."""
+"""The most bytes that may wait while checkpoints fail; above this, batches are refused."""
 
 _LIMITS = HistoryLimits()
 _ABSENT = object()
@@ -63,12 +63,12 @@ def store_path(projects_dir: Path, project_id: int) -> Path:
 class ProjectStore(Effects):
     """The writer of a project's store, owned by its actor. Open it after the fork, never before.
 
-    The attributes of `Effects` collect the effects of a batch until its commit. Reads look into
-    them first, then into the batches that wait for a checkpoint, then into the last checkpoint.
+    The attributes of `Effects` collect the effects of a batch until its commit. Reads look first in
+    these effects, then in the batches that wait for a checkpoint, then in the last checkpoint.
 
     Attributes:
         path: the folder.
-        outbox: what handlers have sent.
+        outbox: the entries that handlers have sent.
     """
 
     def __init__(
@@ -90,14 +90,15 @@ class ProjectStore(Effects):
             path: the folder.
             map_size: the size limit in bytes.
             committed: returns the number of the last batch that the SQL database has committed;
-                by default it reads the SQLite file in the folder. As long as it
-                raises DatabaseUnreachableError, the interrupted batch is neither completed nor
-                dropped, and reads and writes that need to know raise the same error.
-            limits: the limits of the event history, and of the payloads that are kept to replay
-                events; 0 keeps none of those.
-            journal: where batches become durable; None writes each into the store at once. With
-                a journal, a new store appears in the folder with the first checkpoint.
-                Records that it has of this project must be given to `apply` first.
+                by default it reads the SQLite file in the folder. As long as it raises
+                DatabaseUnreachableError, the interrupted batch is neither completed nor dropped,
+                and reads and writes that depend on the outcome raise the same error.
+            limits: the size limits of the event history and of the payloads for replays; with 0, no
+                payloads are kept.
+            journal: the journal in which batches become durable; with None each batch is written
+                into the store at once. With a journal, a new store appears in the folder with the
+                first checkpoint. Records of this project in the journal must be passed to `apply`
+                first.
             project_id: the project's id in the journal.
 
         Raises:
@@ -152,7 +153,8 @@ class ProjectStore(Effects):
         return self._waiting.since
 
     def is_waiting(self, size: int, since: float) -> bool:
-        """Whether at least `size` bytes wait for a checkpoint, or some since before `since`."""
+        """Return whether at least `size` bytes wait for a checkpoint, or any have waited since
+        before `since`."""
         waiting = self._waiting
         return waiting.bytes >= size or waiting.since <= since
 
@@ -189,7 +191,7 @@ class ProjectStore(Effects):
 
         Two calls may see the states before and after a commit that happens meanwhile.
         """
-        pairs = self._waiting.pairs  # taken before the snapshot, so that no checkpoint is missed
+        pairs = self._waiting.pairs  # read before the snapshot, so that no checkpoint is missed
         value = pairs.get(stored_key, _ABSENT)
         if value is not _ABSENT:
             return cast("bytes | None", value)
@@ -233,7 +235,7 @@ class ProjectStore(Effects):
     def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
         """Return an event of the history and its payload, or None.
 
-        An event gets its place from the checkpoint that writes it.
+        An event has no place before the checkpoint that writes it.
         """
         with self._stored.begin() as txn:
             record, payload = self._tables.history.at(txn, place) or (None, None)
@@ -242,7 +244,7 @@ class ProjectStore(Effects):
     def dead_letter(self, number: int) -> DeadLetter | None:
         """Return a dead letter as of the last commit, or None.
 
-        A letter gets its number from the checkpoint that writes it.
+        A letter has no number before the checkpoint that writes it.
         """
         if number in self._waiting.resolved:
             return None
@@ -261,11 +263,11 @@ class ProjectStore(Effects):
         without the journal, after a checkpoint:
 
         1. The batch is staged in this store under n and synced.
-        2. The SQL database commits its writes together with n. From then on the batch counts.
+        2. The SQL database commits its writes together with n. From then on the batch is committed.
         3. The staged batch is applied and removed from the stage, in one transaction.
 
-        After a crash or a failure between these steps, the staged batch is applied when the
-        database's number has reached n, and dropped otherwise. Nothing else is read or written
+        After a crash or a failure between these steps, the staged batch is applied if the
+        database's number has reached n, and dropped otherwise. No other read or write happens
         before that.
 
         In a cluster the batch is committed when its record is stored. Then the SQL database commits
@@ -275,9 +277,9 @@ class ProjectStore(Effects):
             BatchTooLargeError: the effects would not fit into an empty store; they are
                 dropped.
             StoreError: the map or the disk is full, or the disk failed. The effects are
-                dropped, and no part of the batch is stored. There is one exception: when the
-                database's commit failed, or anything after it, the batch may have been committed.
-                Both stores then agree on whether it was.
+                dropped, and no part of the batch is stored. There is one exception: if the
+                database's commit, or a later step, failed, the batch may have been committed. In
+                this case, both stores either have it or lack it.
         """
         if self.prepare(database):
             assert self._journal is not None
@@ -285,9 +287,9 @@ class ProjectStore(Effects):
             self.committed()
 
     def prepare(self, database: ProjectDatabase | None = None) -> bool:
-        """Do the part of `commit` that comes before the journal's sync.
+        """Carry out the part of `commit` before the journal's sync.
 
-        Until `committed` or `dropped` nothing but a checkpoint may follow.
+        Until `committed` or `dropped` is called, only a checkpoint is allowed.
 
         Returns:
             Whether the batch is in the journal and waits for its sync. If not, the commit is
@@ -317,7 +319,7 @@ class ProjectStore(Effects):
                 database.rollback()
 
     def committed(self) -> None:
-        """Note that the prepared batch is on disk: it has happened and waits for a checkpoint.
+        """Note that the prepared batch is on disk: it is committed and waits for a checkpoint.
 
         Raises:
             StoreError: the SQL database could not commit its writes; only `apply` can repeat them.
@@ -331,7 +333,7 @@ class ProjectStore(Effects):
             self._prepared = None
 
     def dropped(self) -> None:
-        """Note that the prepared batch is not on disk and never will be: it did not happen."""
+        """Note that the prepared batch is not on disk and never will be: it is not committed."""
         self._prepared = None
         if self._uncommitted is not None:
             self._uncommitted.rollback()
@@ -341,7 +343,7 @@ class ProjectStore(Effects):
         """Write the prepared batch into the store, because the journal has no room for it.
 
         Raises:
-            StoreError: as in `commit`; the batch did not happen.
+            StoreError: as in `commit`; the batch is not committed.
         """
         assert self._prepared is not None
         batch, size = self._prepared
@@ -372,9 +374,9 @@ class ProjectStore(Effects):
     def checkpoint(self) -> None:
         """Write all pending writes into the store, including log rows and event records.
 
-        The journal is told that it need not keep these batches any longer. What the size limit
-        has no room for is written beyond it, because its events are answered. Call it between
-        two batches: a reader beside this process then sees every event that was answered.
+        The journal need not keep these batches any longer. They are written even if they exceed the
+        size limit, because their events are answered. Call this between two batches; afterwards a
+        reader in another process finds every event that was answered.
 
         Raises:
             StoreError: the disk is full or failed. The batches wait as before; log rows and event
@@ -399,19 +401,19 @@ class ProjectStore(Effects):
     def commit_rows(self) -> None:
         """Commit the log rows and event records that belong to no batch yet.
 
-        The next owner of a project in a cluster gets them only in this way.
+        In a cluster, the next host of the project gets these rows only in this way.
 
         Raises:
             StoreError: as in `commit`; the rows are lost.
         """
         if self._rows or self._history_records:
-            self._rows_since = -math.inf  # they are due
+            self._rows_since = -math.inf  # the rows are due now
             self.commit()
 
     def remove_sent(self, sequences: Sequence[int], refused: Mapping[int, str] = NONE) -> None:
         """Remove outbox entries that were delivered, and refused ones with their reasons.
 
-        In a cluster the next batch tells the next owner of the project.
+        In a cluster, the next batch contains this for the next host of the project.
 
         Raises:
             StoreError: the store could not be written.
@@ -461,8 +463,8 @@ class ProjectStore(Effects):
         return True
 
     def _write_through(self, batch: Batch, size: int) -> None:
-        """Write a batch into the store alone; `size` is its size in bytes, if the journal refused
-        it for that."""
+        """Write a single batch into the store; `size` is its size in bytes if the journal refused
+        it because of that."""
         if self._needs_record:
             if size:
                 raise BatchTooLargeError(size=size, limit_bytes=ENTRY_BYTES)
@@ -492,7 +494,7 @@ class ProjectStore(Effects):
     # ---------------------------------------------------------------- maintenance
 
     def probe(self, size: int) -> None:
-        """Write all that waits, and `size` bytes that are removed, to test the store.
+        """Write all pending writes, then write `size` bytes and remove them, to test the store.
 
         Raises:
             StoreError: the store cannot be written.
@@ -524,7 +526,7 @@ class ProjectStore(Effects):
         self._stored.clear_log(instance_id)
 
     def close(self) -> None:
-        """Write all that waits, log rows and event records, too, and close.
+        """Write all pending writes, including log rows and event records, and close.
 
         The effects of an unfinished batch are dropped.
         """

@@ -60,7 +60,7 @@ def stored_number(folder: Path) -> int:
 
 
 def batch_number(environment: lmdb.Environment, txn: Transaction) -> int:
-    """Return the number of the last batch in a store, 0 in one that is being made."""
+    """Return the number of the last batch in a store; 0 if the store is still being created."""
     try:
         meta = environment.open_db(META, txn=txn, create=False)
     except lmdb.NotFoundError:
@@ -76,7 +76,7 @@ class Stored:
     Attributes:
         tables: the tables.
         space: the estimate of the free space.
-        staged: whether there may be a staged batch; `settle` decides about it.
+        staged: whether there may be a staged batch, which `settle` applies or drops.
     """
 
     def __init__(
@@ -97,10 +97,11 @@ class Stored:
             committed: returns the number of the last batch that the SQL database has committed.
             limits: see `ProjectStore`.
             write_waiting: see `Outbox`.
-            unsynced: make a new environment without a sync, see `lmdb/new_environment.py`.
+            unsynced: whether to make a new environment without a sync; see
+                `lmdb/new_environment.py`.
 
         Raises:
-            StoreError: it cannot be opened.
+            StoreError: the environment cannot be opened.
         """
         self._path, self._committed = path, committed
         self._is_new = unsynced and is_absent(path)
@@ -108,7 +109,7 @@ class Stored:
         reader_check(self.environment)  # frees the slots of a killed writer or gateway
         self._largest_batch = map_size - _EMPTY_BYTES
         self._map_lock = threading.Lock()  # no other thread may read while the map changes
-        self._snapshot: Transaction | None = None  # of the batch, begun by its first read
+        self._snapshot: Transaction | None = None  # begun by the first read of a batch
         self._number: int | None = None
         self.staged = True  # an earlier process may have left a staged batch
         try:
@@ -120,7 +121,7 @@ class Stored:
 
     def _open(self, map_size: int) -> lmdb.Environment:
         if not self._is_new:
-            remove_new(self._path)  # of a process that ended before its first checkpoint
+            remove_new(self._path)  # left by a process that ended before its first checkpoint
             return open_environment(self._path, map_size=map_size, max_readers=FEW_READERS)
         return open_new(self._path, make_tables, map_size=map_size, max_readers=FEW_READERS)
 
@@ -153,12 +154,12 @@ class Stored:
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
-        """Begin a transaction that reads."""
+        """Begin a read transaction."""
         with store_errors(), self.environment.begin() as txn:
             yield txn
 
     def snapshot(self) -> Transaction:
-        """Return the snapshot that all reads of a batch share. It lets errors of LMDB through."""
+        """Return the snapshot that all reads of a batch share. Errors of LMDB are not converted."""
         if self.staged:
             self.settle()
         if self._snapshot is None:
@@ -166,7 +167,7 @@ class Stored:
         return self._snapshot
 
     def end_snapshot(self) -> None:
-        """End that snapshot. It pins pages that a writer would use again."""
+        """End that snapshot, because it keeps a writer from reusing pages."""
         if self._snapshot is not None:
             self._snapshot.abort()
             self._snapshot = None
@@ -186,7 +187,7 @@ class Stored:
             raise store_error(None, error) from error
 
     def value_for_thread(self, stored_key: bytes) -> bytes | None:
-        """Return the value of a stored key to another thread than that of the owner."""
+        """Return the value of a stored key; for threads other than the owner's."""
         with self._map_lock, store_errors(), self.environment.begin(db=self.tables.kv) as txn:
             return txn.get(stored_key)
 
@@ -198,7 +199,7 @@ class Stored:
         `count` is 0 for a batch without a number.
 
         Raises:
-            BatchTooLargeError: it does not fit into an empty store.
+            BatchTooLargeError: the batch does not fit into an empty store.
             StoreError: the map or the disk is full, or the disk failed.
         """
         if batch.sent:
@@ -228,7 +229,7 @@ class Stored:
                 self.apply(effects, also)
 
     def apply(self, effects: PendingWrites, also: InTransaction | None = None) -> None:
-        """Write effects in one synced transaction. It lets errors of LMDB through."""
+        """Write effects in one synced transaction. Errors of LMDB are not converted."""
         self.end_snapshot()
         self._publish()
         number = self.number + effects.count
@@ -249,7 +250,7 @@ class Stored:
         try:
             yield
         except lmdb.MapFullError as error:
-            # Without history and log rows: the node adds those, the handlers do not.
+            # History and log rows are not counted, because the node adds them and not the handlers.
             size = len(encode_record(replace(batch, chunks=[], payloads=[], traces=[], rows=[])))
             if size <= self._largest_batch:
                 raise
@@ -273,7 +274,7 @@ class Stored:
     def settle(self, committed: Callable[[], int] | None = None) -> None:
         """Apply a staged batch if the SQL database has committed its number, else drop it.
 
-        `committed` returns that number, by default as the one given to `__init__`.
+        `committed` returns that number; by default it is the function passed to `__init__`.
         """
         with self.begin() as txn:
             data = txn.get(STAGE, db=self.tables.stage)
@@ -308,7 +309,7 @@ class Stored:
             self.tables.logs.remove(txn, lambda row: row.instance_id == instance_id)
 
     def close(self) -> None:
-        """Close the environment. One that was never written is removed."""
+        """Close the environment. An environment that was never written is removed."""
         self.end_snapshot()
         with self._map_lock:
             self.environment.close()

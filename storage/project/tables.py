@@ -46,8 +46,8 @@ TABLES = (
     *(deduplication.OUTCOMES, deduplication.ORDER, deduplication.DELIVERIES),
     *(outbox.DATABASE, outbox.DELIVERED),
 )
-# Of a store's size limit, for each of the history, logs, metrics, payloads and dead letters, which
-# leaves room for the handlers' own pairs.
+# History, logs, metrics, payloads and dead letters may each use this fraction (1/8) of a store's
+# size limit, which leaves room for the handlers' own pairs.
 _KEPT_SHARE = 8
 
 
@@ -135,7 +135,8 @@ class ProjectTables:
         return Written(added, letters, digests, parts, deliveries)
 
     def _put_pairs(self, txn: Transaction, pairs: Mapping[bytes, bytes | None]) -> None:
-        # Sorted, because neighbours then share pages: a third of the time with many keys.
+        # Sorted keys share pages with their neighbours; with many keys this takes a third of the
+        # time.
         items = sorted((key, value) for key, value in pairs.items() if value is not None)
         if items:
             txn.cursor(db=self.kv).putmulti(items)
@@ -158,11 +159,11 @@ class ProjectTables:
             self.outbox.forget(gone, written.deliveries)
 
     def pages(self, txn: Transaction) -> int:
-        """Return how many pages all tables have, without those that were freed."""
+        """Return the number of pages of all tables, without freed pages."""
         return sum(_pages_of(txn, table) for table in self._all)
 
     def pages_by_key(self, txn: Transaction) -> int:
-        """Return how many pages the tables have whose keys come in no order."""
+        """Return the number of pages of the tables whose keys are written in random order."""
         return sum(_pages_of(txn, table) for table in (self.kv, self.deduplication.outcomes))
 
 

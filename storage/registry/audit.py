@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 ROWS_LIMIT = 100_000
-_SCAN_LIMIT = 10_000  # rows that one read scans at most, so that it does not block the event loop
+_SCAN_LIMIT = 10_000  # the most rows that one read scans, so that it does not block the event loop
 
 
 class AuditRow(msgspec.Struct, array_like=True, frozen=True):

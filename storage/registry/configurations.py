@@ -25,15 +25,16 @@ _decode_environment = msgspec.json.Decoder(_Environment).decode
 
 
 def environment_of(config: Config | None) -> dict[str, str]:
-    """The variables of a PROJECT_ENV; empty without one."""
+    """Return the variables of a PROJECT_ENV; empty if the project has none."""
     return dict(_decode_environment(config.value).env) if config else {}
 
 
 def retries_chains(config: Config | None) -> bool:
-    """Whether a PROJECT_CHAINS has events answered 503 while a chain is unavailable."""
+    """Return whether a PROJECT_CHAINS makes the node answer events with 503 while a chain is
+    unavailable."""
     return config is not None and _decode_chains(config.value).unavailable == CHAIN_RETRY
 
 
 def wei_per_day(config: Config | None) -> int | None:
-    """The daily limit in wei of a PROJECT_SPENDING; None without one."""
+    """Return the daily limit in wei of a PROJECT_SPENDING; None if the project has none."""
     return int(_decode_spending(config.value).per_day) if config else None

@@ -1,9 +1,9 @@
-"""How long the copy of the registry on a host of a cluster may be used.
+"""Leases: limit how long a host of a cluster may use its copy of the registry.
 
-A host renews its lease with a record in the registry's stream. When the stream has stored that, and
-the copy has all changes before it, the copy may be used for `LEASE_S` from the moment before the
-record. So a change that was stored at some moment is known on all hosts `LEASE_S` later: those that
-do not know it have no lease any more. A host that is cut off stores no record.
+A host renews its lease with a record in the registry's stream. When the stream has stored the
+record, and the copy has all changes before it, the host may use the copy for `LEASE_S`, counted
+from the moment before the record was sent. So `LEASE_S` after a change was stored, each host either
+has the change or has no lease any more. A disconnected host stores no record.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ LEASE_S = 12.0
 
 _FILE = "registry_lease"
 _SECONDS = struct.Struct("d")
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it counts a suspended machine, too
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it counts during suspension, too
 
 
 def lease_clock() -> float:
-    """The clock of leases, in seconds. All processes of a machine have the same."""
+    """Return the time of the clock of leases, in seconds. It is the same in all processes of a
+    machine."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -51,7 +52,8 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """For how many seconds the copy may be used; negative when it may not."""
+        """Return for how many seconds the copy may still be used; negative after the end of the
+        lease."""
         (ends_at,) = _SECONDS.unpack_from(self._map)
         return float(ends_at - lease_clock())
 
@@ -59,19 +61,19 @@ class Lease:
         """Check that the copy may be used.
 
         Raises:
-            UnavailableError: it may lack changes, such as a token that was revoked.
+            UnavailableError: the copy may lack changes, such as the revocation of a token.
         """
         if self.left_s < 0:
             raise UnavailableError(what="this host is not connected to a majority of the hosts")
 
 
 class NoLease(Lease):
-    """A node that runs alone: it has the registry itself."""
+    """The lease of a single node, which needs none because it has the registry itself."""
 
     def __init__(self) -> None:
         pass
 
     @property
     def left_s(self) -> float:
-        """Without end."""
+        """Return infinity."""
         return float("inf")

@@ -1,9 +1,9 @@
 """Garbage collection of module files.
 
 The folder `modules` holds each module once for all accounts, under its SHA-256, both as it was
-uploaded and compiled. The file is written before the registry has its resource. So a file
-without an owner is garbage only when it is older than any upload takes. A deleted resource
-still owns its file for as long as an applet needs it.
+uploaded and compiled. The file is written before its resource is added to the registry. So a file
+without an owner is garbage only if its age exceeds the duration of any upload. A deleted resource
+still owns its file as long as an applet needs the file.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def collect(folder: Path, owned: Set[str], grace_s: float = GRACE_S) -> int:
             else:
                 path.unlink()
         except FileNotFoundError:
-            continue  # its writer has removed it
+            continue  # the file was removed meanwhile
     return young

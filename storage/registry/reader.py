@@ -130,7 +130,7 @@ class RegistryQueries(abc.ABC):
             return self._tables.accounts.holds(txn, "account_roles", text_key(ADMIN) + b"\0")
 
     def has_wallet(self) -> bool:
-        """Whether any account is a wallet's: its username is the address."""
+        """Whether any account belongs to a wallet; its username is the address of the wallet."""
         with self._reading() as txn:
             return self._tables.accounts.holds(txn, "account_names", text_key("0x"))
 
@@ -440,12 +440,13 @@ class RegistryReader(RegistryQueries):
             return used_bytes(self._environment)
 
     def close(self) -> None:
-        """Close the environment. Leave a shared one to its owner: this would close it for both."""
+        """Close the environment. Do not call this on a reader that shares its environment, because
+        it would be closed for the owner, too."""
         self._environment.close()
 
 
 def _as_id(text: str) -> int:
-    """Parse a decimal id; 0, which is never given out, when the text is not one."""
+    """Parse a decimal id; return 0, which is never assigned, if the text is not an id."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
         return 0
     identifier = int(text)

@@ -17,7 +17,7 @@ OPERATOR, MONITOR = "operator", "monitor"
 OF_A_KIND = 5
 ROWS_LIMIT = 20_000
 TIME_LIMIT_S = 0.2
-_LEAST_SHARE = 20  # rows of a project that are looked at, however many projects there are
+_LEAST_SHARE = 20  # the fewest rows of a project to examine, even if there are many projects
 _EXACT, _PREFIX, _PART = range(3)
 
 
@@ -56,12 +56,13 @@ class Effort:
         return max(_LEAST_SHARE, self._rows // projects)
 
     def took(self, rows: int) -> None:
-        """Note that so many rows have been looked at."""
+        """Note that this many rows were examined."""
         self._rows -= rows
 
 
 class _Best:
-    """The best matches of each kind: those of the lowest rank, then those found first."""
+    """Keeps the best matches of each kind: those with the lowest rank, then those that were found
+    first."""
 
     def __init__(self, text: str, kinds: Set[str]) -> None:
         self._text, self._kinds = text.casefold(), kinds
@@ -88,7 +89,7 @@ class _Best:
         return _PREFIX if text.startswith(self._text) else _PART
 
     def matches(self) -> list[Match]:
-        """All that are kept, kind by kind."""
+        """Return all kept matches, kind by kind."""
         return [match for found in self._found.values() for _, _, match in found]
 
 
@@ -100,15 +101,16 @@ def search_registry(
     kinds: Set[str],
     effort: Effort,
 ) -> list[Match]:
-    """Find names and addresses that contain a text, in any case.
+    """Find names and addresses that contain a text; case is ignored.
 
     Args:
         registry: a snapshot.
         text: what to find.
-        projects: where to look for applets, publishers and the addresses of monitors.
-        account_id: the account whose operators are looked at.
+        projects: the projects whose applets, publishers and addresses of monitors are searched.
+        account_id: the account whose operators are searched.
         kinds: the kinds of rows to look for.
-        effort: what the search may take. A project with many rows leaves a share to the others.
+        effort: the limit of the search. Even if a project has many rows, the others are examined,
+            too.
 
     Returns:
         At most `OF_A_KIND` matches of each kind.
@@ -132,7 +134,7 @@ def search_registry(
 def _search_project(
     registry: RegistryQueries, best: _Best, text: str, project: Project, rows: int, kinds: Set[str]
 ) -> int:
-    """Look at so many rows of a project, and return how many there were."""
+    """Examine at most this many rows of a project; return the number of examined rows."""
     project_id, name = project.project_id, project.name
     looked = 1
     if APPLET in kinds:
@@ -144,7 +146,7 @@ def _search_project(
             looked += 1
             best.offer(MONITOR, monitor.address, name, monitor.monitor_id, monitor.address)
     if PUBLISHER in kinds:
-        # The one with this key is found also among more publishers than are looked at.
+        # The publisher with exactly this key is found even if not all publishers are examined.
         exact = registry.publisher_with_key(project_id, text)
         listed = registry.publishers(project_id, limit=rows)
         for publisher in listed if exact is None else [exact, *listed]:
@@ -155,7 +157,7 @@ def _search_project(
 
 
 def _signs_for(registry: RegistryQueries, operator: Operator, projects: Sequence[Project]) -> str:
-    """The name of a project for which an operator signs; "" when there is none."""
+    """Return the name of a project for which an operator signs; "" if there is none."""
     for bound in registry.projects_of_operator(operator.operator_id)[:1]:
         project = registry.project(bound.project_id)
         return "" if project is None else project.name

@@ -1,7 +1,7 @@
 """The registry's tables, their indexes, and the database `meta`.
 
-`meta` holds the schema version (`storage.lmdb.schema`), the change counter, the last id that was
-given out, and a mark that quotas have been applied to this registry.
+`meta` holds the schema version (`storage.lmdb.schema`), the change counter, the last assigned id,
+and a mark that quotas have been applied to this registry.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class RegistryTables:
 
 
 def _fill_new_indexes(environment: lmdb.Environment, tables: list[Any]) -> None:
-    """Fill the indexes that the version which last wrote this registry did not have yet."""
+    """Fill indexes that the version that last wrote this registry did not have yet."""
     with environment.begin() as txn:
         opened = [table for table in tables if isinstance(table, OpenTable)]
         lacking = [(table, name) for table in opened for name in table.missing_indexes(txn)]

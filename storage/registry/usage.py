@@ -1,4 +1,4 @@
-"""How much of its quotas an account uses."""
+"""Usage of quotas by accounts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BLOCK = 512  # bytes; the unit of `st_blocks`, whatever the block size of the f
 
 
 def nothing_stored(_project_id: int) -> int:
-    """Return 0: the `StoredBytes` of a registry that has no project stores beside it."""
+    """Return 0; it is the `StoredBytes` of a registry without project stores."""
     return 0
 
 
@@ -50,8 +50,8 @@ def stored_bytes_in(projects: Path) -> StoredBytes:
     """Return a `StoredBytes` that measures the folders of projects.
 
     A folder holds the key-value store, and the SQL database when it is a SQLite file. Sparse
-    files count with their allocated blocks only. What still waits for a checkpoint of the store
-    is not counted: it is at most a few MiB and a few seconds old.
+    files count with their allocated blocks only. Batches that still wait for a checkpoint of the
+    store are not counted: these are at most a few MiB from the last few seconds.
     """
 
     def stored(project_id: int) -> int:
@@ -79,7 +79,7 @@ _decode_database = msgspec.json.Decoder(_Database).decode
 
 
 def has_tables(database: bytes) -> bool:
-    """Whether a project's PROJECT_DATABASE names any table."""
+    """Return whether a project's PROJECT_DATABASE names any table."""
     return any(schema.tables for schema in _decode_database(database).schemas)
 
 

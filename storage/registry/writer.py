@@ -85,7 +85,7 @@ class RegistryWriter(
         """Store each change in the stream of the cluster from now on.
 
         Args:
-            connection: to the engine of this host.
+            connection: the connection to the replication engine of this host.
             host: the name of this host.
         """
         self.replica = RegistryReplica(self._environment, self.tables, connection, host)
@@ -99,7 +99,7 @@ class RegistryWriter(
         """Write `size` bytes and remove them, to test whether the registry is writable.
 
         Raises:
-            StoreError: it is not.
+            StoreError: the registry is not writable.
         """
         with store_errors(self._environment.path()):
             write_probe(self._environment, size)

@@ -34,7 +34,7 @@ class SqlLimits(msgspec.Struct, frozen=True):
 
 
 class ProjectDatabase(ABC):
-    """A project's SQL database, owned by its data thread.
+    """A project's SQL database, owned by the project's data thread.
 
     One batch is one transaction for all its events, with a savepoint for each event.
 
@@ -120,7 +120,7 @@ class ProjectDatabase(ABC):
 
     @abstractmethod
     def number(self) -> int:
-        """Return the number of the last committed batch; 0 before the first.
+        """Return the number of the last committed batch; 0 before the first batch.
 
         Raises:
             StoreError: the database cannot be read.

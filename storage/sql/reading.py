@@ -1,4 +1,4 @@
-"""Reading a project's SQL database for people: its tables, pages of rows, and SELECT statements.
+"""Reads a project's SQL database for users: its tables, pages of rows, and SELECT statements.
 
 The project writes in its worker; readers run in other processes, on connections of their own that
 can change nothing. Their statements pass the same filter as those of applets, and have the
@@ -33,16 +33,17 @@ from fieldbrook.storage.sql.schema import (
 
 COUNT_LIMIT = 10_000
 """Rows of a table are counted up to this number."""
-_EXACT = 1 << 53  # the first integer that JavaScript's numbers do not tell from its neighbour
+_EXACT = 1 << 53  # from this integer on, JavaScript's numbers are not exact
 _ROW_BYTES = 16  # estimate for a row without its cells
 _NUMBER_CHARACTERS = 500
 
 Cell = None | bool | int | float | str
-"""A value in a result. Integers from 2^53 on and numbers that JSON lacks are texts; times are
+"""A value in a result. Integers from 2^53 on, and numbers that JSON lacks, become texts; times are
 RFC 3339, bytes `\\x` and hexadecimal digits."""
 
 FoundTables = Mapping[str, Sequence[tuple[str, str]]]
-"""The tables in a database by their name in lower case: the name and the type of each column."""
+"""The tables in a database: by the name of a table in lower case, the name and the type of each
+column."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -62,9 +63,9 @@ class TableColumn(msgspec.Struct, frozen=True):
 
 
 class TableReport(msgspec.Struct, frozen=True):
-    """A table and how many rows it has.
+    """A table and the number of its rows.
 
-    `more` says that there are more rows than `COUNT_LIMIT`. `rows` is None when they could not be
+    `more` is set if there are more rows than `COUNT_LIMIT`. `rows` is None when they could not be
     counted in time.
     """
 
@@ -75,7 +76,8 @@ class TableReport(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of a table: its rows with all of `equal` (column and text), sorted by `order`."""
+    """A page of a table: the rows that match every pair in `equal` (column and text), sorted by
+    `order`."""
 
     equal: Sequence[tuple[str, str]] = ()
     order: str = ""
@@ -89,7 +91,7 @@ class NoSuchNameError(Exception):
 
 
 class Session(ABC):
-    """A connection for reading; `tables` says what is in the database."""
+    """A connection for reading; `tables` has the tables in the database."""
 
     tables: FoundTables
 
@@ -98,19 +100,19 @@ class Session(ABC):
         """Run one statement that reads.
 
         Raises:
-            StatementError: it failed, or is not one that only reads.
+            StatementError: the statement failed, or does more than read.
             StoreError: a failure of the node: disk, file, lock or server.
         """
 
 
 class DatabaseReader(ABC):
-    """Reads one project's database. Every call blocks, and connects anew."""
+    """Reads one project's database. Every call blocks, and opens a new connection."""
 
     def __init__(self, config: Mapping[str, Any], limits: SqlLimits) -> None:
         """Read the configuration.
 
         Raises:
-            DatabaseConfigError: it is invalid.
+            DatabaseConfigError: the configuration is invalid.
         """
         self._schema = parse_schema(config)
         self._limits = limits
@@ -137,7 +139,8 @@ class DatabaseReader(ABC):
         return reports
 
     def rows(self, table: str, page: Page) -> Result:
-        """Return rows of a table, at most one more than `page.limit`, which tells of more.
+        """Return rows of a table: at most `page.limit` and one more, which shows that there are
+        further rows.
 
         Raises:
             NoSuchNameError: there is no such table or column.
@@ -157,10 +160,11 @@ class DatabaseReader(ABC):
             return session.run(statement, values, self._deadline())
 
     def query(self, statement: str, args: Sequence[Value]) -> Result:
-        """Run a SELECT as an applet could, with `?` or `$1` for each of `args`.
+        """Run a SELECT with the rules for applets, with `?` or `$1` for each of `args`.
 
         Raises:
-            StatementError: it failed, exceeds a limit, or is not a single statement that reads.
+            StatementError: the statement failed, exceeds a limit, or is not a single statement that
+                reads.
             StoreError: the database cannot be read.
         """
         if len(statement) > self._limits.request_bytes:
@@ -172,20 +176,22 @@ class DatabaseReader(ABC):
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[Session | None]:
-        """Connect; None when the project has not created the database yet."""
+        """Connect; return None if the project has not created the database yet."""
 
     def _deadline(self) -> float:
         return time.monotonic() + self._limits.statement_ms / 1_000
 
     def _names(self, found: FoundTables) -> list[str]:
-        """The names of all tables that are configured or were: a migration drops none."""
+        """Return the names of all tables of present and earlier configurations; a migration drops
+        none."""
         configured = [table.name for table in self._schema.tables]
         known = {name.lower() for name in configured}
         others = [name for name in found if name not in known and not name.startswith(RESERVED)]
         return [*configured, *sorted(others)]
 
     def _columns(self, name: str, found: FoundTables) -> list[TableColumn]:
-        """The columns that a table has; as configured if it does not exist yet."""
+        """Return the columns of a table; those of the configuration if the table does not exist
+        yet."""
         tables = {table.name.lower(): table for table in self._schema.tables}
         table = tables.get(name.lower(), Table(name, (), (), ()))
         known = {column.name.lower(): column for column in table.columns}
@@ -291,7 +297,8 @@ def _find(columns: Mapping[str, TableColumn], name: str) -> TableColumn:
 
 
 def _operand(column: TableColumn, text: str) -> Value:
-    """The value with which a column is compared; numbers stay text, the database converts them.
+    """Return the value with which a column is compared. Numbers stay texts, because the database
+    converts them.
 
     Raises:
         StatementError: the text is no value of the column.

@@ -86,7 +86,7 @@ def parse_time(text: str, number: int) -> str:
     """Return an RFC 3339 time as it is stored.
 
     Raises:
-        StatementError: it is not one; the text names it as the parameter `number`.
+        StatementError: the text is not a time; the error names the parameter `number`.
     """
     try:
         moment = datetime.fromisoformat(text)

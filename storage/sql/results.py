@@ -56,10 +56,10 @@ _ESCAPES = str.maketrans(
 
 
 def check_row(values: Iterable[object], limit_bytes: int) -> None:
-    """Check the size of a row before a copy of it is made: it may have hundreds of megabytes.
+    """Check the size of a row before it is copied, because a row may have hundreds of megabytes.
 
     Raises:
-        StatementError: it exceeds the limit of a result.
+        StatementError: the row exceeds the limit of a result.
     """
     if sum(len(value) for value in values if isinstance(value, str | bytes)) > limit_bytes:
         raise StatementError(f"the result has more than {limit_bytes} bytes")

@@ -1,7 +1,7 @@
-"""How large the tables of a database may become together, those of earlier configurations included.
+"""Limits on the total size of all tables of a database, including those of earlier configurations.
 
-A configuration drops nothing, so the tables of all configurations that a database has had add up.
-Whoever opens the database reads all of them, and keeps them in memory.
+A migration drops nothing, so the tables of all configurations of a database add up. Opening the
+database reads the definitions of all tables and keeps them in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOGETHER = "with the tables of earlier configurations"
 def require_room(
     schema: Schema, found: Mapping[str, Mapping[str, str]], indexes: Collection[str]
 ) -> None:
-    """Check the size of a database with the tables of `schema` and those that are there.
+    """Check the limits for a database with the tables of `schema` and the existing ones.
 
     Args:
         schema: the tables of the configuration.
@@ -27,7 +27,7 @@ def require_room(
         indexes: the names of all indexes, both of existing tables and of `schema`.
 
     Raises:
-        DatabaseConfigError: the tables would be too many or too large.
+        DatabaseConfigError: there would be too many tables, or they would be too large.
     """
     together = {table: dict(columns) for table, columns in found.items()}
     for table in schema.tables:

@@ -22,7 +22,7 @@ import msgspec
 
 from fieldbrook.core.errors import DatabaseConfigError
 
-PRIVATE_PREFIX = "fieldbrook_"  # of the node's own tables, which applets cannot access
+PRIVATE_PREFIX = "fieldbrook_"  # prefix of the node's own tables, which applets cannot access
 PUBLIC = "public"
 TIMES = ("f_created_at", "f_updated_at")
 """Columns for the times of a row's creation and last change. Every table that an earlier version
@@ -33,7 +33,7 @@ RESERVED = ("sqlite_", "pragma_", PRIVATE_PREFIX)
 _METHODS = ("", "BTREE", "HASH")  # accepted but ignored: SQLite has one kind of index
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
-INDEXES_LIMIT = 2_000  # of all tables: SQLite reads the names of all for each that it makes
+INDEXES_LIMIT = 2_000  # for all tables together; for each new index, SQLite reads the names of all
 
 # The declared types also choose how a value is converted (`storage.sql.sqlite`). Those with TEXT in
 # their name have SQLite's text affinity, which keeps the text of a value unchanged.
@@ -229,7 +229,7 @@ def _table(sent: _Table, schema: str) -> Table:
         names = _key_columns(key, sent, known, where)
         if key.unique and (key.name.lower() == "primary" or key.name.lower().endswith("pkey")):
             refuse_if(bool(primary), f"{where}: more than one primary key")
-            primary = tuple(dict.fromkeys(names))  # as SQLite stores a column that is named twice
+            primary = tuple(dict.fromkeys(names))  # as in SQLite, a repeated column counts once
         else:
             kind = "ui" if key.unique else "i"
             index = Index("_".join((name, kind, *names)), names, key.unique)

@@ -21,10 +21,10 @@ _BEFORE_COMMAND = frozenset({"(", "EXPLAIN", "QUERY", "PLAN"})
 
 
 def check_command(tokens: list[Token]) -> None:
-    """Refuse statements that neither query rows nor change them.
+    """Refuse statements that neither query nor change rows.
 
     Raises:
-        StatementError: another statement, or none.
+        StatementError: it is another kind of statement, or empty.
     """
     for kind, text in tokens:
         if kind == "space" or text.upper() in _BEFORE_COMMAND:
@@ -73,7 +73,8 @@ def parameter_count_error(expected: int, given: int) -> StatementError:
 
 
 def _parameter_index(kind: str, text: str, before: int) -> int:
-    """Return the index of a placeholder's parameter; `before` counts the placeholders before."""
+    """Return the index of a placeholder's parameter; `before` is the number of earlier
+    placeholders."""
     if kind == "mark":
         if text != "?":
             raise StatementError(f"placeholders are ? or $1, not {text}")
@@ -103,14 +104,14 @@ def join_schemas(tokens: list[Token], schemas: frozenset[str]) -> list[Token]:
 
 
 def _is_dotted(tokens: list[Token], at: int) -> bool:
-    """Whether a name, a dot and another name follow here, without a dot before them."""
+    """Return whether a name, a dot and another name follow here, without a dot before them."""
     if at > 0 and tokens[at - 1][1] == ".":
         return False
     return at + 2 < len(tokens) and tokens[at + 1][1] == "." and bool(bare_name(tokens[at + 2]))
 
 
 def bare_name(token: Token) -> str:
-    """Return the name that a token stands for, without quotes; empty for other tokens."""
+    """Return the name in a token, without quotes; empty for other tokens."""
     kind, text = token
     if kind == "quoted":
         return text[1:-1].replace('""', '"')

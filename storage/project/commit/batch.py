@@ -31,7 +31,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     item in `chunks` and in `payloads`. `time_ms` is the time of the commit in Unix milliseconds,
     0 in batches of earlier versions. `removed` has outbox entries that have left the node, and
     `sql` what the batch writes to the SQL database; only batches of a cluster have them, for the
-    next owner of the project.
+    next host that takes the project over.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The effects of the batch that runs, and the log rows and history records that wait for one."""
+"""The effects of the running batch, and the log rows and history records that wait for a batch."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class Effects:
     the rows of metrics, `dead_letters` new dead letters and `resolved` the numbers of dead letters
     to delete. For deduplication, `outcomes` maps the digest of each handled event to its results,
     and `deliveries` has the names of the broker's deliveries. `removed` has the outbox entries that
-    have left the node; no event has caused that, so they stay when the effects are dropped.
+    have left the node. They do not belong to an event, so they are kept when the effects are
+    dropped.
 
-    Log rows and history records are no effects: a batch that has nothing else waits until there
-    are enough of them or enough time has passed.
+    Log rows and history records are not effects: if a batch has nothing else, it is not committed
+    until there are enough of them or enough time has passed.
     """
 
     def __init__(self, *, keeps_payloads: bool) -> None:
@@ -59,9 +60,9 @@ class Effects:
     ) -> None:
         """Keep history records for the next commit or flush.
 
-        `payloads` belong to `events` in their order. Events whose payload is not kept, such as
-        one above `PAYLOAD_LIMIT`, cannot be replayed. The places of `traces` are indexes of
-        `events`.
+        `payloads` belong to `events` in the same order. An event whose payload is not kept, because
+        it is above `PAYLOAD_LIMIT` for example, cannot be replayed. The places of `traces` are
+        indexes of `events`.
         """
         for trace in traces:
             place = len(self._history_records) + trace.place
@@ -109,7 +110,7 @@ class Effects:
         """Move the effects and rows into a batch, and start with empty ones.
 
         Args:
-            number: that of a batch which is staged for SQL.
+            number: the number of a batch that is staged for SQL.
             rows_only: leave the effects to the batch that is still running.
         """
         recorded = [Recorded(self._history_records)] if self._history_records else []

@@ -21,13 +21,13 @@ from fieldbrook.storage.project.rows import LogRow, MetricRow
 class PendingWrites:
     """The merged effects of committed batches that are not in the store yet.
 
-    A key that many batches wrote has its last value only. The places of `traces` are indexes
-    of `records`.
+    Of a key that several batches wrote, only the last value is kept. The places of `traces` are
+    indexes of `records`.
 
     Attributes:
-        count: how many batches with a number these are.
+        count: the number of merged batches, without rows that belong to no batch.
         bytes: the size of the encoded batches, without values that later ones replaced.
-        since: when the first batch was added (`time.monotonic`), infinite when there is none.
+        since: when the first batch was added (`time.monotonic`); infinite without a batch.
     """
 
     __slots__ = (

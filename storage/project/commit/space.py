@@ -28,8 +28,9 @@ class SpaceEstimate:
 
     Attributes:
         has_grown: whether a checkpoint had to raise the size limit, because an estimate was wrong.
-            From then on no batch waits for a checkpoint: each is written at once, and LMDB itself
-            refuses it when the store is full, until the store is opened again with its own limit.
+            From then on each batch is written at once instead of waiting for a checkpoint, and LMDB
+            itself refuses it if the store is full. This ends when the store is opened again with
+            its own limit.
     """
 
     def __init__(self, environment: lmdb.Environment, tables: ProjectTables, limit: int) -> None:
@@ -45,7 +46,7 @@ class SpaceEstimate:
         self._unused = None
 
     def has(self, waiting: PendingWrites, batch: Batch, size: int) -> bool:
-        """Return whether a batch of `size` bytes fits beside the writes that wait."""
+        """Return whether a batch of `size` bytes fits in addition to the pending writes."""
         if self.has_grown:
             return False
         wanted = _BYTES_FACTOR * (waiting.bytes + size) + self._margin

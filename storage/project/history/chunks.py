@@ -22,14 +22,15 @@ from fieldbrook.storage.project.history.traces import EventTrace
 
 GATHERED_EVENTS = 1_000
 PLACES = 1 << 16  # place = number of the chunk * this + index in the chunk
-TYPES_LIMIT = 64  # of a head: events may have as many types as their publishers like
+TYPES_LIMIT = 64  # the most types in a head; publishers may use any number of types
 _LONG_MS = 10_000  # a replay counts from the first receipt of its event, which may be days ago
 
 _type_of, _received_of, _handled_of = itemgetter(1), itemgetter(4), itemgetter(5)
 
 
 class ChunkHead(msgspec.Struct, array_like=True, frozen=True):
-    """The head of a chunk: describes its events, so that a reader decodes only those that it shows.
+    """The head of a chunk: describes its events, so that a reader decodes only the events that it
+    needs.
 
     `failed` has the indexes of failed events (`EventRecord.outcome`). `types` has for each event
     type how many events there are and how many of them failed; only the `TYPES_LIMIT` most
@@ -49,8 +50,8 @@ class ChunkHead(msgspec.Struct, array_like=True, frozen=True):
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
     """Events that were written together, in the order in which they were handled.
 
-    Chunks of earlier versions have no `head`. `indexes` is set when only some events of a chunk
-    are left: it has the index of each in the original chunk.
+    Chunks of earlier versions have no `head`. If only some events of a chunk are left, `indexes`
+    has the index of each in the original chunk; otherwise it is None.
     """
 
     events: list[EventRecord]
@@ -59,7 +60,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Payloads(msgspec.Struct, array_like=True, frozen=True):
-    """The payloads of a chunk's events, in the same order; empty where none is kept."""
+    """The payloads of a chunk's events, in the same order; a payload that is not kept is empty."""
 
     payloads: list[bytes]
 
@@ -107,7 +108,7 @@ def parts_of(
 
 
 def _end_of_part(payloads: Sequence[bytes], first: int, last: int, limit_bytes: int) -> int:
-    """Return where a part ends that begins at `first` and has no record from `last` on."""
+    """Return the end of the part that begins at `first`; it must not reach beyond `last`."""
     size = 0
     for index, payload in enumerate(payloads[first:last], first):
         size += len(payload)
@@ -174,11 +175,11 @@ _decode_event = msgspec.msgpack.Decoder(EventRecord).decode
 
 
 class StoredChunk:
-    """A chunk as a reader finds it. Its events are decoded one by one, when they are asked for.
+    """A chunk for a reader. Its events are decoded one by one, on request.
 
     Attributes:
         number: the number of the chunk; numbers increase with time.
-        head: what the events of the whole chunk are.
+        head: describes the events of the whole chunk.
         indexes: the indexes of the events that are left, in ascending order.
     """
 
@@ -214,7 +215,8 @@ class StoredChunk:
         return _decode_event(self._items[at])
 
     def has_bytes(self, encoded: bytes) -> bool:
-        """Return whether an encoded value occurs anywhere; far cheaper than decoding all."""
+        """Return whether an encoded value occurs anywhere in the chunk; much cheaper than decoding
+        all events."""
         return encoded in self._data
 
     def _make_head(self) -> ChunkHead:
@@ -224,7 +226,8 @@ class StoredChunk:
 
 
 def _as_tuple(record: EventRecord) -> RecordTuple:
-    """Return the fields that `head_of` reads; the result of a failed event stands for all."""
+    """Return the fields that `head_of` reads. Of the results, it has only whether one of them has
+    failed."""
     results = ((0, -1, FAILED),) if record.outcome == FAILED else ()
     return (
         *(record.event_id, record.event_type, record.publisher_id, record.size),

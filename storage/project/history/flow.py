@@ -26,7 +26,7 @@ RATE_MS = 10_000
 
 
 class Sender(NamedTuple):
-    """A sender of events of a type: `source` is a name of `records.SOURCES`."""
+    """A sender of events of one type: `source` is a name in `records.SOURCES`."""
 
     source: str
     publisher_id: int
@@ -46,10 +46,11 @@ class Flow:
     """The events that were handled from `begin_ms` until `now_ms`, both in Unix milliseconds.
 
     Attributes:
-        types: by event type; all events.
-        senders: the newest `DECODED_EVENTS` events, and failures of older ones.
-        failures: how many runs of a strategy failed, by its id.
-        rate_s: the seconds that the `late` counts are from.
+        types: counts of all events, by event type.
+        senders: counts of the newest `DECODED_EVENTS` events and of failures of older ones, by
+            sender.
+        failures: the number of failed runs of each strategy, by its id.
+        rate_s: the duration in seconds that the `late` counts cover.
     """
 
     def __init__(self, begin_ms: int, now_ms: int) -> None:
@@ -108,7 +109,7 @@ def read_flow(txn: Transaction, tables: HistoryTables, begin_ms: int, now_ms: in
 
 
 def _chunks(txn: Transaction, tables: HistoryTables, begin_ms: int) -> Iterator[StoredChunk]:
-    """The chunks with events from `begin_ms` on, newest first."""
+    """Iterate over the chunks with events from `begin_ms` on, newest first."""
     for scanned, chunk in enumerate(tables.backwards(txn)):
         if chunk.head.handled[1] < begin_ms or scanned >= SCAN_CHUNKS:
             return

@@ -67,14 +67,16 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def is_traced(self) -> bool:
-        """Whether the host calls of the event were kept. The ring of traces may have lost them."""
+        """Whether the host calls of the event were recorded. The ring of traces may have dropped
+        them since."""
         return bool(self.flags & TRACED)
 
     @property
     def outcome(self) -> str:
         """The outcome of the event.
 
-        `duplicate`: it did not run, its result is the stored one. `failed`: a handler failed or
+        `duplicate`: the event did not run again; its result is the stored one. `failed`: a handler
+            failed or
         returned a negative code, or the node could not handle it. `unhandled`: no strategy matched
         its type. `ok`: all handlers returned 0 or more.
         """

@@ -39,9 +39,9 @@ class ReplayFilter(NamedTuple):
 
 
 class Replayable(NamedTuple):
-    """A selected event: its place in the history, and the number that its next replay would have.
+    """A selected event: its place in the history, and the number of its next replay.
 
-    `kept` tells whether its payload is stored; without it the event cannot be replayed.
+    `kept` tells whether its payload is stored; without its payload the event cannot be replayed.
     """
 
     place: int
@@ -55,7 +55,7 @@ def find_replayable(
     """Find the oldest selected events with places above `after`.
 
     Returns:
-        At most `limit` events, and how many more there are.
+        At most `limit` events, and the number of further ones.
     """
     found: list[tuple[int, str, bool]] = []
     newest: dict[str, int] = {}

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     Transaction = lmdb.Transaction[bytes]
 
-# One search looks at no more than this. It takes about 50 ms of a thread, and what it has not
-# looked at is left to the next one.
+# The most chunks that one search examines, which takes about 50 ms of a thread. The next search
+# examines the rest.
 SCAN_CHUNKS = 10_000
 SCAN_EVENTS = 20_000
 SCAN_BYTES = 64 << 20
 _FOREVER = 1 << 62
-_RUN_MS = 60_000  # all handlers of a batch have ended well before
+_RUN_MS = 60_000  # a batch never takes this long
 _TOLERANCE_MS = 1_000
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -80,10 +80,10 @@ class PlacedEvent(NamedTuple):
 class EventPage(NamedTuple):
     """A part of the history, newest first.
 
-    `following` is the place below which the next page begins; 0 when nothing is left.
-    `kept_since` is when the oldest event that is still there was handled, in Unix milliseconds,
-    of all events and not only of failed ones; 0 when there is none. `newest` is the place of the
-    newest event, whether it matches or not; 0 when there is none.
+    `following` is the place below which the next page begins; 0 after the last page. `kept_since`
+    is when the oldest event in the complete chunks was handled, in Unix milliseconds; older failed
+    events may be kept, too. `newest` is the place of the newest event, whether it matches or not.
+    Both are 0 without events.
     """
 
     rows: list[PlacedEvent]
@@ -138,10 +138,11 @@ class Span(NamedTuple):
 
 
 def spans_of(records: Iterable[EventRecord]) -> list[Span]:
-    """Return when these events ran, with a second of tolerance, newest first and without overlaps.
+    """Return the time spans in which these events ran, with a second of tolerance, newest first and
+    without overlaps.
 
-    Log rows and effects of an event have times within its span. A replay carries the time at
-    which its event was received first, so a span covers at most the minute before the commit.
+    Log rows and effects of an event have times within its span. A replay has the time at which its
+    event was first received, so a span covers at most the minute before the commit.
     """
     spans = sorted(
         Span(

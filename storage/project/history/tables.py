@@ -33,17 +33,17 @@ PAYLOAD_LIMIT = 8 << 10  # larger payloads are not kept: a few would displace al
 REPLAYABLE_BYTES = 4 << 20  # for all payloads of a project
 KEPT_BYTES = 64 << 20  # for each of: the applet log, metrics, dead letters
 _FAILURES_SHARE = 4  # failed events take up to this fraction (1/4) of the history in addition
-_PART_BYTES = 256 << 10  # of the payloads of one chunk
+_PART_BYTES = 256 << 10  # for the payloads of one chunk
 _PART_SHARE = 8
 _NO_LIMIT = 1 << 40
 _ROWS = 1 << 30
 
 
 class HistoryLimits(NamedTuple):
-    """Sizes in bytes of what a project keeps of its past.
+    """Size limits in bytes for the records that a project keeps.
 
-    These are the history, the payloads that it keeps for replays, traces, and beside the history
-    the applet log, submitted metrics and dead letters.
+    These are the history, the payloads for replays, traces, the applet log, submitted metrics and
+    dead letters.
     """
 
     history_bytes: int = HISTORY_BYTES
@@ -55,7 +55,7 @@ class HistoryLimits(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> HistoryLimits:
-        """The limits that the settings of a node say."""
+        """Return the limits from the settings of a node."""
         return cls(
             settings.history_bytes,
             settings.replayable_bytes,
@@ -69,7 +69,8 @@ _UNLIMITED = HistoryLimits(_NO_LIMIT, _NO_LIMIT, _NO_LIMIT)
 
 
 class HistoryTables:
-    """The chunks, the payloads of the newest, the failed events of removed ones, and traces.
+    """The chunks, the payloads of the newest chunks, the failed events of removed chunks, and
+    traces.
 
     The first three tables use the same numbers. A reader finds neither failed events nor traces in
     the store of an earlier version.
@@ -100,7 +101,7 @@ class HistoryTables:
         except lmdb.NotFoundError:
             if create:
                 raise
-        # A chunk of payloads that is dropped should be a small part of all.
+        # Dropping the payloads of a chunk should lose only a small part of all payloads.
         self._part_bytes = min(_PART_BYTES, replayable // _PART_SHARE)
 
     def append(
@@ -158,7 +159,8 @@ class HistoryTables:
         return [StoredChunk(*item) for item in self.chunks.items_after(txn, after, limit)]
 
     def at(self, txn: Transaction, place: int) -> tuple[EventRecord, bytes | None] | None:
-        """Return an event and its payload, None for a payload that is not kept; None if gone."""
+        """Return an event and its payload (None if it is not kept); None if the event is not in the
+        history any more."""
         number, index = divmod(place, PLACES)
         if not 0 < number < 1 << 63:
             return None

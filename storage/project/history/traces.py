@@ -24,8 +24,9 @@ class EventTrace(msgspec.Struct, array_like=True, frozen=True):
     """The host calls of one event in order; `omitted` calls after them were not kept.
 
     `place` is the event's place in the history; before it is written, it is the index
-    of the event among the events of its batch. `runs` has strategy and microseconds of each run,
-    `memory_bytes` its linear memory. Traces of early versions of the node lack both, or the latter.
+    of the event among the events of its batch. `runs` has the strategy of each run, its duration in
+    microseconds, and the size of its linear memory in `memory_bytes`. Traces of early versions of
+    the node lack both, or the size.
     """
 
     place: int
@@ -36,7 +37,8 @@ class EventTrace(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Traces:
-    """The ring of traces in a project's store. Places ascend, as the numbers of its rows do."""
+    """The ring of traces in a project's store. Both the places of events and the numbers of rows
+    ascend."""
 
     def __init__(
         self, environment: lmdb.Environment, *, create: bool, limit_bytes: int = TRACES_BYTES

@@ -52,10 +52,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 COMMANDS: set[str] = set()
 
-# Of the size limit, kept for commands that remove something, and for those that end rights: a
-# removal writes, too, and accounts could fill the registry until nothing can be removed.
+# The part of the size limit that only commands that remove something, or end rights, may use. A
+# removal writes, too: without a reserve, accounts could fill the registry until nothing can be
+# removed.
 _RESERVE_SHARE, _RESERVE_BYTES = 16, 64 << 20
-_REMOVAL_BYTES = 64 << 10  # by which the tables may grow when something is removed
+_REMOVAL_BYTES = 64 << 10  # how much the tables may grow when something is removed
 
 
 def command(method: F) -> F:
@@ -96,7 +97,7 @@ class Commands:
         self._limit_bytes = map_bytes - min(_RESERVE_BYTES, map_bytes // _RESERVE_SHARE)
         self._clock = clock
         self.replica: RegistryReplica | None = None
-        """On a host of a cluster, where changes are stored before they are committed."""
+        """The replica, on a host of a cluster; it stores changes before they are committed."""
 
     @contextmanager
     def change(self, *, uses_reserve: bool = False) -> Iterator[Change]:
@@ -128,7 +129,7 @@ class Commands:
         """Check that a command leaves the reserve, unless it frees space.
 
         Raises:
-            StorageFullError: it does not.
+            StorageFullError: the command would use the reserve.
         """
         tolerated = _REMOVAL_BYTES if removes else 0
         if after > self._limit_bytes and after - before > tolerated:
@@ -138,7 +139,7 @@ class Commands:
 
     @contextmanager
     def audited(self, row: AuditRow | None) -> Iterator[None]:
-        """Let a change within the block write this row of the audit log in its transaction."""
+        """Make a change within the block write this row of the audit log in its transaction."""
         self._audit = row
         try:
             yield
@@ -161,7 +162,7 @@ class Change:
         self._changed = False
 
     def new_id(self) -> int:
-        """Return a new id and store it as the last one given."""
+        """Return a new id and store it as the last assigned id."""
         last = from_key(self.txn.get(LAST_ID_CELL, b"", db=self.tables.meta))
         given = next_id(last, self.time_ms)
         self.txn.put(LAST_ID_CELL, to_key(given), db=self.tables.meta)
@@ -193,7 +194,7 @@ class Change:
         self._changed = self.removes = True
 
     def mark_changed(self) -> None:
-        """Count a write that is not one of a record."""
+        """Count a write of something other than a record."""
         self._changed = True
 
     def count(self) -> None:
@@ -205,8 +206,8 @@ class Change:
     def require_quota(self, account_id: int, name: str, adding: int = 1) -> None:
         """Check that an account's quota allows `adding` more. Call it before adding them.
 
-        An account keeps what it had beyond its limit before the limit was set. Commands run one
-        after the other in transactions, so two concurrent ones cannot both take the last place.
+        An account that exceeded a limit when the limit was set keeps its objects. Commands run one
+        after the other in transactions, so two concurrent commands cannot both use the last place.
 
         Raises:
             QuotaExceededError: the account would exceed its quota.

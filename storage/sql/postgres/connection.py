@@ -64,7 +64,7 @@ class Connection:
             self._connection = psycopg.connect(whole, autocommit=True)
         except psycopg.OperationalError as error:
             raise ConnectionLostError(_one_line(str(error))) from None
-        except psycopg.Error:  # its text may hold parts of the DSN
+        except psycopg.Error:  # the text of the error may contain parts of the DSN
             raise ConnectionLostError("the DSN cannot be read") from None
         self._pg = self._connection.pgconn
         self._pg.nonblocking = 1
@@ -90,7 +90,7 @@ class Connection:
         ).decode()
 
     def run(self, statements: str, ends_at: float) -> pq.abc.PGresult:
-        """Execute statements of the node itself, and return the result of the last.
+        """Execute statements of the node itself, and return the result of the last one.
 
         Raises:
             ServerError: a statement was refused; those after it were not executed.
@@ -108,7 +108,8 @@ class Connection:
         return self._checked(last, failure)
 
     def rows(self, statements: str, ends_at: float) -> list[list[str | None]]:
-        """Execute statements of the node itself; return the rows of the last as text. See `run`."""
+        """Execute statements of the node itself; return the rows of the last one as text. See
+        `run`."""
         result = self.run(statements, ends_at)
         return [
             [None if cell is None else cell.decode() for cell in row_of(result, place)]

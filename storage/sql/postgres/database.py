@@ -4,7 +4,7 @@ Each project has a schema (namespace) and a role of the same name. The role of t
 both, owns the tables and reads the batch's number after a lost connection. Statements of applets
 run in a session that logged in as the project's role. That role owns nothing and may only read
 and write the project's tables, so a session cannot regain any other rights. Its password is
-drawn anew whenever the database is opened, and is kept in this process only.
+generated each time the database is opened, and is kept in this process only.
 
 The events of a batch share a transaction. Each event has a savepoint, and each statement within
 it another. The batch's number is a row beside the tables that the same transaction updates, so
@@ -12,8 +12,8 @@ its COMMIT is the commit of the batch. When the connection is lost during a COMM
 tells whether the batch was committed, once all earlier sessions of the role have ended
 (`committed_number`).
 
-Writes are not replayed as with SQLite, because others may have written to the server in between.
-A batch whose connection is lost is refused as a whole, and its events are sent again.
+Unlike with SQLite, writes are not replayed, because other clients may have written to the server in
+between. A batch whose connection is lost is refused as a whole, and its events are sent again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _LEAST_MS = 50  # shortest statement_timeout; it also applies to the node's next
 _TYPED_LIMIT = 256
 _SIZE_STEP = 1 << 20  # bytes written between two measurements of the size
 _ROW_BYTES = 100  # estimate per changed row: a short statement may write many
-_BUFFER_BYTES = 16 << 20  # a result this far over its limit is still read to its end
+_BUFFER_BYTES = 16 << 20  # a result that exceeds its limit by at most this is still read to its end
 
 _SIZE = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{0}' AND c.relkind = 'r'"""

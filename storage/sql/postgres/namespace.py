@@ -30,7 +30,7 @@ UNREACHABLE = "PostgreSQL: the server could not be reached a moment ago"
 END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE usename = '{0}' AND pid <> pg_backend_pid()"""
 
-_LATE_MS = 250  # longer than the server needs to end a statement at its time limit
+_LATE_MS = 250  # more than the server needs to end a statement at its time limit
 _STILL_RUNNING = """SELECT count(*) FROM pg_stat_activity WHERE state = 'active'
     AND pid <> pg_backend_pid() AND '{0}' IN (usename, application_name)
     AND query_start < clock_timestamp() - interval '{1} milliseconds'"""
@@ -44,7 +44,7 @@ SERVER_FAULTS = ("08", "28", "40", "531", "533", "55P03", "57P", "58", "XX", "25
 
 
 def namespace_of(folder: Path) -> str:
-    """Return the name of the project's schema and role; empty when it never had one.
+    """Return the name of the project's schema and role; empty if the project never had one.
 
     Raises:
         StoreError: the file cannot be read or holds no such name.
@@ -81,17 +81,16 @@ def create_namespace(folder: Path, project_id: int) -> str:
 def refuse_while_running(connection: Connection, namespace: str, statement_ms: int) -> None:
     """Refuse further statements of a project while the server does not end an earlier one.
 
-    The server looks at its time limit, and at an order to end a session, between rows only. A
-    project could otherwise begin one such statement after the other, until the server has no
-    connection left for anybody.
+    The server checks the time limit, and requests to end a session, only between rows. Otherwise a
+    project could begin one long statement after the other until the server has no free connections.
 
     Args:
-        connection: of the DSN's role.
-        namespace: the project's role, which readers set as the name of their application.
+        connection: a connection of the DSN's role.
+        namespace: the project's role; readers set it as the name of their application.
         statement_ms: the time limit of statements.
 
     Raises:
-        DatabaseUnreachableError: a statement has exceeded its time limit and not ended.
+        DatabaseUnreachableError: a statement has exceeded its time limit and is still running.
         ConnectionLostError, ServerError: the server does not answer, or refuses.
     """
     asked = _STILL_RUNNING.format(namespace, statement_ms + _LATE_MS)
@@ -101,10 +100,10 @@ def refuse_while_running(connection: Connection, namespace: str, statement_ms: i
 
 
 def committed_number(dsn: str, folder: Path) -> int:
-    """Return the number of the last batch that the project's database committed; 0 without one.
+    """Return the number of the last batch that the project's database has committed; 0 without one.
 
-    The number is final: this ends the sessions that the project's role still has, and waits
-    until each has committed or rolled back.
+    The number is final: this function ends all sessions of the project's role, and waits until each
+    has committed or rolled back.
 
     Raises:
         DatabaseUnreachableError: the server cannot be reached now.
@@ -149,7 +148,7 @@ def _final_number(connection: Connection, namespace: str) -> int:
     table = f'"{namespace}".{STATE}'
     if connection.rows(f"SELECT to_regclass('{table}')", limit) == [[None]]:
         return 0
-    with suppress(ServerError):  # without the right to end them, the row lock below waits
+    with suppress(ServerError):  # if this is not permitted, the row lock below waits for them
         connection.run(END_SESSIONS.format(namespace), limit)
     # A session that is committing holds the lock of this row until it has ended.
     number = f"SELECT number FROM {table} FOR UPDATE"  # noqa: S608

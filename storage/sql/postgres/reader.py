@@ -1,8 +1,8 @@
-"""Reading a project's tables on a PostgreSQL server, beside the project's own session.
+"""Reads a project's tables on a PostgreSQL server, in a session other than the project's own.
 
-The project's role has a password that only the project's worker knows. So a reader logs in as
-the role of the DSN, and takes the rights of the project's role within a transaction that is
-read-only. A statement that could leave either is refused by the filter of applets' statements.
+Only the project's worker has the password of the project's role. So a reader logs in as the role of
+the DSN, and then uses the rights of the project's role in a read-only transaction. The filter of
+applets' statements refuses statements that could change the role or end the transaction.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
 from fieldbrook.storage.sql.statements import parameter_count_error
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
-_BUFFER_BYTES = 16 << 20  # a result this far over its limit is still read to its end
+_BUFFER_BYTES = 16 << 20  # a result that exceeds its limit by at most this is still read to its end
 
 
 class PostgresReader(DatabaseReader):
@@ -60,7 +60,8 @@ class PostgresReader(DatabaseReader):
     def __init__(
         self, dsn: str, folder: Path, config: Mapping[str, Any], limits: SqlLimits
     ) -> None:
-        """Store the arguments; `folder` is the project's, with the name of its schema."""
+        """Store the arguments; `folder` is the project's folder, which has the name of its
+        schema."""
         super().__init__(config, limits)
         self._dsn, self._folder = dsn, folder
 

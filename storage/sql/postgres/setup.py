@@ -1,7 +1,7 @@
-"""Preparing a project's namespace on a PostgreSQL server: role, schema, tables, privileges.
+"""Prepares a project's namespace on a PostgreSQL server: role, schema, tables, privileges.
 
-The role of the DSN does this and owns the tables. The project's own role may only read and write
-them.
+The role of the DSN creates all this and owns the tables. The project's own role may only read and
+write them.
 """
 
 from __future__ import annotations

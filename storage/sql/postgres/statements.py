@@ -7,8 +7,8 @@ privilege can forbid that. So a filter refuses statements with names of the cata
 functions that are not known to be harmless. The filter does not parse SQL. It only has to split a
 text into the same tokens as the server does, and refuses a statement when that is not certain.
 
-No library replaces the filter: psycopg does not read statements, sqlglot splits some of them in
-another way than the server (it takes a name of the form `U&"..."` for an operator and a name), and
+No library replaces the filter. psycopg does not parse statements. sqlglot splits some of them in
+another way than the server: it reads a name of the form `U&"..."` as an operator and a name.
 pglast, which wraps the server's own parser, has the GPL as its licence.
 
 Source: PostgreSQL 15 manual, 4.1 (lexical structure); ABI document, 3.1.
@@ -53,8 +53,8 @@ _TOKEN = re.compile(
 )
 _UNCERTAIN = {
     "unicode": "names and texts with U&",
-    # This token takes the whole rest. Otherwise each of many open tags would be searched for in
-    # all that follows, in quadratic time.
+    # This token covers the rest of the statement. Otherwise the end of each of many open tags would
+    # be searched for in the whole rest, in quadratic time.
     "endless": "a text that does not end",
     "'": "a text that does not end",
     '"': "a name that does not end",
@@ -65,10 +65,10 @@ _CATALOGUE = ("pg_", PRIVATE_PREFIX, "information_schema")
 _NAMING_NAMES = """regclass regproc regprocedure regoper regoperator regtype regrole regnamespace
     regconfig regdictionary regcollation aclitem"""
 _NAMING_TYPES = frozenset(_NAMING_NAMES.split())
-# The role that logged in. For readers it is that of the setting `postgres_dsn`.
+# The role that logged in. For readers it is the role of the setting `postgres_dsn`.
 _LOGIN_NAMES = frozenset({"session_user", "system_user"})
-# Functions that depend only on their arguments, the given rows, the clock and chance. The names of
-# types are in the list because `numeric(10, 2)` looks like a call.
+# Functions that depend only on their arguments, the given rows, the clock and random numbers. The
+# names of types are in the list because `numeric(10, 2)` looks like a call.
 _HARMLESS_NAMES = """
     length char_length character_length octet_length bit_length lower upper initcap substr
     substring position strpos replace translate trim ltrim rtrim btrim concat concat_ws format
@@ -115,9 +115,9 @@ HARMLESS = frozenset(_HARMLESS_NAMES.split())
 FUNCTIONS = """SELECT DISTINCT proname, provolatile <> 'i' AND pronargs > 0
     AND pronargs - pronargdefaults <= 1 AND 'internal'::regtype <> ALL (proargtypes)
     FROM pg_proc"""
-"""Asks a server for its functions, for `forbidden_functions`: the name, and whether a name after a
-dot can call it and it does more than compute."""
-# Calls of these are not counted: they take no time that a long value could make longer.
+"""The query for the functions of a server, for `forbidden_functions`. It returns the name of each,
+and whether a name after a dot can call the function and it does more than compute."""
+# Calls of these are not counted, because long values do not make them slower.
 _CHEAP_NAMES = """now date_part date_trunc extract make_date make_time make_timestamp
     make_timestamptz make_interval clock_timestamp statement_timestamp transaction_timestamp
     row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value
@@ -129,19 +129,19 @@ _CHEAP = frozenset(_CHEAP_NAMES.split())
 _LARGE_NAMES = "repeat lpad rpad format replace array_fill bit bpchar char character"
 _LARGE = frozenset(_LARGE_NAMES.split())
 _CALLS_OF_LARGE = 25
-# The server looks at its time limit between rows, and not within one: a statement of 1 MiB could
-# divide numbers of 100,000 digits for hours, and nobody could end it.
+# The server checks its time limit between rows, and not within a row: a statement of 1 MiB could
+# divide numbers of 100,000 digits for hours, and could not be ended.
 _CALLS_LIMIT, _OPERATORS_LIMIT = 250, 1_000
 _SLOW_OPERATORS = frozenset("*/%^|~")
 # Words that may change rows at any place of a statement, for example within WITH.
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
 
-# Words of the language, which are no functions of the server's list.
+# Words of the language that are not in the server's list of functions.
 _XML_NAMES = """xmlconcat xmlelement xmlexists xmlforest xmlparse xmlpi xmlroot xmlserialize
     xmltable xmltext xmlcast xmlquery"""
 _XML_FUNCTIONS = frozenset(_XML_NAMES.split())
-# What may stand before the name of a table or column, and not before that of a type.
+# Words that may come before the name of a table or column, but not before the name of a type.
 _NAMES_BEFORE_COLUMN = """SELECT DISTINCT ALL WHERE AND OR NOT ON HAVING BY SET CASE WHEN THEN ELSE
     IN BETWEEN LIKE ILIKE FROM JOIN INTO UPDATE USING"""
 _BEFORE_COLUMN = frozenset(_NAMES_BEFORE_COLUMN.split())
@@ -151,9 +151,10 @@ _SIGNS_BEFORE_COLUMN = frozenset("(,=<>+-*/%|")
 class Forbidden(NamedTuple):
     """The names of functions that statements may not call.
 
-    `called` may not stand before a bracket. `dotted` may not stand after a dot either, because the
-    server takes `(x).f` for `f(x)` if `x` has no such column. They are few: the others depend only
-    on their argument, and columns have such names (`name`, `path`, `host`).
+    Names in `called` are refused before a bracket. Names in `dotted` are also refused after a dot,
+    because the server reads `(x).f` as `f(x)` if `x` has no such column. Only few functions are in
+    `dotted`: the others depend only on their argument, and columns may have their names (`name`,
+    `path`, `host`).
     """
 
     called: frozenset[str] = frozenset()
@@ -161,7 +162,7 @@ class Forbidden(NamedTuple):
 
 
 def forbidden_functions(rows: Iterable[Sequence[str | None]]) -> Forbidden:
-    """Return the functions that applets may not call, from what a server answers to `FUNCTIONS`."""
+    """Return the functions that applets may not call, from a server's answer to `FUNCTIONS`."""
     found = [(name or "", dotted == "t") for name, dotted in rows]
     called = frozenset(name for name, _ in found) - HARMLESS
     return Forbidden(called, called & {name for name, dotted in found if dotted})
@@ -224,7 +225,7 @@ def _check_certain(tokens: list[Token]) -> None:
         if kind == "space" and text.startswith("/*"):
             if "/*" in text[2:] or not text.endswith("*/") or len(text) < len("/**/"):
                 fault = "a comment within a comment, or without an end"
-        elif escaped and kind == "literal":  # the server continues the E text, with its escapes
+        elif escaped and kind == "literal":  # a part of the E text for the server
             fault = "a text in two parts after E"
         if fault:
             raise StatementError(f"applets may not use {fault}")
@@ -233,7 +234,7 @@ def _check_certain(tokens: list[Token]) -> None:
 
 
 def _check_work(words: Sequence[Token]) -> None:
-    """Refuse statements whose work in a single row may have no end.
+    """Refuse statements whose work for a single row may be unlimited.
 
     Raises:
         StatementError: it has too many functions or operators.
@@ -244,7 +245,7 @@ def _check_work(words: Sequence[Token]) -> None:
             operators += text in _SLOW_OPERATORS
         elif after == "(" and kind in ("name", "quoted"):
             name = bare_name((kind, text)).lower()
-            if name in HARMLESS:  # and no word of the language before a bracket
+            if name in HARMLESS:  # it is not a word of the language before a bracket
                 calls += _CALLS_OF_LARGE if name in _LARGE else name not in _CHEAP
     for what, count, limit in (
         ("functions", calls, _CALLS_LIMIT),
@@ -257,13 +258,13 @@ def _check_work(words: Sequence[Token]) -> None:
 def _check_xml(words: Sequence[Token]) -> None:
     """Refuse values of the type xml.
 
-    The server replaces their entities when it reads them, without a limit of memory and without a
-    look at the time limit: a kilobyte becomes gigabytes. Columns may have this name.
+    When the server parses such values, it expands their entities without a memory limit and without
+    checking the time limit: a kilobyte becomes gigabytes. Columns may be named `xml`.
 
     Raises:
-        StatementError: a word may make such a value.
+        StatementError: a word of the statement may make such a value.
     """
-    casts = list[bool]()  # for each open bracket, whether it is that of a CAST
+    casts = list[bool]()  # for each open bracket, whether it belongs to a CAST
     for place, (kind, text) in enumerate(words):
         before = words[place - 1] if place else ("", "")
         after = words[place + 1] if place + 1 < len(words) else ("", "")
@@ -281,13 +282,14 @@ def _check_xml(words: Sequence[Token]) -> None:
 
 
 def _is_predicate(words: Sequence[Token], place: int) -> bool:
-    """Whether a word follows IS or IS NOT."""
+    """Return whether a word follows IS or IS NOT."""
     earlier = [text.upper() for _, text in words[max(0, place - 2) : place]]
     return earlier[-1:] == ["IS"] or earlier == ["IS", "NOT"]
 
 
 def _is_column(before: Token, after: Token, *, in_cast: bool) -> bool:
-    """Whether `xml` between these words is a column or its new name, and no type or function."""
+    """Return whether `xml` between these words is a column or an alias, and not a type or
+    function."""
     if after[0] in ("literal", "escaped", "dollar") or after[1] == "[":
         return False
     word = before[1].upper()
@@ -301,7 +303,7 @@ def _check_names(words: Sequence[Token], forbidden: Forbidden) -> None:
     for place, token in enumerate(words):
         name = bare_name(token)
         folded = name.lower() if token[0] == "name" else name
-        # The arrays of a type have its name with a line before it.
+        # The name of an array type is the name of its element type after an underscore.
         if folded.startswith(_CATALOGUE) or folded.lstrip("_") in _NAMING_TYPES:
             raise StatementError(f"applets may not use {name[:63]}")
         if token[0] == "name" and folded in _LOGIN_NAMES:

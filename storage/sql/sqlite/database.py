@@ -15,8 +15,8 @@ database to its configuration. So another host can repeat them in its copy of th
 
 SQLite rolls back the whole transaction when it interrupts a write, runs out of space, or
 executes `OR ROLLBACK`. The earlier writes of the batch must survive that. They are replayed
-from a journal with the same clock and the same random numbers, so the results are the same. That
-takes as long as the writes took, so it has limits of time, too: see `SqliteDatabase._replay`.
+from a journal with the same clock and the same random numbers, so the results are the same. The
+replay takes as long as the writes took, so it also has time limits: see `SqliteDatabase._replay`.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ _EVENT = f"{PRIVATE_PREFIX}event"
 _APPLETS = "/*applet*/ "
 
 _PROGRESS_STEPS = 1_000  # instructions of SQLite's virtual machine, about ten microseconds
-# A replay may go on for so long after the run's deadline. The watchdog ends a process after 3 s.
+# How long a replay may continue after the run's deadline. The watchdog ends a process 3 s after the
+# deadline.
 _REPLAY_S = 1.5
 
-# The statements of other projects share the memory that is left for one of the node's own.
+# MemoryError: the memory limit is shared with the statements of other projects.
 _ERRORS = (sqlite3.Error, MemoryError)
 
 _STORED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -105,8 +106,8 @@ class SqliteDatabase(ProjectDatabase):
             limits: see `SqlLimits`; its defaults when None.
             is_replicated: whether other hosts repeat the writes of batches. If so, the database is
                 migrated to its configuration by its next batch, and not when it is opened.
-            moment: returns the time that all statements of a batch see as now.
-            draw: returns a number of that many random bits; it seeds a statement.
+            moment: returns the time that is `now` for all statements of a batch.
+            draw: returns a number with the given number of random bits, which seeds a statement.
         """
         super().__init__(config, limits)
         self._moment, self._draw = moment, draw
@@ -119,7 +120,7 @@ class SqliteDatabase(ProjectDatabase):
         self._steps: list[str] = []  # statements of a migration that no batch has committed yet
         self._has_migrated = False  # whether they are part of the current transaction
         self._ends_at = math.inf
-        self._gave_up = False  # the writes of the present event, which is past its deadline
+        self._gave_up = False  # whether writes of the current event were given up
 
     # ------------------------------------------------------------ batches and events
 
@@ -369,7 +370,7 @@ class SqliteDatabase(ProjectDatabase):
         """Start a new transaction and replay the writes of the batch so far.
 
         If the deadline of the run passes meanwhile, the writes of its event are given up, because
-        the run ends without them. Those of the events before it have `_REPLAY_S` more.
+        the run ends without them. The replay of earlier events' writes may take `_REPLAY_S` longer.
 
         Args:
             connection: the open database.

@@ -22,7 +22,7 @@ NODE_FAULTS = frozenset(
     }
 )
 
-_DISK_RESERVE_BYTES = 1 << 20  # with less free space, SQLITE_FULL is blamed on the disk
+_DISK_RESERVE_BYTES = 1 << 20  # with less free space, the cause of SQLITE_FULL is the disk
 
 
 def failure_of(error: Exception, path: Path, limit_bytes: int, denied: str) -> Exception:
@@ -32,7 +32,7 @@ def failure_of(error: Exception, path: Path, limit_bytes: int, denied: str) -> E
         error: the exception of a statement.
         path: the file of the database.
         limit_bytes: the size limit of the database.
-        denied: what the guard has refused to the statement; "" for nothing.
+        denied: what the guard has refused to the statement; "" if nothing.
     """
     number = getattr(error, "sqlite_errorcode", None)
     code = 0 if number is None else number & 0xFF

@@ -1,7 +1,7 @@
 """Operations on the SQLite file of a project, for other processes than the one that writes it.
 
-The file also tells the number of the last committed batch, with which a crash between the
-commits of the two stores is settled (`ProjectStore.commit`).
+The file also contains the number of the last committed batch. After a crash between the commits of
+the two stores, this number decides whether the batch is committed (`ProjectStore.commit`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def committed_number(path: Path) -> int:
 
 
 def is_initialized(path: Path) -> bool:
-    """Whether the file is a database in WAL mode, which may hold data.
+    """Return whether the file is a database in WAL mode, which may hold data.
 
-    A file that its owner is just creating is not one yet. Opening that would take a lock and
-    could make the creation fail.
+    A file that its owner is just creating is not in WAL mode yet. Opening such a file would take a
+    lock and could make the creation fail.
     """
     try:
         with path.open("rb") as file:
@@ -53,7 +53,8 @@ def is_initialized(path: Path) -> bool:
 
 
 def check(path: Path) -> list[str]:
-    """Check the integrity of a whole database file; return its faults, none when it is sound."""
+    """Check the integrity of a whole database file; return its faults, an empty list if there are
+    none."""
     try:
         with connection_to(path) as connection:
             connection.create_collation(DECIMAL_COLLATION, compare_decimals)
@@ -90,7 +91,8 @@ def copy(path: Path, target: Path) -> None:
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[Snapshot]:
-    """Open a read transaction: the block sees the database at one moment, and may copy it.
+    """Open a read transaction, in which the block reads the database as of one moment, and may copy
+    it.
 
     Raises:
         StoreError: the file is not a database, or cannot be read.
@@ -106,7 +108,7 @@ def snapshot(path: Path) -> Iterator[Snapshot]:
 
 @contextmanager
 def without_commits(path: Path, wait_s: float) -> Iterator[None]:
-    """Keep all others from committing to a database within the block. Keep the block short.
+    """Prevent all other commits to a database during the block, which must be short.
 
     Raises:
         StoreError: the write lock was not free within `wait_s`, or the file cannot be read.
@@ -123,7 +125,7 @@ def without_commits(path: Path, wait_s: float) -> Iterator[None]:
 
 
 class Snapshot(NamedTuple):
-    """A read transaction over a database, and the batch number that it sees."""
+    """A read transaction over a database, and its batch number."""
 
     connection: sqlite3.Connection
     number: int
@@ -133,7 +135,7 @@ class Snapshot(NamedTuple):
         copied = sqlite3.connect(target, isolation_level=None)
         try:
             self.connection.backup(copied)
-            copied.execute("PRAGMA journal_mode = WAL")  # the close removes the WAL file
+            copied.execute("PRAGMA journal_mode = WAL")  # closing the copy removes the WAL file
         finally:
             copied.close()
 

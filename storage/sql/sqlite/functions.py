@@ -1,8 +1,8 @@
 """Functions that replace SQLite's own in applets' statements.
 
-Functions of time and chance become repeatable: a write that is replayed has the same result.
-Functions that could run for seconds over long values, in one instruction that the time limit
-cannot interrupt, become bounded.
+Functions of time and random numbers become repeatable: a write that is replayed has the same
+result. Functions that could run for seconds over long values, in one instruction that the time
+limit cannot interrupt, become bounded.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from fieldbrook.storage.sql.sqlite.guard import VALUE_LIMIT
 
 _CLOCKS = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
 _TRIMMED_LIMIT = 256  # characters
-# The product of the lengths of two documents to merge. Each key of one is looked for among all of
-# the other: within the limit that takes less than half a second, with two megabytes a minute.
+# The largest product of the lengths of two documents to merge. Each key of one document is searched
+# among all keys of the other. Within this limit, that takes less than half a second; with documents
+# of two megabytes it takes a minute.
 _MERGED_LIMIT = 1 << 32
 
 
 class AppletFunctions:
     """The replaced functions of one connection.
 
-    `now` is the stored time that they see. `seed` is set for each statement, and `generator` to
-    None: the first random function of the statement makes it from the seed.
+    `now` is their present time, in its stored form. For each statement, `seed` is set and
+    `generator` is set to None; the first random function of the statement makes the generator from
+    the seed.
     """
 
     def __init__(self) -> None:
@@ -110,7 +112,8 @@ class AppletFunctions:
     def _merging(self, function: str) -> Callable[..., Value]:
         """Wrap a function that merges documents to refuse long ones.
 
-        Its result is no JSON for other functions, but a statement cannot have others beside it.
+        Other functions do not treat the result as JSON, but a statement cannot combine them with
+        this one.
         """
 
         def call(*given: Value) -> Value:
@@ -145,7 +148,7 @@ def _instr(whole: Value, part: Value) -> int | None:
 
 
 def _repeats_a_character(form: str) -> bool:
-    """Whether a format has `%c` with a precision, which repeats the character that often."""
+    """Return whether a format has `%c` with a precision, which repeats the character that often."""
     for part in form.split("%")[1:]:
         options, letter, _ = part.partition("c")
         ends_before = any(sign.isalpha() and sign != "l" for sign in options)

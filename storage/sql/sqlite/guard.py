@@ -9,8 +9,9 @@ from fieldbrook.storage.sql.schema import RESERVED
 
 VALUE_LIMIT = 1 << 20
 
-# Of all databases of a process. Their caches share the first; one statement can have a row of
-# `SQLITE_LIMIT_COLUMN` values, or an aggregate that is not bounded by `VALUE_LIMIT` until it ends.
+# Limits for all databases of a process together: for their caches, and for all memory. A single
+# statement can have a row of `SQLITE_LIMIT_COLUMN` values, or an aggregate that `VALUE_LIMIT` does
+# not bound before its end.
 _CACHE_BYTES, _MEMORY_BYTES = 256 << 20, 512 << 20
 
 LIMITS = {
@@ -28,7 +29,7 @@ LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 
-# A statement beyond `SQLITE_LIMIT_VDBE_OP` is a `MemoryError`.
+# A statement beyond `SQLITE_LIMIT_VDBE_OP` raises `MemoryError`.
 STATEMENT_ERRORS = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
 
 _CHANGES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
@@ -55,9 +56,9 @@ _FUNCTION_NAMES = """abs changes char coalesce concat concat_ws format glob hex 
     current_timestamp current_date current_time now date time datetime julianday unixepoch
     strftime"""
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
-# SQLite looks for an interrupt between rows, not between the functions of one row. The budget
-# bounds the time between: a call over values of `VALUE_LIMIT` takes milliseconds, one of those
-# with a cost of their own up to half a second, and `json_patch` seconds.
+# SQLite checks for an interrupt between rows, not between the functions of one row. The budget
+# bounds the time for a row: a call with values of `VALUE_LIMIT` takes milliseconds, a call of a
+# function with a higher cost up to half a second, and `json_patch` seconds.
 _FUNCTION_BUDGET = 1_000
 _COSTS = {"like": 50, "glob": 50, "json_patch": 1_000, "jsonb_patch": 1_000}
 
@@ -65,8 +66,8 @@ _COSTS = {"like": 50, "glob": 50, "json_patch": 1_000, "jsonb_patch": 1_000}
 def bound_memory(connection: sqlite3.Connection) -> None:
     """Bound the memory that SQLite takes in this process; a statement beyond fails.
 
-    What a statement sorts or collects is in this memory, too. SQLite would write it to files in
-    `/var/tmp`, without a limit and outside the data folder.
+    The memory includes the rows that a statement sorts or collects. By default, SQLite would write
+    these to files in `/var/tmp`, without a limit and outside the data folder.
     """
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute(f"PRAGMA soft_heap_limit = {_CACHE_BYTES}")
@@ -76,7 +77,7 @@ def bound_memory(connection: sqlite3.Connection) -> None:
 def create_table_functions(connection: sqlite3.Connection) -> None:
     """Have SQLite create its table-valued functions, which it does at the first use of each.
 
-    Call it before a guard is set. A table with the name of a function hides it.
+    Call this before a guard is set. A table with the name of a function hides the function.
     """
     rows = connection.execute("SELECT lower(name) FROM sqlite_master").fetchall()
     for name in TABLE_FUNCTIONS - {name for (name,) in rows}:
@@ -96,7 +97,7 @@ class Guard:
         self._read_only = read_only
         self.active = False
         self.denied = ""
-        """What the current statement was denied, for the error message."""
+        """What the guard has denied to the current statement, for the error message."""
         self._budget = _FUNCTION_BUDGET
 
     def begin(self) -> None:

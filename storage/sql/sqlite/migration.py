@@ -26,8 +26,9 @@ from fieldbrook.storage.sql.schema import (
 
 DECIMAL_COLLATION = "fieldbrook_decimal"
 
-# SQLite accepts any value in any column. PostgreSQL, which the applets were written for, does not.
-# So the checks refuse a wrong value when it is written, not when it is read much later.
+# SQLite accepts any value in any column. PostgreSQL, for which the applets were written, does not.
+# So these checks refuse a wrong value when it is written; otherwise it would only be noticed when
+# it is read.
 _CHECKS = {
     INTEGER: ("is an integer", "typeof({0}) = 'integer'"),
     REAL: ("is a number", "typeof({0}) = 'real'"),

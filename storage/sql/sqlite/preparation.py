@@ -1,10 +1,11 @@
-"""Bounds the preparation of statements in SQLite, which no time limit interrupts.
+"""Bounds the preparation of statements in SQLite, which the time limit cannot interrupt.
 
 SQLite copies a common table expression for each reference to it, and the expression of a column for
-each use in the query around it. A statement of a kilobyte becomes millions of nodes that way, which
-take minutes and all memory that the projects of the process share. A statement whose text allows
-that is prepared in a child process with limits first, on an empty database with the same tables;
-what fits there is prepared here. Most statements are too small for it and are prepared at once.
+each use in the query around it. So a statement of a kilobyte can become millions of nodes, which
+take minutes and all the memory that the projects of the process share. If the text of a statement
+allows this, the statement is first prepared in a child process with limits, on an empty database
+with the same tables. If this succeeds, it is prepared in this process. Most statements are too
+small for this and are prepared at once.
 """
 
 from __future__ import annotations
@@ -32,27 +33,29 @@ EFFORT_LIMIT = 250_000
 """The largest effort of a statement that is prepared without a trial."""
 
 CACHED_STATEMENTS = 64
-"""How many prepared statements a connection keeps."""
-_KEPT_EFFORT = 5_000  # a prepared statement beyond is not kept: it may have megabytes
+"""The number of prepared statements that a connection keeps."""
+_KEPT_EFFORT = 5_000  # a prepared statement with a larger effort is not kept: it may have megabytes
 _KEPT_LENGTH = 4_096
 
 _TRIAL_MEMORY_BYTES = 64 << 20
 _BOUNDS = Bounds(cpu_s=3, timeout_s=30.0, address_bytes=1 << 30, file_bytes=1 << 20)
 _FITS = b"fits"
-_REMEMBERED = 1_024  # statements whose trial has ended, a digest each
+_REMEMBERED = 1_024  # digests of statements that were tried
 
-# Words that name nothing. SQLite takes others, such as `desc`, for names where they fit.
+# Words that cannot be names. SQLite accepts other words, such as `desc`, as names.
 _WORDS = """ALL AND AS BETWEEN CASE DEFAULT DELETE DISTINCT ELSE EXISTS FROM GROUP HAVING IN INSERT
     INTO IS JOIN LIMIT NOT NULL ON OR ORDER SELECT SET THEN UNION UPDATE VALUES WHEN WHERE"""
 _RESERVED = frozenset(_WORDS.split())
 
 
 def effort(tokens: Sequence[Token]) -> int:
-    """Bound the nodes that SQLite makes of a statement, `EFFORT_LIMIT` + 1 if they are more.
+    """Return an upper bound for the number of nodes that SQLite makes of a statement;
+    `EFFORT_LIMIT` + 1 if it is higher.
 
-    What multiplies is written in different levels of the statement: a query, one that it refers
-    to, and so on, and once more for the names that a query gives to its own columns. N names in m
-    levels have at most (N / m) ** m ways from the outermost query to a table.
+    The numbers of references in different levels of the statement multiply. A level is a query, a
+    query to which it refers, and so on; the names that a query gives to its own columns are a
+    level, too. N names in m levels have at most (N / m) ** m paths from the outermost query to a
+    table.
     """
     queries = names = 0
     for kind, text in tokens:
@@ -68,7 +71,7 @@ def effort(tokens: Sequence[Token]) -> int:
 
 
 class Trials:
-    """The trials of a process; a statement that has been tried is not tried again."""
+    """The trials of a process; a statement is tried only once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +86,7 @@ class Trials:
             scratch: a folder for a temporary file.
 
         Raises:
-            StatementError: it takes too much time or memory.
+            StatementError: the preparation takes too much time or memory.
             StoreError: no process could be started.
         """
         task = msgspec.msgpack.encode((list(schema()), statement))
@@ -103,7 +106,7 @@ class Trials:
         try:
             return run_confined(__name__, [], _BOUNDS, scratch, task) == _FITS
         except ConfinedError as error:
-            # This is not remembered: it may be that the machine is busy.
+            # This result is not kept, because the machine may just be busy.
             raise StatementError("the statement takes too long to be prepared") from error
         except OSError as error:
             reason = f"a statement cannot be tried: {error.strerror}"
@@ -114,19 +117,19 @@ trials = Trials()
 
 
 def created_by(connection: sqlite3.Connection) -> list[str]:
-    """The statements that created the tables and indexes of a database."""
+    """Return the statements that created the tables and indexes of a database."""
     own = "sql IS NOT NULL AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
     rows = connection.execute(f"SELECT sql FROM sqlite_master WHERE {own}").fetchall()  # noqa: S608
     return [str(sql) for (sql,) in rows]
 
 
 def forget_statement(connection: sqlite3.Connection, cost: int, statement: str) -> None:
-    """Have a connection drop a large statement that it has prepared, with all that it keeps.
+    """Make a connection drop a large prepared statement, with all other statements that it keeps.
 
-    The memory of all projects' statements is limited together.
+    The reason: the statements of all projects share one memory limit.
     """
     if cost > _KEPT_EFFORT or len(statement) > _KEPT_LENGTH:
-        # When other projects leave no memory, a later statement makes room.
+        # If other projects leave no memory for this, a later statement drops it.
         with suppress(sqlite3.Error, MemoryError):
             for number in range(CACHED_STATEMENTS):
                 connection.execute(f"SELECT {number}").close()
@@ -153,6 +156,6 @@ def main(_arguments: Sequence[str]) -> int:
     except MemoryError:
         return 0
     except sqlite3.Error:
-        pass  # it is wrong, or has parameters: SQLite sees that when it has prepared it
+        pass  # the statement is wrong, or has parameters: SQLite reports this after the preparation
     sys.stdout.buffer.write(_FITS)
     return 0

@@ -1,4 +1,4 @@
-"""Reading a project's SQLite file from another process than the one that writes it."""
+"""Reads a project's SQLite file in a process other than the one that writes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_
 from fieldbrook.storage.sql.sqlite.preparation import EFFORT_LIMIT, created_by, trials
 from fieldbrook.storage.sql.sqlite.statements import translate
 
-_INTERRUPTED_AGAIN_S = 0.05  # an interrupt before the statement has begun is lost
+_INTERRUPTED_AGAIN_S = 0.05  # repeated, because an early interrupt has no effect
 
 
 class SqliteReader(DatabaseReader):
@@ -63,7 +63,7 @@ class _SqliteSession(Session):
         self._functions = AppletFunctions()
         self._functions.now = stored_time(datetime.now(UTC))
         self._functions.seed = random.getrandbits(64)
-        # Read-only twice: SQLite opens the file for reading, and the guard refuses all changes.
+        # Two protections: SQLite opens the file read-only, and the guard refuses all changes.
         self._connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro",
             uri=True,
@@ -132,10 +132,10 @@ class _SqliteSession(Session):
 
     @contextmanager
     def _interrupted_at(self, ends_at: float) -> Iterator[None]:
-        """Interrupt what the block runs when its time is over.
+        """Interrupt the statement of the block at the end of its time.
 
-        SQLite looks for an interrupt in each turn of a loop. Its progress handler counts
-        instructions instead, of which one may make a megabyte.
+        SQLite checks for an interrupt in each iteration of a loop. A progress handler would be
+        called after a number of instructions instead, and one of them may produce a megabyte.
         """
         over = threading.Event()
         watch = threading.Thread(target=self._interrupt, args=(ends_at, over), daemon=True)

@@ -18,8 +18,8 @@ from fieldbrook.storage.sql.statements import (
 
 _CACHED, _CACHED_LENGTH = 256, 4_096  # translated statements, and the characters of one
 
-# The first character of a name is a letter, "_", or none of ASCII. Python needs 9 ms to compile a
-# class of all these, and 0.2 ms for one of what they are not.
+# The first character of a name is a letter, "_", or not ASCII. Python needs 9 ms to compile a class
+# of these characters, and 0.2 ms for the negated class of the others.
 _TOKEN = re.compile(
     r"""
       (?P<literal>'(?:[^']|'')*+')
@@ -38,7 +38,7 @@ _TOKEN = re.compile(
 class Statement(NamedTuple):
     """A statement for SQLite: `order` has the parameter's index for each `?` in `text`.
 
-    `effort` bounds what SQLite makes of it before it runs (`preparation.effort`).
+    `effort` is an upper bound for the preparation of the statement (`preparation.effort`).
     """
 
     text: str
@@ -64,7 +64,8 @@ def translate(statement: str, schemas: frozenset[str]) -> Statement:
     and comments stay unchanged.
 
     Raises:
-        StatementError: neither a query nor a change of rows, or placeholders of both kinds.
+        StatementError: the statement neither queries nor changes rows, or has placeholders of both
+            kinds.
     """
     if len(statement) > _CACHED_LENGTH:
         return _translate(statement, schemas)

@@ -125,7 +125,8 @@ class AccessKeyCommands(Commands):
     def remove_access_key(self, account_id: int, name: str) -> int:
         """Remove a key; return the number of removed keys, 0 for an unknown name.
 
-        A publisher whose token it was gets a new token, which has not been shown to anyone.
+        If the key was the token of a publisher, the publisher gets a new token, which is not shown
+        to anyone.
         """
         with self.change() as change:
             key = change.now.access_key_named(account_id, name)

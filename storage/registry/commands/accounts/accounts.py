@@ -179,9 +179,9 @@ class AccountCommands(Commands):
     def _raise_exceeded_quotas(self, change: Change) -> None:
         """Give accounts that exceed new quotas a limit of their own, once per registry.
 
-        So the first start with quotas does not refuse events of accounts that already have more
-        stored bytes, or more projects than processes. Unlimited bytes are granted, and as many
-        processes as the account has projects.
+        So the first start with quotas does not refuse events of accounts that already exceed the
+        quota of bytes, or have more projects than processes. These accounts get unlimited bytes,
+        and as many processes as they have projects.
         """
         if change.txn.get(QUOTAS_CELL, db=self.tables.meta) is not None:
             return

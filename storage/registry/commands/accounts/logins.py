@@ -26,7 +26,8 @@ class LoginCommands(Commands):
         ended = self.tables.ended_logins
         with self.change(uses_reserve=True) as change:
             with change.txn.cursor(ended) as cursor:
-                # In the order in which the logins began; they expire in nearly the same order.
+                # The rows are in the order in which the logins began; they expire in nearly the
+                # same order.
                 more = cursor.first()
                 while more and from_key(cursor.value()) <= change.time_ms:
                     more = cursor.delete()

@@ -100,8 +100,8 @@ class OperatorCommands(Commands):
     ) -> ProjectOperator:
         """Bind a project to an operator of its account.
 
-        With `replace` it takes the place of another one in one step, so that no event in between
-        meets the account's default operator.
+        With `replace` it replaces another operator in one step, so that no event in between uses
+        the account's default operator.
 
         Raises:
             ProjectNotFoundError, OperatorNotFoundError: no such project or operator.
@@ -131,7 +131,7 @@ class OperatorCommands(Commands):
         """Let a project use its account's default operator again.
 
         Returns:
-            False when it was not bound to another one.
+            False if the project was not bound to an operator.
         """
         with self.change() as change:
             bound = change.now.project_operator(project_id)

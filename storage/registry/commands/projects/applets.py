@@ -115,7 +115,7 @@ class AppletCommands(Commands):
         versions_kept: int = 1,
         author_id: int = 0,
     ) -> Deployed:
-        """Change an applet; None leaves a field as it is. `strategies` replaces all it had.
+        """Change an applet; None leaves a field as it is. `strategies` replaces all earlier ones.
 
         The project's account owns a new module, which becomes the latest version and starts
         the instance. The `versions_kept` latest versions stay, and the running one. Strategies
@@ -247,7 +247,7 @@ def _run_module(
     versions_kept: int,
     author_id: int,
 ) -> Applet:
-    """Start an applet with a module; one that it does not run already becomes a new version."""
+    """Start an applet with a module; a module that it does not run yet becomes a new version."""
     fields |= {"resource_id": resource.resource_id, "sha256": resource.sha256}
     fields |= started(change, applet)
     if resource.resource_id == applet.resource_id:

@@ -63,7 +63,7 @@ class InstanceCommands(Commands):
 
     @command
     def set_instance_state(self, instance_id: int, state: str) -> Applet:
-        """Start or stop an instance; one that is in that state already is left alone.
+        """Start or stop an instance; an instance that is in that state already is not changed.
 
         Raises:
             InstanceNotFoundError: no such instance.
@@ -74,7 +74,7 @@ class InstanceCommands(Commands):
 
     @command
     def restart_instance(self, instance_id: int, cache: Cache | None = None) -> Applet:
-        """Restart an instance. It is a change in any case, so that the project notices it.
+        """Restart an instance. This always counts as a change, so that the project notices it.
 
         Raises:
             InstanceNotFoundError: no such instance.

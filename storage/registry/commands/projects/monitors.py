@@ -204,7 +204,7 @@ class MonitorCommands(Commands):
 
     @command
     def finish_monitor(self, monitor_id: int, block_current: int) -> None:
-        """Mark a monitor as finished, if it still exists: it will produce no more events.
+        """Mark a monitor as finished, if it still exists; it sends no more events.
 
         The project may then create an equal monitor.
         """

@@ -152,7 +152,7 @@ class PublisherCommands(Commands):
         key: str,
         event_types: Sequence[str] | None = None,
     ) -> Publisher:
-        """Rename a publisher; its token stays, and with None its event types do too.
+        """Rename a publisher. Its token stays; its event types stay if `event_types` is None.
 
         Raises:
             PublisherNotFoundError: no such publisher.

@@ -63,8 +63,8 @@ class TransferCommands(Commands):
     ) -> Project:
         """Create a project from the records of another, completely or not at all.
 
-        A dedicated project is one here too if the account's quota allows that; otherwise it
-        shares a worker.
+        A dedicated project is also dedicated on this node if the account's quota allows it;
+        otherwise it shares a worker.
 
         Args:
             account_id: the owner on this node.
@@ -78,7 +78,8 @@ class TransferCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
             ProjectNameConflictError: a project of any account has this name.
-            PublisherConflictError: another publisher of this node has a token that is to be kept.
+            PublisherConflictError: another publisher of this node already has one of the old
+                tokens.
             QuotaExceededError: the account would exceed one of its quotas.
             StoreError: the records are inconsistent, or the ids were not reserved for them.
         """
@@ -190,7 +191,7 @@ class TransferCommands(Commands):
     def _keep(
         self, change: Change, project: Project, old: Publisher, key: ExportedToken | None
     ) -> None:
-        """Import a publisher with its old token, so that its devices need no new one."""
+        """Import a publisher with its old token, so that its devices need no new token."""
         tables = self.tables
         taken = tables.publishers.find(change.txn, "publisher_tokens", text_key(old.token))
         if taken or (key and change.now.access_key_with_digest(key.digest)):

@@ -509,7 +509,7 @@ export type PublisherPage = { data: ActivePublisher[]; total: number };
 /** A publisher with its token, for the project's owner. */
 export type PublisherReply = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string };
 
-/** A publisher in the list of the early interface, which spells the key `ProjectName` so. */
+/** A publisher in the list of the early interface, which spells the key `ProjectName` in this way. */
 export type PublisherRow = { publisherID: string; projectID: string; name: string; key: string; token: string; eventTypes?: string[]; expiredAt?: string; createdAt: string; updatedAt: string; ProjectName: string };
 
 /** A page of publishers of the early interface; `total` counts all matching ones. */

@@ -20,7 +20,8 @@ _KEYS_LIMIT = 10_000
 
 
 class AccessKeyUsage:
-    """Collects the access keys used at one gateway; call it from the loop's thread."""
+    """Collects the access keys that were used at one gateway; call it in the event loop's
+    thread."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry

@@ -28,7 +28,7 @@ class Caller(NamedTuple):
     """The calling account, and the access key or the login of the request's token.
 
     `login` is None for an access key and for tokens of fieldbrook 0.1. `expires_at_s` is when the
-    token expires, in Unix seconds; 0 for an access key, whose record tells it.
+    token expires, in Unix seconds; 0 for an access key, whose record has its expiry.
     """
 
     account: Account
@@ -64,8 +64,8 @@ def caller_from_token(
 
     Raises:
         InvalidTokenError: the token is absent, malformed, expired, or not an account's token of
-            this node; or the login was ended by a new password, by disabling the account, or
-            by its owner; or all tokens that it can have now have expired.
+            this node; or the login was ended by a new password, by disabling the account, or by its
+            owner; or the login has expired, so that it can have no valid token.
         AccountNotFoundError: the account does not exist any more.
         DisabledAccountError: the account is disabled.
     """
@@ -144,7 +144,7 @@ def require_setup_code(given: str | None, expected: str) -> None:
 
 
 def require_admin(account: Account) -> None:
-    """Check that an account is an administrator's.
+    """Check that an account belongs to an administrator.
 
     Raises:
         NoAdminPermissionError: the account does not have the role ADMIN.

@@ -3,7 +3,7 @@
 The main thread only handles control messages and is mostly idle; the loop's thread does the
 work. The loop sends messages to the supervisor through `post`. Control messages reach the loop
 through `call_soon_threadsafe`. When the loop ends, the process exits and the supervisor starts
-another one.
+another process.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _EXPIRE_S = 1.0
 
 
 def essential(task: asyncio.Task[None]) -> asyncio.Task[None]:
-    """Mark a task as essential: when it fails, the process exits with status 70 and the
-    supervisor starts another one."""
+    """Mark a task as essential: if the task fails, the process exits with status 70 and the
+    supervisor starts another process."""
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -184,7 +184,7 @@ class GatewayActor(NodeActor, abc.ABC):
             await self.open()
         except NodeError as error:
             self.post(m.Failed(self.part, str(error)))
-            await asyncio.Event().wait()  # the supervisor decides what happens now
+            await asyncio.Event().wait()  # until the supervisor ends this process
         self._started = True
         self.post(m.Ready(self.part, self._generation, os.getpid()))
         while True:

@@ -13,18 +13,18 @@ from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
 
 COMMAND, TARGET = "command", "target"
-"""Keys of a management frame: the command, and the transaction that it is about."""
+"""Keys of a management frame: the command, and the transaction to which it applies."""
 READ = "read"
 """The key of a frame that asks for a transaction and its receipt by hash."""
 CANCEL, RETRY, PARK, RESUME = "cancel", "retry", "park", "resume"
 RELEASE = "release"
-"""The command that gives up the nonce leases of a project; the target is the project's id."""
+"""The command that drops the nonce leases of a project; the target is the project's id."""
 
 
 _LENGTH = struct.Struct("<I")
 _FRAME_LIMIT = 64 << 20
 _QUESTION_LIMIT_S = 12.0
-_ANSWER_LIMIT_S = 11.0  # what the process may take, so that its answer has a reason
+_ANSWER_LIMIT_S = 11.0  # for the process; less than 12 s, so that its reason arrives
 
 
 async def call_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> Any:

@@ -1,4 +1,5 @@
-"""Channel names: the project's name, which later clients prefix with the owner's id or address.
+"""Channel names: the project's name, to which later clients add a prefix, the id or address of the
+account that owns it.
 
 Source: interface document, 3.3 and 5.1.
 """
@@ -14,9 +15,10 @@ _PREFIXED = re.compile(r"(?:aid_[0-9]{1,19}|eth_0x[0-9A-Fa-f]{40})_(.+)", re.DOT
 def project_name(channel: str) -> str:
     """Return the name of the project that a channel belongs to.
 
-    Project names are unique in the node, so the prefix is not needed to find the project. It is
-    not compared with the owner's id or address, because devices keep the prefix of a former node
-    where the owner had another id. No project can be named like a prefixed channel.
+    Project names are unique in the node, so the prefix is not needed to find the project. The
+    prefix is not compared with the account's id or address, because devices keep the prefix of an
+    earlier node, where the account had another id. No project can have the name of a prefixed
+    channel.
     """
     if channel.startswith(_PREFIXES):
         match = _PREFIXED.fullmatch(channel)
@@ -26,5 +28,5 @@ def project_name(channel: str) -> str:
 
 
 def aliases(name: str, account_id: int) -> tuple[str, ...]:
-    """List the channels of a project, for a broker that must know them in advance."""
+    """List the channels of a project, for a broker that needs the list in advance."""
     return (name, f"aid_{account_id}_{name}")

@@ -11,10 +11,11 @@ from fieldbrook.core.errors import TooManyRequestsError
 
 BUDGET_EXCEEDED = TooManyRequestsError(what="too many requests are being received at once")
 MULTIPART_SLACK = 64 << 10
-"""Bytes of a multipart body beside the uploaded file: boundaries, part headers and `info`."""
+"""Bytes of a multipart body in addition to the uploaded file: boundaries, part headers and
+`info`."""
 UNCHARGED_BYTES = 4 << 10
-"""The bytes of each unfinished request that no budget counts: those of an ordinary event with its
-head. It is therefore received however many large requests are unfinished, and the limit of
+"""The bytes of each unfinished request that no budget counts, enough for an ordinary event with its
+head. So such an event is received even if many large requests are unfinished. The limit of
 connections bounds the sum of these bytes."""
 _LEAST_BYTES = 64 << 20
 _LARGEST_REQUESTS = 4
@@ -47,7 +48,7 @@ class Shared:
     """Counts the usage of one limit, by all clients and by each holder.
 
     A holder is the login of a client, or the address of a client without a login (`peer_of`). Usage
-    of the holder "" counts for the limit only.
+    of the holder "" counts only for the limit.
     """
 
     def __init__(self, limit: int, share_percent: int) -> None:
@@ -57,19 +58,19 @@ class Shared:
         self._by_holder: dict[str, int] = {}
 
     def has(self, holder: str, size: int = 1) -> bool:
-        """Whether there is still room for `size`, in the limit and in the holder's share."""
+        """Return whether `size` still fits into the limit and into the holder's share."""
         return self.used + size <= self.limit and self.has_share(holder, size)
 
     def has_share(self, holder: str, size: int) -> bool:
-        """Whether there is still room for `size` in the holder's share."""
+        """Return whether `size` still fits into the holder's share."""
         return self.of(holder) + size <= self.share
 
     def is_exceeded(self, holder: str) -> bool:
-        """Whether all use more than the limit, or the holder more than its share."""
+        """Return whether the total usage exceeds the limit, or the holder exceeds its share."""
         return self.used > self.limit or self.of(holder) > self.share
 
     def add(self, holder: str, size: int = 1) -> None:
-        """Count `size`; a negative one is given back."""
+        """Count `size`; a negative value is subtracted."""
         self.used += size
         if not holder:
             return
@@ -80,12 +81,12 @@ class Shared:
             self._by_holder.pop(holder, None)
 
     def of(self, holder: str) -> int:
-        """The amount that a holder uses."""
+        """Return the amount that a holder uses."""
         return self._by_holder.get(holder, 0)
 
 
 class Charge:
-    """What one unfinished request, or one connection, is charged to a budget."""
+    """The bytes that one unfinished request, or one connection, uses of a budget."""
 
     __slots__ = ("_budget", "_holder", "_size")
 
@@ -98,8 +99,8 @@ class Charge:
     def set(self, received: int) -> bool:
         """Charge `received` bytes instead of those of the last call; 0 ends the charge.
 
-        Returns False when these are more than before, and the budget or the share of the holder
-        is exceeded: the request must be refused.
+        Return False if the request must be refused: the bytes have increased, and the budget or the
+        share of the holder is exceeded.
         """
         size = max(0, received - UNCHARGED_BYTES)
         added = size - self._size

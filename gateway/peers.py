@@ -1,7 +1,7 @@
 """Questions between the gateway processes of a node, over Unix sockets in its run folder.
 
-Some facts exist only in the memory of one gateway process. The others ask for them: one frame
-with the question, one with the answer. The folder belongs to the node's user alone.
+Some facts exist only in the memory of one gateway process. The others request them: one frame has
+the question, one has the answer. Only the node's user can access the folder.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 _LIMIT_S = 3.0
 
 Answer = Callable[[Any], Awaitable[Any]]
-"""Answers a question by its argument; both are msgpack values."""
+"""Answers a question, given its argument; argument and answer are msgpack values."""
 Answers = Mapping[str, Answer]
-"""By the names of the questions."""
+"""The answering functions, by the names of the questions."""
 
 
 def peer_socket(run_dir: Path, part: str) -> Path:
-    """The socket on which a gateway process answers."""
+    """Return the path of the socket on which a gateway process answers."""
     return run_dir / f"peer-{part}"
 
 

@@ -1,11 +1,11 @@
-"""Pending rows: asks projects to write rows from memory to their stores before these are read.
+"""Pending rows: makes projects write rows from memory to their stores before the stores are read.
 
 A batch of events is durable in the journal of its worker, and reaches the store of its project
 seconds later, by a checkpoint. Log rows and event records wait up to 0.2 s even for the journal.
-A reader beside the worker therefore asks for a checkpoint first: the reader pays the cost, and
-sees every event that was answered before.
+Therefore a reader in another process requests a checkpoint first: the reader pays the cost, and
+finds every event that was answered before.
 
-Readers of rough figures do not ask: a checkpoint hardly changes sizes and quotas.
+Readers of approximate figures do not need this: a checkpoint hardly changes sizes and quotas.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from fieldbrook.gateway.chain_client import read_frame
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.02
-_LIMIT_S = 2.0  # when a handler runs longer, the reader gets what is written already
-_FOLLOWED_S = 0.25  # a project that pages follow is asked at most so often
+_LIMIT_S = 2.0  # if a handler runs longer, the reader gets only the rows that are written already
+_FOLLOWED_S = 0.25  # shortest interval of requests to a project that pages follow
 
 
 class PendingRows:
-    """Asks for checkpoints, for all requests and pages of one gateway."""
+    """Requests checkpoints, for all requests and pages of one gateway."""
 
     def __init__(self, run_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._run_dir, self._clock = run_dir, clock
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._next: dict[int, asyncio.Task[None]] = {}  # checkpoints that are not asked for yet
+        self._next: dict[int, asyncio.Task[None]] = {}  # checkpoints that are not requested yet
         self._followed: dict[int, float] = {}
 
     async def flush(self, project_id: int) -> None:
-        """Ask for a checkpoint of a project.
+        """Request a checkpoint of a project.
 
-        While one is under way, all who come share the next one. Returns when it is done, or
-        after 2 s if the project's worker does not answer.
+        While a checkpoint is in progress, all later callers share the next one. Returns when it is
+        done, or after 2 s if the project's worker does not answer.
         """
         shared = self._next.get(project_id)
         if shared is None:
@@ -53,14 +53,14 @@ class PendingRows:
     async def _flush_next(self, project_id: int) -> None:
         lock = self._locks.setdefault(project_id, asyncio.Lock())
         async with lock:
-            del self._next[project_id]  # who comes from now on needs a later one
+            del self._next[project_id]  # later callers need a later checkpoint
             await flush_projects(self._run_dir, [project_id])
 
     async def flush_followed(self, project_id: int) -> None:
-        """Do the same for pages that show rows as they come, at most four times a second.
+        """Do the same for pages that show rows as they arrive, at most four times a second.
 
-        A page that comes within 0.25 s of another's gets the rows of that checkpoint. A project
-        with many events answers without a checkpoint when it had one a short while ago.
+        A page within 0.25 s after another one gets the rows of the same checkpoint. A project with
+        many events answers without a new checkpoint if the last one is recent.
         """
         now = self._clock()
         if now - self._followed.get(project_id, 0.0) < _FOLLOWED_S:
@@ -74,9 +74,9 @@ class PendingRows:
             await _ask_all(self._run_dir, [project_id], _LIMIT_S, FOLLOWED)
 
     async def trace_state(self, project_id: int) -> Any:
-        """Ask for a checkpoint, and return the state of a project's trace (`Tracing.state`).
+        """Request a checkpoint, and return the state of a project's trace (`Tracing.state`).
 
-        It is None without a trace. A project that does not run is not started.
+        The state is None without a trace. A project that does not run is not started.
 
         Raises:
             UnavailableError: the project's worker is busy.
@@ -90,7 +90,7 @@ class PendingRows:
 async def flush_projects(
     run_dir: Path, project_ids: Collection[int], limit_s: float = _LIMIT_S
 ) -> bool:
-    """Ask for checkpoints of projects; those that do not run need none.
+    """Request checkpoints of projects; projects that do not run need none.
 
     Returns:
         Whether all workers have answered within `limit_s`.
@@ -102,10 +102,11 @@ async def flush_projects(
 async def _ask_all(
     run_dir: Path, project_ids: Collection[int], limit_s: float, by: Any = True
 ) -> tuple[dict[int, Any], bool]:
-    """Ask all workers, of which each project has at most one. `by` is the value of `WRITE_LOG`.
+    """Send the request to all workers; a project runs in at most one of them. `by` is the value of
+    `WRITE_LOG`.
 
-    A worker that has died leaves its socket. What it had is in its journal, which the next one
-    reads before it removes that socket, so such a worker is asked again for a while.
+    A dead worker leaves its socket and its journal. The next worker reads the journal before it
+    removes the socket, so the request to such a worker is repeated for a short time.
 
     Returns:
         The answers by project, and whether a worker did not answer in time.
@@ -136,7 +137,7 @@ async def _ask_all(
 async def _ask(
     path: Path, project_ids: Collection[int], answers: dict[int, Any], limit_s: float, by: Any
 ) -> None:
-    """Ask one worker, and add its answers for the projects that it runs."""
+    """Send the request to one worker, and add its answers for the projects that it runs."""
     async with asyncio.timeout(limit_s):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:

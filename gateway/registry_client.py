@@ -13,12 +13,12 @@ from fieldbrook.storage.registry.service import decode_result
 
 _CONNECT_LIMIT_S = 3.0
 _RETRY_S = 0.05
-_ANSWER_LIMIT_S = 30.0  # in a cluster a change waits for the lease of a host that is silent
+_ANSWER_LIMIT_S = 30.0  # in a cluster, a change waits for the end of a silent host's lease
 _COMMANDS_LIMIT = 256
 
 
 class RegistryConnection(asyncio.Protocol):
-    """One connection; commands are answered in the order they were sent."""
+    """One connection; commands are answered in the order in which they were sent."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -45,7 +45,7 @@ class RegistryConnection(asyncio.Protocol):
         self._pending.append(answer)
         self._transport.write(frame(pack([op, arguments])))
         try:
-            # Shielded: a caller that gives up must not break the order of the answers.
+            # Shielded, because a cancelled caller must not break the order of the answers.
             result = await asyncio.wait_for(asyncio.shield(answer), _ANSWER_LIMIT_S)
         except TimeoutError:
             raise OutcomeUnknownError(what="the registry did not answer in time") from None

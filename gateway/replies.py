@@ -35,11 +35,11 @@ REPLAYED_HEADER = "Idempotency-Replayed"
 class EventReply:
     """The answer to an event request, ready for the wire.
 
-    `error` is set when the answer reports an error instead of results. `repeats` says that other
-    events may get the identical body. `publisher_key` names the publisher whose acknowledgement
-    topic receives the answer; "" for none; its id and its project's are in `publisher_id` and
-    `project_id`. `replayed` says that all results are stored ones and
-    no handler ran.
+    `error` is set when the answer reports an error instead of results. `repeats` is set if other
+    events may get the identical body. `publisher_key` is the key of the publisher whose
+    acknowledgement topic gets the answer, "" for none; `publisher_id` and `project_id` are the ids
+    of this publisher and its project. `replayed` is set if all results are stored ones and no
+    handler ran.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ _ESCAPES = (
 )
 
 
-_PIECE_BYTES = 256 << 10  # escaping so many takes some milliseconds
+_PIECE_BYTES = 256 << 10  # escaping this many bytes takes some milliseconds
 
 
 def to_json(value: Any) -> bytes:
@@ -103,7 +103,7 @@ def to_json(value: Any) -> bytes:
 async def to_long_json(value: Any, run: Callable[[Callable[[], bytes]], Awaitable[bytes]]) -> bytes:
     """Encode as `to_json` does; `run` escapes a long body in a thread, piece by piece.
 
-    Escaping 4 MiB of `<` takes half a second and makes 24 MiB. Events share the loop.
+    Escaping 4 MiB of `<` takes half a second and makes 24 MiB, and events use the same loop.
     """
     body = _encode(value)
     del value
@@ -120,7 +120,7 @@ def _escaped(body: bytes) -> bytes:
 
 
 def _pieces(body: bytes) -> Iterator[bytes]:
-    """Cut a body, never within a character."""
+    """Divide a body into pieces, never within a character."""
     begin = 0
     while begin < len(body):
         end = begin + _PIECE_BYTES
@@ -177,7 +177,7 @@ def security_headers(*, tls: bool, host: str) -> dict[str, str]:
 
     Args:
         tls: whether the request came over TLS.
-        host: the host that the client asked, without a port.
+        host: the host in the request, without a port.
 
     Source: OWASP's HTTP headers and REST security pages; RFC 6797 for HSTS.
     """
@@ -185,7 +185,7 @@ def security_headers(*, tls: bool, host: str) -> dict[str, str]:
 
 
 def is_public_name(host: str) -> bool:
-    """Whether a host is a name of the public DNS; only these get HSTS.
+    """Return whether a host is a name of the public DNS; only such names get HSTS.
 
     A browser applies HSTS to every port of a host. For an IP address, `localhost` or a local
     name, that would affect unrelated services.
@@ -200,7 +200,7 @@ def is_public_name(host: str) -> bool:
 
 
 def cors_headers(*, preflight: bool) -> dict[str, str]:
-    """Return the CORS headers for a request that carries `Origin`.
+    """Return the CORS headers for a request with `Origin`.
 
     Any origin is allowed, because callers authenticate with a token, never with a cookie.
     """

@@ -22,8 +22,8 @@ _SLASHES = re.compile(r"//++")
 def split_absolute(target: str) -> tuple[str, str] | None:
     """Split an absolute-form target into its authority and its path with the query.
 
-    For example, `http://x:8888/a?b` gives `x:8888` and `/a?b`. None when the target has another
-    form or names no host.
+    For example, `http://x:8888/a?b` gives `x:8888` and `/a?b`. The result is None if the target has
+    another form or names no host.
     """
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() not in ("http", "https"):
@@ -37,7 +37,8 @@ def split_absolute(target: str) -> tuple[str, str] | None:
 
 
 def is_origin(text: str) -> bool:
-    """Whether an `Origin` header can be parsed; Tornado raises an error for others (`http://[`)."""
+    """Return whether an `Origin` header can be parsed; Tornado raises an error for others
+    (`http://[`)."""
     try:
         urlsplit(text)
     except ValueError:
@@ -51,8 +52,8 @@ def clean_path(path: str) -> str:
 
 
 class TargetApplication(web.Application):
-    """An application that accepts absolute-form targets, as every origin server must, and whose
-    requests have the address of the client when they come through a trusted proxy."""
+    """An application that accepts absolute-form targets, as every origin server must. If a request
+    comes through a trusted proxy, its address is that of the client."""
 
     proxies = Proxies()
 
@@ -92,15 +93,15 @@ class _TargetReader(httputil.HTTPMessageDelegate):
         return self._inner.headers_received(_in_origin_form(start_line, headers), headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Pass on a part of the request's body."""
+        """Forward a part of the request's body."""
         return self._inner.data_received(chunk)
 
     def finish(self) -> None:
-        """Pass on the end of the request."""
+        """Forward the end of the request."""
         self._inner.finish()
 
     def on_connection_close(self) -> None:
-        """Pass on that the client closed the connection."""
+        """Forward the notice that the client closed the connection."""
         self._inner.on_connection_close()
 
 

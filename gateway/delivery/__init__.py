@@ -1,4 +1,4 @@
-"""Delivery of what handlers send, after their commit.
+"""Delivery of messages and API calls of handlers, after the commit.
 
 In: entries of the projects' outboxes.
 Out: MQTT messages and API calls; the removal of delivered entries.

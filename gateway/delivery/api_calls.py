@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S = 30.0
 _PROOF_LIMIT_S = 600.0
 _BODY_LIMIT_BYTES = 1 << 20
-_CONCURRENT_CALLS = 32  # of which an account that calls alone has half
+_CONCURRENT_CALLS = 32  # a single account may have half of them
 _RETRY_S = 1.0
 _DROPPED_HEADERS = {"eventtype", "host", "content-length", "connection", "transfer-encoding"}
 
@@ -50,8 +50,8 @@ Submit = Callable[[int, WireEvent, Settle], None]
 class ApiCaller:
     """Makes the calls; at most 32 requests to API hosts and 32 to the prover run at a time.
 
-    Accounts share them (`Slots`): a service of one account that answers slowly would otherwise
-    hold up the calls of all others until these end with a timeout.
+    Accounts share them (`Slots`). Otherwise a slow service of one account would delay the calls of
+    all others until they end with a timeout.
 
     Args:
         submit: sends an event to a project; raises a `NodeError` when it is not accepted.
@@ -59,7 +59,8 @@ class ApiCaller:
         run_dir: the folder with the sockets of the chains' processes.
         chains: the chains of the settings.
         prover: the URL of the prover in the settings, if there is one.
-        account_of: returns the account of a project; by default each has one of its own.
+        account_of: returns the account of a project; by default each project counts as an account
+            of its own.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class ApiCaller:
     async def _answer(
         self, request: dict[str, Any], call: Callable[[dict[str, Any]], Awaitable[bytes]]
     ) -> bytes:
-        """Make a call; return its response, or one that tells why there is none."""
+        """Make a call; return its response, or one with the reason why there is no response."""
         header: dict[str, list[str]] = request["Header"]
         try:
             return await call(request)
@@ -170,7 +171,7 @@ class ApiCaller:
 
     async def _prove(self, request: dict[str, Any]) -> bytes:
         """Request a proof from the prover of the settings."""
-        assert self._prover is not None  # the call was refused otherwise
+        assert self._prover is not None  # without a prover, the call was refused
         answer = await _fetch(
             self._prover_client,
             HTTPRequest(

@@ -33,10 +33,10 @@ class Publisher:
 
     A broker with its own size limit closes the connection at a message that is too large, without
     a reason. Paho would send that message again for ever. When `_FAILURES_LIMIT` connections end
-    without an acknowledgement, messages are therefore sent one at a time. A message that was
-    alone at `_FAILURES_LIMIT` such ends moves behind the others. It is given up when this happens
-    again after another message was acknowledged. A broker that acknowledges nothing is treated
-    as out of order, and no message is given up because of it.
+    without an acknowledgement, messages are therefore sent one at a time. A message that was alone
+    in flight at `_FAILURES_LIMIT` such ends moves to the end of the queue. It is dropped if this
+    happens again after another message was acknowledged. If a broker acknowledges no message at
+    all, the broker counts as broken, and no message is dropped because of this.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Publisher:
         self._is_connected = self._is_suspect = False
         self._failed_connections = 0
         self._acknowledged_count = 0
-        self._strikes: dict[int, int] = {}  # message id: acknowledgements at its first strike
+        self._strikes: dict[int, int] = {}  # message id: acknowledgements at its first move
         self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
         if username is not None:
             client.username_pw_set(username, password)
@@ -63,7 +63,7 @@ class Publisher:
             client.tls_set_context(context)
         client.on_pre_connect = self._before_connecting
         client.max_inflight_messages_set(_IN_FLIGHT)
-        client.max_queued_messages_set(0)  # the outbox is the bound
+        client.max_queued_messages_set(0)  # no limit here, because the outbox is bounded
         client.reconnect_delay_set(1, _LONGEST_DELAY_S)
         client.on_publish = self._on_publish
         client.on_connect = self._on_connect
@@ -82,8 +82,8 @@ class Publisher:
         if self._is_connected and not self._unsent:
             self._send(topic, payload, done)
         else:
-            # Paho would send on a connection that the broker has not accepted yet, and before
-            # the messages that it kept from the previous connection.
+            # Paho would send the message even before the broker has accepted the connection, and
+            # before the messages that it kept from the previous connection.
             self._unsent.append((topic, payload, done))
         return done
 
@@ -100,7 +100,7 @@ class Publisher:
                 continue
             try:
                 self._send(topic, payload, done)
-            except ValueError as error:  # no topic of MQTT
+            except ValueError as error:  # the topic is not valid in MQTT
                 done.set_exception(error)
 
     def close(self) -> None:
@@ -146,7 +146,8 @@ class Publisher:
             self._is_suspect = True
 
     def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
-        # Not when a connection ends: paho may be iterating over its messages then.
+        # This is not done when a connection ends, because paho may be iterating over its messages
+        # then.
         if self._is_suspect:
             self._is_suspect = False
             if client.max_inflight_messages == 1:

@@ -1,8 +1,8 @@
 """Connects the MQTT gateways of all hosts of a cluster.
 
-Clients are connected to any host, and a handler runs on one. So a message of a handler goes to each
-host, and is delivered when each of them keeps it for its own subscribers. The same connections
-carry questions about sessions (`gateway.mqtt.listener.moving`).
+Clients are connected to any host, and a handler runs on one host. So a message of a handler is sent
+to each host, and counts as delivered when each host has stored it for its own subscribers. The same
+connections carry questions about sessions (`gateway.mqtt.listener.moving`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _QUESTION = ""  # takes the place of the topic
 _ANSWER_S = 10.0
 _AGAIN_S = 0.5
 _LOG_INTERVAL_S = 1.0
-_AT_ONCE = 256  # messages of one host that are being stored at a time
+_AT_ONCE = 256  # the most messages of one host that are being stored at the same time
 
 
 class OtherHosts:
-    """Publishes messages on all other hosts that are there; used in the gateway's loop.
+    """Publishes messages on all other hosts that are up; used in the gateway's event loop.
 
     Args:
         run_dir: the folder of sockets.
-        hosts: which hosts there are.
+        hosts: the hosts of the cluster.
     """
 
     def __init__(self, run_dir: Path, hosts: ClusterHosts) -> None:
@@ -50,14 +50,14 @@ class OtherHosts:
     async def publish_on_all(
         self, publish: Publish, topic: str, payload: bytes, project_id: int
     ) -> None:
-        """Have this host and each other one store a message of a handler.
+        """Make this host and each other host store a message of a handler.
 
-        A host that falls silent meanwhile is not waited for.
+        This does not wait for hosts that become silent meanwhile.
 
         Args:
-            publish: stores it on this host.
-            topic: of the message.
-            payload: of the message.
+            publish: stores the message on this host.
+            topic: the topic of the message.
+            payload: the payload of the message.
             project_id: the project of the handler.
 
         Raises:
@@ -73,7 +73,7 @@ class OtherHosts:
             done.set_result(None)
 
     async def settled(self, limit_s: float) -> None:
-        """Return when each message that is being sent now is on all hosts, or after `limit_s`."""
+        """Wait until each message that is being sent now is on all hosts, for at most `limit_s`."""
         if self._in_progress:
             await asyncio.wait(list(self._in_progress), timeout=limit_s)
 
@@ -84,7 +84,8 @@ class OtherHosts:
             await asyncio.gather(*(self._publish_on(host, message) for host in there))
 
     async def ask(self, host: str, question: str, argument: Sequence[object]) -> Any:
-        """Ask one host; a host of an earlier version answers with an empty text.
+        """Send a question to one host and return the answer; a host of an earlier version answers
+        with an empty text.
 
         Raises:
             OSError, EOFError, ValueError, TimeoutError: the connection failed.
@@ -92,7 +93,7 @@ class OtherHosts:
         return await self._ask(host, (_QUESTION, question, argument))
 
     def names(self) -> list[str]:
-        """Return the names of the other hosts that are there."""
+        """Return the names of the other hosts that are up."""
         return list(self._there())
 
     def close(self) -> None:
@@ -132,7 +133,7 @@ class OtherHosts:
 
 
 class _Link:
-    """A connection to the MQTT gateway of one host, with many messages on their way."""
+    """A connection to the MQTT gateway of one host, with many messages in flight."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -143,12 +144,12 @@ class _Link:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, request: tuple[object, object, object]) -> Any:
-        """Send a message or a question; returns why the host could not store the message, empty if
-        it did, or the answer to the question.
+        """Send a message or a question. The result for a message is why the host could not store
+        it, empty if it did; for a question it is the answer.
 
         Raises:
-            OSError, EOFError, ValueError, TimeoutError: the connection failed; the host may have
-                done it nevertheless.
+            OSError, EOFError, ValueError, TimeoutError: the connection failed; the host may still
+                have stored the message.
         """
         loop = asyncio.get_running_loop()
         if self._opened is None:
@@ -167,7 +168,7 @@ class _Link:
                 self._waiting.pop(number, None)
 
     def close(self) -> None:
-        """Close the connection. Who waits for an answer gets an error."""
+        """Close the connection. Callers that wait for an answer get an error."""
         for task in (self._opened, self._reads):
             if task is not None:
                 task.cancel()
@@ -201,8 +202,8 @@ class _Link:
 
 
 async def serve_hosts(run_dir: Path, publish: Publish, answer: Answer) -> asyncio.Server:
-    """Publish what the handlers of other hosts send, and answer their questions, until the server
-    is closed."""
+    """Publish the messages of handlers on other hosts, and answer the questions of these hosts,
+    until the server is closed."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         room = asyncio.Semaphore(_AT_ONCE)
@@ -240,7 +241,7 @@ async def serve_hosts(run_dir: Path, publish: Publish, answer: Answer) -> asynci
 
 
 async def _stored(publish: Publish, topic: str, payload: bytes, project_id: int) -> str:
-    """Publish a message; returns why it could not be stored, or nothing."""
+    """Publish a message; return why it could not be stored, empty if it was stored."""
     try:
         await publish(topic, payload, project_id)
     except MessageRefusedError as error:

@@ -38,7 +38,8 @@ class _SpanOf(NamedTuple):
     target: str
 
 
-# A transaction's span ends later, when an endpoint has taken it: `chain.transactions`.
+# A transaction's span ends later, when an endpoint has accepted the transaction:
+# `chain.transactions`.
 _SPANS = {
     MQTT: _SpanOf(spans.PUBLISH, spans.PRODUCER, "messaging.destination.name"),
     API: _SpanOf(spans.CALL, spans.CLIENT, "fieldbrook.event.type"),
@@ -81,7 +82,8 @@ class OutboxConsumer:
     Args:
         deliver: the delivery function of each kind of entry.
         consumer: the name under which entries are fetched (`storage.project.outbox.consumer_of`).
-        limit_bytes: the entries that may be in flight. A project without any gets one in any case.
+        limit_bytes: the limit for the entries in flight. A project without entries in flight may
+            always have one.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class _ProjectOutbox:
         self._path: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._in_flight: dict[int, asyncio.Task[None]] = {}
-        self._bytes = 0  # of the entries in flight
+        self._bytes = 0  # total size of the entries in flight
         self._done: list[int] = []
         self._refused: dict[int, str] = {}
 
@@ -151,7 +153,8 @@ class _ProjectOutbox:
                     str(error) or "closed",
                 )
         self._task = None
-        # What was delivered is reported to the project's next worker, or it would deliver it again.
+        # Delivered entries are reported to the project's next worker; otherwise it would deliver
+        # them again.
         if not (self._in_flight or self._done or self._refused):
             forget()
 
@@ -160,7 +163,7 @@ class _ProjectOutbox:
         after, idle = 0, 0
         try:
             while idle < _IDLE_POLLS:
-                woken = self._path == path  # another one is that of the worker it has moved to
+                woken = self._path == path  # another path: the project has moved to it
                 if woken:
                     self._path = None
                 done, self._done = self._done, []

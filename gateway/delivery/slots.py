@@ -14,17 +14,18 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """A number of slots; whoever finds none waits, and holders take turns. For one event loop."""
+    """A number of slots. If none is free, a caller waits, and holders take turns. For use in one
+    event loop."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._used: collections.Counter[int] = collections.Counter()
-        # In the order of their turns. A holder is here while it has something that waits.
+        # In the order of their turns. A holder is listed while some of its calls wait.
         self._waiting: dict[int, collections.deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def hold(self, holder: int) -> AsyncIterator[None]:
-        """Have a slot in this block; wait for one before it."""
+        """Hold a slot during this block; wait for a free one before."""
         await self._take(holder)
         try:
             yield
@@ -47,7 +48,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was granted in the same round
+            if turn.done() and not turn.cancelled():  # the slot was granted in the same iteration
                 self._give_back(holder)
             else:
                 turn.cancel()
@@ -62,7 +63,7 @@ class Slots:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give free slots to those who wait, one to each holder in turn."""
+        """Give free slots to waiting calls, one to each holder in turn."""
         granted = True
         while granted:
             granted = False
@@ -74,6 +75,6 @@ class Slots:
                     self._grant(holder)
                     turns.popleft().set_result(None)
                     granted = True
-                    self._waiting[holder] = self._waiting.pop(holder)  # behind the others
+                    self._waiting[holder] = self._waiting.pop(holder)  # to the end of the order
                 if not turns:
                     del self._waiting[holder]

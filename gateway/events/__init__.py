@@ -1,4 +1,4 @@
-"""An event on its way in: decoded, admitted, given to its project's client, answered.
+"""Incoming events: decoding, admission, submission to the project's client, answers.
 
 In: a request's body and head, or an MQTT message, in one of the three forms.
 Out: an event for the project; one result per event, or an error that names the cause.

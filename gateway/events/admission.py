@@ -1,4 +1,5 @@
-"""Admission: checks per event, against the registry, who may send it to which project."""
+"""Admission: checks for each event, with the registry, whether the sender may send it to the
+project."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ class Admitted(NamedTuple):
 class Admission:
     """Admits publishers of projects.
 
-    Answers of the registry are cached until its change counter moves. A token that a completed
-    management call revoked is therefore refused from the next event on.
+    Answers of the registry are cached until the registry's change counter increases. A token that a
+    completed management call revoked is therefore refused from the next event on.
     """
 
     def __init__(self, reader: RegistryReader, token_key: bytes) -> None:
@@ -136,7 +137,8 @@ class Admission:
         Raises:
             InvalidTokenError: there is no token and the project is not public, or the token is
                 not one of this node.
-            PublisherNotFoundError: the token's publisher is gone, or it is an account's login.
+            PublisherNotFoundError: the token's publisher does not exist any more, or the token is
+                an account's login.
             PublisherTokenError: the token was replaced.
             InvalidEventChannelError: the channel is not that of the publisher's project.
             AccessKeyPermissionDeniedError: the token is an access key that may not send events.
@@ -158,7 +160,8 @@ class Admission:
         return admitted
 
     def _admit_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
-        """Return a token's publisher, and whether the token has an expiry that `allow` ignores."""
+        """Return a token's publisher, and whether the token has an expiry that `allow` does not
+        check."""
         expires = False
         publisher = self._reader.publisher_with_token(token)
         if publisher is None:
@@ -222,7 +225,7 @@ class Admission:
             if not self._is_current:
                 self.refresh()
             return self.project(channel).public
-        except NodeError:  # no such project; any other error is raised again by the next check
+        except NodeError:  # no such project; the next check raises any other error again
             return False
 
     def admit_owner(self, channel: str, token: str) -> tuple[Project, AccessKey]:
@@ -230,11 +233,12 @@ class Admission:
 
         Raises:
             InvalidTokenError: there is no token, or it is not one of this node.
-            PublisherNotFoundError: an account's login.
-            InvalidAuthValueError: a token of another kind than an account's access key.
+            PublisherNotFoundError: the token is an account's login.
+            InvalidAuthValueError: the token is not an account's access key.
             InvalidAccessKeyError, AccessKeyNotFoundError, AccessKeyExpiredError,
-            AccessKeyPermissionDeniedError: an access key that may not send events.
-            AccountNotFoundError, DisabledAccountError: its account is gone, or disabled.
+            AccessKeyPermissionDeniedError: the access key may not send events.
+                AccountNotFoundError, DisabledAccountError: its account does not exist any more, or
+                is disabled.
             ProjectNotFoundError: no project has that channel.
             NoProjectPermissionError: the project belongs to another account.
         """
@@ -283,7 +287,7 @@ class Admission:
         """Clear the caches if the registry has changed since the last check.
 
         Raises:
-            UnavailableError: this host is cut off from the others.
+            UnavailableError: this host is disconnected from the others.
         """
         self._reader.lease.require()
         version = self._reader.version()

@@ -84,7 +84,7 @@ class DataPush:
         try:
             publishers = await self._publishers(project, push.items)
             client = self._clients[project.project_id]
-            # All or nothing: clients send a refused request again as a whole.
+            # All events or none, because clients send a refused request again as a whole.
             client.require_space_to_push(len(push.items), size)
         except NodeError as error:
             push.answer(
@@ -93,7 +93,7 @@ class DataPush:
                 )
             )
             return
-        metrics.add(metrics.EVENTS_RECEIVED, max(0, len(push.items) - 1))  # one is counted already
+        metrics.add(metrics.EVENTS_RECEIVED, max(0, len(push.items) - 1))  # one is counted
         blocked: BlockedPublishers = set()
         for at, item in enumerate(push.items):
             if isinstance(item, NodeError):
@@ -189,7 +189,7 @@ class _Push:
             self.finish()
 
     def finish(self) -> None:
-        """Send the answer, which says whether all results are stored ones."""
+        """Send the answer, which tells whether all results are stored ones."""
         body = to_json(self._answers)
         self.answer(EventReply(201, body, self.event_id, replayed=self._replayed))
 
@@ -197,8 +197,7 @@ class _Push:
 class PushItem(msgspec.Struct, forbid_unknown_fields=True):
     """One event of a device in a data push; `payload` is used verbatim.
 
-    An item with other keys is read by `_read_leniently`, because a key may differ from these only
-    in case.
+    An item with other keys is read by `_read_leniently`, because keys may be in another case.
     """
 
     device_id: str

@@ -55,17 +55,17 @@ from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 
 _REPLIES_CACHED = 4_096
-_CACHED_REPLY_BYTES = 1_024  # answers with many reasons of failures take more, and rarely repeat
+_CACHED_REPLY_BYTES = 1_024  # larger answers contain many reasons of failures, and rarely repeat
 _TOO_MANY_REQUESTS = 429
 _BATCH_SLICE_S = 0.004
-_ITEMS_AT_ONCE = 8  # of a batch, between two looks at the clock
+_ITEMS_AT_ONCE = 8  # messages of a batch between two checks of the time
 
 Rest = Callable[[], bool]
 """Submits more of a long batch in a later iteration; returns whether nothing is left."""
 
 
 class Login(NamedTuple):
-    """The publisher that a connection has logged in; its messages may leave both out."""
+    """The publisher that logged in on a connection, and its token; messages may leave out both."""
 
     pub_id: str
     token: str
@@ -75,8 +75,9 @@ class EventIds:
     """Generates ids for events without one: unique in the node, ordered within a gateway.
 
     Args:
-        host: the name of this host in a cluster, where two hosts may have a process of the same
-            id that starts at the same time. The longest one leaves an id below `EVENT_ID_LIMIT`.
+        host: the name of this host in a cluster, because processes on two hosts may have the same
+            id and start at the same time. Even with the longest name, an id is shorter than
+            `EVENT_ID_LIMIT`.
     """
 
     def __init__(self, host: str = "") -> None:
@@ -109,9 +110,9 @@ class EventService:
     ) -> None:
         """Create the service.
 
-        `registry` creates publishers for devices that send for the first time. `source` says how
-        events reach this gateway (`wire.BY_MQTT`, or 0 for HTTP). `host` is the name of this host
-        in its cluster.
+        `registry` creates publishers for devices that send for the first time. `source` is the way
+        by which events reach this gateway (`wire.BY_MQTT`, or 0 for HTTP). `host` is the name of
+        this host in its cluster.
         """
         self._source = source
         self._admission = Admission(reader, token_key)
@@ -142,8 +143,9 @@ class EventService:
         `answer` is called once. Never raises, like `submit`.
 
         Returns:
-            None, or for a long batch what submits its rest. The caller calls it in later turns of
-            the loop, and before later events of the same connection, until it returns True.
+            None, or for a long batch a function that submits the rest. The caller calls it in later
+            iterations of the loop, and before later events of the same connection, until it returns
+            True.
         """
         key = ""
         if meta is not NO_META:
@@ -172,11 +174,11 @@ class EventService:
         return None
 
     def _is_raw(self, body: bytes, meta: Meta) -> bool:
-        """Whether a body has the raw form.
+        """Return whether a body has the raw form.
 
-        A data message with its own token is not raw, even when the request has a token too: early
-        clients send both. A body without a token of its own is raw when the request has one,
-        whatever the body looks like. Source: interface document, 3.6.
+        A data message with its own token is not raw, even if the request has a token, too: early
+        clients send both. A body without its own token is raw if the request has a token, whatever
+        the body contains. Source: interface document, 3.6.
         """
         if meta.event_type is not None:
             return True
@@ -199,9 +201,9 @@ class EventService:
     ) -> None:
         """Accept one event; `answer` is called once, now or after its effects are on disk.
 
-        `delivery` is the name of an MQTT delivery. `key` is the `Idempotency-Key`. `resend` says
-        that the event is sent again after a temporary error. `login` fills in what a message of
-        this publisher leaves out.
+        `delivery` is the name of an MQTT delivery. `key` is the `Idempotency-Key`. `resend` is set
+        if the sender sends the event again after a temporary error. `login` supplies the publisher
+        and the token if the message leaves them out.
 
         Never raises: errors of the event are in its answer (interface document, 3.1).
         """
@@ -257,8 +259,9 @@ class EventService:
     ) -> DataMessage | None:
         """Decode again a message that may lack `pub_id` and `token`; None if it may not.
 
-        The error is not passed to this method: the traceback of an error that is raised from a
-        variable leads back to it, and such a circle would hold the body for some time.
+        The error is not passed to this method: an error that is raised again from a variable refers
+        to its traceback, which refers to the variable. Such a cycle would keep the body in memory
+        for some time.
         """
         if login is None:
             return self._decode_anonymous(project_name, body)
@@ -330,7 +333,8 @@ class EventService:
         items = iter(enumerate(messages))
 
         def submit_more() -> bool:
-            # A refusal takes a tenth of a millisecond: all of a batch would take a second.
+            # A refusal takes a tenth of a millisecond, so the refusals of a whole batch would take
+            # a second.
             ends_at = time.perf_counter() + _BATCH_SLICE_S
             for index, raw in items:
                 self._submit_item(batch, index, raw, project_name, key, blocked)

@@ -18,18 +18,18 @@ MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
 BOTH, BOTH_OR_NONE, NONE_NEEDED = "both", "both or none", "none needed"
 """Which of `pub_id` and `token` a message must have."""
-BATCH_LIMIT = 8_192  # messages: as many as one publisher may have waiting
+BATCH_LIMIT = 8_192  # messages; it is also the limit of waiting events of one publisher
 MEMBERS_LIMIT = 2_000
-"""In a JSON text with more colons, keys must be in lower case. To compare keys in any case, all
-members have to be read, and a hundred thousand of them, for which a megabyte has room, would occupy
-the event loop for a quarter of a second. Members that are not asked for cost almost nothing."""
+"""In a JSON text with more colons, keys must be in lower case. Comparing keys without regard to
+case requires reading all members. A megabyte can have a hundred thousand members, which would
+occupy the event loop for a quarter of a second. Members that are not requested cost almost
+nothing."""
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
     """The header of a data message; `pub_time` is in seconds or milliseconds, as it was sent.
 
-    A header with other keys is read by `_decode_leniently`, because a key may differ from these
-    only in case.
+    A header with other keys is read by `_decode_leniently`, because keys may be in another case.
     """
 
     pub_id: str
@@ -52,7 +52,7 @@ class DataMessage(msgspec.Struct):
 
 
 class _OpenHeader(Header, forbid_unknown_fields=False):
-    """A header of which unknown members are skipped, and any may be absent."""
+    """A header in which any member may be absent, and unknown members are skipped."""
 
     pub_id: str = ""
     token: str = ""
@@ -76,7 +76,7 @@ class _Signed(msgspec.Struct):
 
 
 class _Members(msgspec.Struct):
-    """The members of messages, batches and headers that are looked for."""
+    """The members of messages, batches and headers that the node uses."""
 
     header: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     events: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -143,7 +143,7 @@ SINGLE = (b'{"header"', b'{"payload"')
 
 
 def is_single(body: bytes) -> bool:
-    """Whether a body is certainly not a batch.
+    """Return whether a body is certainly not a batch.
 
     Only the first bytes are compared, because this check runs for every event.
     """
@@ -171,7 +171,7 @@ def _has_many_members(text: bytes | msgspec.Raw) -> bool:
 
 
 def message_token(body: bytes) -> str:
-    """Return the token in a message's header; "" without a token or when it is no message."""
+    """Return the token in a message's header; "" if there is no token or the text is no message."""
     body = trimmed(body)
     try:
         token = _decode_signed(body).header.token
@@ -186,7 +186,7 @@ def message_token(body: bytes) -> str:
 
 
 def header_token(header: msgspec.Raw | None) -> str:
-    """Return the token in a header, with keys in any case; "" when there is none."""
+    """Return the token in a header, with keys in any case; "" if there is none."""
     try:
         found = members(header).get("token") if header else None
         return msgspec.json.decode(found, type=str) if found else ""
@@ -294,7 +294,7 @@ def _decode_many_members(text: bytes) -> DataMessage:
 
 
 def _required(pub_id: object, token: object, credentials: str) -> bool:
-    """Whether a header with this id and token must have both."""
+    """Return whether a header with this id and token must have both."""
     nobody = credentials == BOTH_OR_NONE and pub_id == token == ""
     return not (nobody or credentials == NONE_NEEDED)
 

@@ -36,7 +36,7 @@ _VARINT_BYTES = 10  # 64 bits, seven in each byte
 _TAG_BYTES = 5
 _TAG_LIMIT = 1 << 32
 _GROUPS_LIMIT = 100  # groups within groups, as in protobuf's own parsers
-_FIELDS_LIMIT = 1_000  # of a message with its headers; half a million of them took a second
+_FIELDS_LIMIT = 1_000  # in a message with its headers; half a million fields took a second
 
 
 def decode_event(body: bytes) -> tuple[Meta, bytes]:
@@ -70,10 +70,10 @@ def decode_event(body: bytes) -> tuple[Meta, bytes]:
 
 
 def _fields(data: bytes, places: Iterator[int]) -> Iterator[tuple[int, int | bytes | None]]:
-    """Iterate over the fields of a message: numbers, and their varints or bytes.
+    """Iterate over the fields of a message: the number of each, and its varint or bytes.
 
-    The value of a field of fixed size is None, and what is inside groups is left out: no field that
-    the node knows has these forms. Each field takes one of the places.
+    The value of a field of fixed size is None, and the content of groups is skipped, because no
+    field that the node uses has these forms. Each field uses one of the places.
 
     Raises:
         ValueError: the data is no message, or has more fields than there are places.
@@ -113,7 +113,7 @@ def _fields(data: bytes, places: Iterator[int]) -> Iterator[tuple[int, int | byt
 
 
 def _varint(data: bytes, at: int, limit: int) -> tuple[int, int]:
-    """Read an integer of 64 bits at `at`; return it and the position behind it.
+    """Read an integer of 64 bits at `at`; return it and the position after it.
 
     Raises:
         ValueError: the data ends within it, or it has more than `limit` bytes.

@@ -1,4 +1,4 @@
-"""Raw events, the later form: the body is the payload, the metadata is in the query.
+"""Raw events, the later form of events: the body is the payload, and the metadata is in the query.
 
 A bearer token identifies the sender. The reply names the applet and the handler of each result.
 
@@ -196,7 +196,7 @@ class RawEvents:
 
 
 class HandlerNames:
-    """Names of applets and handlers, cached until the registry's change counter moves."""
+    """Names of applets and handlers, cached until the registry's change counter increases."""
 
     def __init__(self, reader: RegistryReader) -> None:
         self._reader = reader
@@ -221,7 +221,7 @@ class HandlerNames:
         """Return the names of the applet and of the handler for each result of an event.
 
         The project runs the matching strategies in order, and its results have the same order.
-        When a strategy changed between the run and this call, names that are uncertain are "".
+        If a strategy changed between the run and this call, uncertain names are "".
 
         Raises:
             StoreError: the registry cannot be read.

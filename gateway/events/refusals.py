@@ -1,8 +1,8 @@
 """Records of refused events, so that the reason can be queried later.
 
 A flood of refused events must not slow down accepted ones, so most of it is only counted. Between
-two flushes a few records are kept for each project and reason. A device that was refused once can
-therefore be found next to one that is refused a thousand times a second.
+two flushes a few records are kept for each project and reason. Therefore a device that was refused
+once can be found, even if another one is refused a thousand times a second.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TEXT_LIMIT = 128
 _REASON_LIMIT = 256
 
 TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
-"""Temporary errors: after one of these the broker keeps the event and sends it again."""
+"""Temporary errors: after one of these errors the broker keeps the event and sends it again."""
 
 
 class Refusals:
@@ -47,7 +47,7 @@ class Refusals:
     def __init__(self, folder: Path, part: str, source: str) -> None:
         """Create the collection; no file is opened before the first flush.
 
-        `folder` is the node's data folder; `source` says how events reach this gateway.
+        `folder` is the node's data folder; `source` is the way by which events reach this gateway.
         """
         self._folder, self._part, self._source = folder, part, source
         self._ring: RefusedRing | None = None
@@ -122,7 +122,7 @@ class Refusals:
 
 
 def _reason(error: NodeError) -> str:
-    """The text of an error, or the malformed fields that it names instead."""
+    """Return the text of an error, or its malformed fields if it names any."""
     fields = (error.fields() or ())[:_REASON_FIELDS]
     return error.desc or "; ".join(f"{one.field}: {one.msg}" for one in fields)
 
@@ -131,7 +131,7 @@ class Refuser:
     """Refuses events: records the reason, and answers with the 8-key error as the body."""
 
     def __init__(self, version: str, new_id: Callable[[], str], records: Refusals | None) -> None:
-        """Create it; `records` may be None, so that no reason is stored."""
+        """Create a refuser; with None as `records`, no reasons are stored."""
         self._version = version
         self._new_id = new_id
         self._records = records

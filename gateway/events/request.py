@@ -97,13 +97,13 @@ def read_meta(
 
 
 def check_meta(meta: Meta) -> str:
-    """Check the metadata; return the event's id in lower case, or "" when there is none.
+    """Check the metadata; return the event's id in lower case, or "" if there is none.
 
     The time stamp may be any 64-bit integer, because clients send seconds, milliseconds and
     microseconds. Only its form is checked.
 
     Raises:
-        BadRequestError: the id or the type is too long, or the time stamp no integer.
+        BadRequestError: the id or the type is too long, or the time stamp is no integer.
     """
     wrong = []
     if len(meta.matched_type) > EVENT_TYPE_LIMIT:
@@ -168,8 +168,8 @@ def identify(
 
     Args:
         sent_id: the event id as it was sent, "" for none.
-        sent_time: the sender's time as it was sent, 0 or "" for none. It belongs to the name: some
-            senders count their ids from 1 at each start.
+        sent_time: the sender's time as it was sent, 0 or "" for none. It is part of the name,
+            because some senders count their ids from 1 after each start.
         delivery: the name of the MQTT delivery.
         key: the `Idempotency-Key`, "" for none.
         new_id: makes an id for an event that has none.
@@ -179,7 +179,8 @@ def identify(
     if len(sent_id) >= NAME_LENGTH:
         name, kind = f"{sent_time or 0} {sent_id}", NAMED
     elif sent_id:
-        # The id is only a label, and the name must differ from that of other events with it.
+        # The id is only a label, so the name must differ from the names of other events with this
+        # id.
         name = delivered(name, new_id()) if name else new_id()
     elif name:
         name = delivered(name, event_id)
@@ -210,11 +211,11 @@ _decode_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def is_message(body: bytes, *, signed: bool = False) -> bool:
-    """Whether a body is a data message or a batch of data messages.
+    """Return whether a body is a data message or a batch of data messages.
 
     A data message is a JSON object with `header`; a batch has a list `events` of such objects.
-    Keys may be in any case, as in Go's decoder. With `signed`, the message must also carry a
-    token; in a batch that is not empty, at least one message must.
+    Keys may be in any case, as in Go's decoder. With `signed`, the message must also contain a
+    token; of a batch that is not empty, at least one message must contain one.
     """
     body = trimmed(body)
     try:

@@ -9,10 +9,11 @@ from fieldbrook.observability import spans
 
 
 class TracedEventService(EventService):
-    """Takes the place of the `EventService` where events are traced."""
+    """Replaces the `EventService` if events are traced."""
 
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NO_META) -> None:
-        """See `EventService.accept`; events of this call are below the sender's span."""
+        """See `EventService.accept`; spans of events in this call are children of the sender's
+        span."""
         here = spans.here
         if here is None or not meta.traceparent:
             super().accept(project_name, body, answer, meta)

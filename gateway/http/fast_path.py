@@ -1,10 +1,10 @@
-"""The fast path of the event port: parses plain event POSTs, leaves the rest to Tornado.
+"""The fast path of the event port: it parses plain event POSTs; Tornado serves all other requests.
 
 Tornado's parser costs 65 to 150 us per request, which is most of an event's budget. Every
 connection therefore starts here. A request that has exactly the form of a device's event POST
-(one `Content-Length`, no header that changes the body's meaning) is parsed from the bytes. At
-the first request of any other form, the TCP connection and the bytes read so far move to
-Tornado for good. This parser only has to be strict: Tornado decides every case of doubt.
+(one `Content-Length`, no header that changes the body's meaning) is parsed from the bytes. At the
+first request of any other form, the TCP connection and the bytes read so far are handed over to
+Tornado, permanently. This parser may be strict, because Tornado decides all doubtful cases.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, Even
 
 PIPELINED_LIMIT = 16
 _SLICE_S = 0.05  # for all connections in one iteration of the event loop
-# A refused event is answered without a worker. So the senders of refused events, 120 of them for
-# example, could keep the event loop busy, and an accepted event would wait for all of them at each
-# of its steps.
+# A refused event is answered without a worker. So 120 senders of refused events, for example, could
+# keep the event loop busy, and an accepted event would wait for all of them at each of its steps.
 _REFUSED_SLICE_S = 0.004
-_FEWEST_REFUSED = 8  # connections that go on in each iteration, even if they exceed the slice
-REFUSALS_AT_ONCE = 4  # refused events of one connection before it waits again
+_FEWEST_REFUSED = 8  # connections that continue in each iteration, even beyond the slice
+REFUSALS_AT_ONCE = 4  # refused events of one connection in one turn
 # Batches that may be partly submitted at a time. Each keeps its body and its answers in memory,
 # even when its client has disconnected. Further batches wait in the buffers of their connections,
-# which the memory budget counts. Clients whose last events were accepted have their own limit.
+# which the memory budget counts. Clients whose last events were accepted have a limit of their own.
 _BATCHES_AT_ONCE = 16
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
@@ -115,8 +114,8 @@ def header_value(text: str) -> bytes:
 class Turns(NamedTuple):
     """The turns that the fast paths of a process share.
 
-    `accepted` is for connections whose last events were all accepted, `others` for new connections
-    and all other ones.
+    `accepted` is for connections whose last events were all accepted, `others` is for all other
+    connections, including new ones.
     """
 
     accepted: ReadTurns
@@ -150,7 +149,8 @@ class FastPath:
                 and the bytes read so far.
             memory_budget: the memory budget for partially received requests.
             turns: the turns that the fast paths of a process share.
-            proxies: their connections count toward the memory budget, but not as those of a client.
+            proxies: connections of these reverse proxies use the memory budget, but not the share
+                of a client.
         """
         self.turns = turns or make_turns()
         self.memory_budget = memory_budget or request_budget(body_limit_bytes)
@@ -159,7 +159,7 @@ class FastPath:
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
         self.connections: set[EventConnection] = set()
-        self.batches = {True: 0, False: 0}  # partly submitted ones, by `_is_accepted`
+        self.batches = {True: 0, False: 0}  # partly submitted batches, by `_is_accepted`
         self._heads: dict[bytes, Head] = {}
         self._fields: dict[bytes, Fields] = {}
 
@@ -176,7 +176,7 @@ class FastPath:
         )
 
     def head(self, head: bytes) -> Head | None:
-        """`read_head` with a cache."""
+        """Do the same as `read_head`, with a cache."""
         found = self._heads.get(head)
         if found is None:
             found = read_head(head, self._cached_fields)
@@ -187,11 +187,11 @@ class FastPath:
         return found
 
     def _cached_fields(self, fields: bytes) -> Fields | None:
-        """`read_fields` with a cache."""
+        """Do the same as `read_fields`, with a cache."""
         found = self._fields.get(fields)
         if found is None:
             found = read_fields(fields)
-            # An idempotency key or a trace is new in each request: such fields would only fill the
+            # Idempotency keys and traces differ in each request, so such fields would only fill the
             # cache.
             common = found is not None and found.idempotency_key is None and not found.traceparent
             if found is not None and common and len(fields) <= _CACHED_HEAD_LIMIT:
@@ -201,7 +201,8 @@ class FastPath:
         return found
 
     def close_expired(self, now: float) -> None:
-        """Close connections that are idle or whose request stays incomplete for too long."""
+        """Close connections that have been idle, or whose request has been incomplete, for too
+        long."""
         for connection in list(self.connections):
             connection.close_if_expired(now)
 
@@ -238,7 +239,7 @@ class EventConnection(asyncio.Protocol):
         self._charge = Charge(table.memory_budget, "")
         self._answers: list[list[bytes | None]] = []
         self._batch: Rest | None = None  # the part of a batch that is not submitted yet
-        self._batch_was_accepted = False  # `_is_accepted` before the batch
+        self._batch_was_accepted = False  # the value of `_is_accepted` before the batch
         self._handing_over = False
         self._eof_received = False
         self._writing_paused = False
@@ -253,7 +254,7 @@ class EventConnection(asyncio.Protocol):
         limit_reads(transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._active_at = asyncio.get_running_loop().time()
-        peer = transport.get_extra_info("peername")  # None: the client is gone already
+        peer = transport.get_extra_info("peername")  # None if the client has disconnected already
         if peer:
             holder = self._fast_path.proxies.holder(peer[0])
             self._charge = Charge(self._fast_path.memory_budget, holder)
@@ -283,7 +284,7 @@ class EventConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep the connection open for the pending answers after the client's end of file.
 
-        Over TLS this is not possible: there the end of file ends the connection.
+        Over TLS this is not possible, because an end of file ends the connection.
         """
         self._eof_received = True
         return bool(self._answers) and not self._is_tls
@@ -349,12 +350,12 @@ class EventConnection(asyncio.Protocol):
             self._transport.close()
 
     def _handle_requests(self, *, has_turn: bool = False) -> None:
-        """Handle the complete requests of the buffer; `has_turn`: without waiting for a turn."""
+        """Handle the complete requests of the buffer; with `has_turn`, do not wait for a turn."""
         buffer, table, transport = self._buffer, self._fast_path, self._transport
         turns = self._turns
         start, end, refused = 0, len(buffer), 0
         while start < end and transport is not None and not (self._handing_over or self._batch):
-            if transport.is_closing():  # the client has gone away; asyncio logs further writes
+            if transport.is_closing():  # the client is gone; asyncio logs further writes
                 break
             if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
                 transport.pause_reading()
@@ -446,7 +447,7 @@ class EventConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         self._is_queued = False
         if self._batch is not None:
-            # A batch is submitted as a whole, even if its client has gone away.
+            # A batch is submitted completely, even if its client has disconnected.
             if not self._batch():
                 self._is_queued = True
                 self._turns.call(self._go_on)
@@ -469,7 +470,7 @@ class EventConnection(asyncio.Protocol):
             return False
         if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
             return False
-        # The node did not read meanwhile, so the client is not late.
+        # The node did not read meanwhile, so the client did not cause the delay.
         self._active_at = asyncio.get_running_loop().time()
         transport.resume_reading()
         return True

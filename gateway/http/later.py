@@ -1,4 +1,4 @@
-"""A server that is made after its port is open: its first connections wait for it."""
+"""A server that is created after its port is open; the first connections wait for it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fieldbrook.gateway.listening.connections import TLS_DESCRIPTORS, IdleConnec
 
 
 class Server(Port, Protocol):
-    """What serves the connections that the fast path hands over, once it is made."""
+    """A server for the connections that the fast path hands over."""
 
     def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
         """Serve a connection, of which `read` has been read already."""
 
 
 class _Waiting(NamedTuple):
-    """A connection that waits, and since when, in monotonic seconds."""
+    """A waiting connection; `since` is when it began to wait, in monotonic seconds."""
 
     connection: socket.socket
     address: tuple[Any, ...]
@@ -29,7 +29,7 @@ class _Waiting(NamedTuple):
 
 
 class LaterServer:
-    """Passes connections on to a server as soon as that is there.
+    """Passes connections to a server as soon as the server exists.
 
     Attributes:
         scheme: "https" for connections with TLS, else None.
@@ -41,11 +41,11 @@ class LaterServer:
         self._waiting: list[_Waiting] = []
 
     def begin(self, server: Server) -> None:
-        """Let the connections that wait, and all later ones, go to this server."""
+        """Pass all waiting and later connections to this server."""
         self._server = server
         loop = asyncio.get_running_loop()
         waiting, self._waiting = self._waiting, []
-        for each in waiting:  # one that cannot be served must not hinder the others
+        for each in waiting:  # separate calls: a connection that fails must not affect the others
             loop.call_soon(server.take, each.connection, each.address, each.read)
 
     def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
@@ -68,7 +68,7 @@ class LaterServer:
         return self._server.descriptors
 
     def idle(self) -> Iterable[IdleConnection]:
-        """The connections that may be closed: also those that wait for the server."""
+        """The connections that may be closed, including those that wait for the server."""
         if self._server is None:
             return (IdleConnection(each.since, partial(self._drop, each)) for each in self._waiting)
         return self._server.idle()

@@ -1,4 +1,4 @@
-"""The end of a connection: it waits until the client has read its last answer."""
+"""Lingering close: waits until the client has read its last answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _READ_BYTES = 64 << 10
 def linger(connection: socket.socket) -> bool:
     """Close a connection when its client has closed it, or after 1 second at the latest.
 
-    Until then, data from the client is read and dropped. The system would answer data that arrives
-    after a close with a reset, and a reset discards answers that the client has not read yet
-    (RFC 9112, 9.6).
+    Until then, data from the client is read and dropped. If data arrived after a close, the system
+    would answer it with a reset, and a reset discards answers that the client has not read yet (RFC
+    9112, 9.6).
 
     Returns:
-        False when the connection cannot linger or need not: the caller closes it.
+        False if the connection cannot or need not linger; then the caller closes it.
     """
     if len(_lingering) >= _LINGERING_LIMIT:
         return False
@@ -43,7 +43,7 @@ _lingering: dict[socket.socket, asyncio.TimerHandle] = {}
 
 
 class LingeringConnections:
-    """The connections that wait for the client's end, as a `Port`."""
+    """The connections that wait until the client closes them, as a `Port`."""
 
     @property
     def connections(self) -> int:
@@ -52,16 +52,16 @@ class LingeringConnections:
 
     @property
     def descriptors(self) -> int:
-        """One for each."""
+        """The number of descriptors, one for each connection."""
         return len(_lingering)
 
     def idle(self) -> Iterable[IdleConnection]:
-        """None: they end soon by themselves."""
+        """No connection, because all of them end soon by themselves."""
         return ()
 
 
 def _drain(connection: socket.socket) -> bool:
-    """Read and drop up to 64 KiB; True when the client has ended the connection."""
+    """Read and drop up to 64 KiB; return True if the client has ended the connection."""
     with suppress(BlockingIOError):
         return not connection.recv(_READ_BYTES)
     return False

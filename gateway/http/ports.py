@@ -1,4 +1,4 @@
-"""The listening ports: sockets, and the two ways in which one port can serve."""
+"""The listening ports: their sockets, and the servers for plain and for TLS connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from fieldbrook.gateway.memory_budget import Shared
 
 
 class Way(NamedTuple):
-    """The fast path and the server behind it of a port, for plain connections or for TLS."""
+    """A port's fast path and the server to which it hands over, for plain connections or for
+    TLS."""
 
     fast_path: FastPath
     server: LaterServer
@@ -42,7 +43,7 @@ class Way(NamedTuple):
 
 
 class Port(NamedTuple):
-    """One listening port: its listener, and its ways for plain connections and for TLS."""
+    """One listening port: its listener, and a `Way` each for plain connections and for TLS."""
 
     listener: Listener
     ways: tuple[Way, ...]
@@ -58,7 +59,7 @@ class Port(NamedTuple):
         return self.listener.opening + sum(way.descriptors for way in self.ways)
 
     def idle(self) -> Iterator[IdleConnection]:
-        """The idle connections, those that are being opened included."""
+        """The idle connections, including those that are being opened."""
         yield from self.listener.idle()
         for way in self.ways:
             yield from way.idle()
@@ -89,7 +90,7 @@ class Ports:
         Args:
             at: the socket.
             context: the TLS context; None for a port without TLS.
-            plain: what a port with TLS does with plain requests: "serve", "redirect" or "refuse".
+            plain: how a port with TLS treats plain requests: "serve", "redirect" or "refuse".
         """
         listener: Listener
         if context is None:

@@ -1,6 +1,6 @@
-"""Parses the heads of plain event POSTs; leaves every other head to Tornado.
+"""Parses the heads of plain event POSTs; Tornado parses every other head.
 
-The parser is strict: it accepts only heads of one meaning, as devices send them.
+The parser is strict: it accepts only unambiguous heads in the form that devices send.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fieldbrook.gateway.events.request import Meta, read_meta
 from fieldbrook.observability import spans
 
 HEAD_LIMIT = 16_384
-"""The largest request head in bytes, its empty line included."""
+"""The largest request head in bytes, including its empty line."""
 
 _LINE = re.compile(
     rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
@@ -27,7 +27,7 @@ _RELEVANT = re.compile(
     rb"|trailer|te|authorization|idempotency-key|traceparent):([^\r\n]*+)\r$",
     re.IGNORECASE | re.MULTILINE,
 )
-# The form of host that devices send. Tornado decides about others (RFC 3986 allows `a=b`, `%41`).
+# The form of hosts that devices send. Tornado checks other forms (RFC 3986 allows `a=b`, `%41`).
 _HOST = re.compile(rb"[A-Za-z0-9.:_\[\]\-]++")
 _LENGTH = re.compile(rb"[0-9]{1,9}+")
 _PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more parameters
@@ -35,7 +35,7 @@ _CHANGING = (b"timestamp", b"eventID")  # parameters that differ in every reques
 
 
 def has_bare_line_feed(head: bytes) -> bool:
-    """Whether a line of a request head, complete or not, ends without a carriage return."""
+    """Return whether a line of a request head, complete or not, ends without a carriage return."""
     return head.count(b"\n") != head.count(b"\r\n")
 
 
@@ -51,8 +51,8 @@ class Fields(NamedTuple):
 class Head:
     """A parsed request head: the project, the meta data and the length of the body in bytes.
 
-    `meta` comes from the query, `Authorization` and `Idempotency-Key`. `changing` means that the
-    client's next head will differ, so caching this one is useless.
+    `meta` comes from the query, `Authorization` and `Idempotency-Key`. `changing` is set if the
+    client's next head will differ, so that caching this one is useless.
     """
 
     __slots__ = ("body_length", "changing", "meta", "project_name")
@@ -65,7 +65,7 @@ class Head:
 
 
 def read_fields(fields: bytes) -> Fields | None:
-    """Parse header fields, the empty line included; None when Tornado must parse them."""
+    """Parse header fields, including the empty line; None if Tornado must parse them."""
     if _FIELDS.fullmatch(fields) is None:
         return None
     length = hosts = -1
@@ -81,7 +81,8 @@ def read_fields(fields: bytes) -> Fields | None:
         elif lowered == b"idempotency-key" and idempotency_key is None:
             idempotency_key = value.decode("latin-1")
         elif lowered == b"traceparent":
-            # One that comes twice counts as none, and without a collector nobody reads it.
+            # A repeated `traceparent` counts as absent; without a collector the field is not
+            # needed.
             traceparent = "" if traceparent is not None else value.decode("latin-1")
         elif lowered == b"connection" and value.lower() == b"keep-alive":
             continue
@@ -97,9 +98,9 @@ def read_fields(fields: bytes) -> Fields | None:
 def read_head(
     head: bytes, fields_reader: Callable[[bytes], Fields | None] = read_fields
 ) -> Head | None:
-    """Parse a request head, its empty line included; None when Tornado must parse it.
+    """Parse a request head, including its empty line; None if Tornado must parse it.
 
-    Devices send the same head again and again, so `FastPath` caches the result. Where the query
+    Devices send the same head again and again, so `FastPath` caches the result. If the query
     changes with each request, it caches only the header fields, by `fields_reader`.
     """
     line, _, rest = head.partition(b"\r\n")

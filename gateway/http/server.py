@@ -51,7 +51,8 @@ class HttpGateway(GatewayActor):
     """Owns the event ports and, in the first gateway process, the dashboard port."""
 
     async def open(self) -> None:
-        """Open the registry and the event ports; all that no plain event needs follows."""
+        """Open the registry and the event ports; everything that plain events do not need is opened
+        later."""
         settings = self.settings
         self._draining = False
         self._applications: Applications | None = None
@@ -74,10 +75,11 @@ class HttpGateway(GatewayActor):
         )
         self._memory_budget = request_budget(settings.upload_limit_bytes + MULTIPART_SLACK)
         self._certificate = Certificate(settings)
-        # A developer's folder that cannot be read is told before the node has started.
+        # If a developer's folder cannot be read, report this before the node has started.
         dashboard = self._developers_dashboard()
         if self.host:
-            # Other hosts serve its clients meanwhile, and faster than this one beside its imports.
+            # Meanwhile other hosts serve the clients, faster than this host could during its
+            # imports.
             await _import_the_rest()
         self._open_ports()
         if self.part == "http:0":
@@ -105,7 +107,7 @@ class HttpGateway(GatewayActor):
     # ---------------------------------------------------------------- after the event ports
 
     async def _complete(self, dashboard: Dashboard | None) -> None:
-        """Serve all that is no plain event of a device."""
+        """Serve all requests other than plain events of devices."""
         with _short_turns():
             await _import_the_rest()
             from fieldbrook.gateway.http.tornado.applications import Applications
@@ -131,11 +133,12 @@ class HttpGateway(GatewayActor):
             if self.part == "http:0":
                 applications.serve_hosts(application)
                 await self._open_dashboard(applications, application, dashboard)
-        # A full collection would look at all these modules again, and the events would wait.
+        # A full garbage collection would examine all these modules again, and events would wait for
+        # it.
         gc.freeze()
 
     def _begin(self, port: Port, application: web.Application) -> None:
-        """Serve a port's requests that are no plain events."""
+        """Serve the requests of a port other than plain events."""
         from fieldbrook.gateway.http.tornado.server import TornadoServer
 
         for way in port.ways:
@@ -148,7 +151,7 @@ class HttpGateway(GatewayActor):
         application: web.Application,
         dashboard: Dashboard | None,
     ) -> None:
-        """Open the dashboard port; a client that connects before waits in the port's queue."""
+        """Open the dashboard port; clients that connected before wait in the port's queue."""
         from fieldbrook.gateway.http.site.dashboard import Dashboard
 
         settings = self.settings
@@ -167,7 +170,7 @@ class HttpGateway(GatewayActor):
         self._begin(port, applications.with_pages(application, dashboard))
 
     def _developers_dashboard(self) -> Dashboard | None:
-        """The dashboard of the folder in the settings, if there is one.
+        """Return the dashboard from the folder in the settings, if there is one.
 
         Raises:
             SettingsError: the folder cannot be read.
@@ -257,10 +260,10 @@ async def _import_the_rest() -> None:
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    """Let other threads compute beside the event loop.
+    """Shorten the turns of other threads that compute beside the event loop.
 
-    By default, each gives the interpreter to the loop after 5 ms, and the first event needs some
-    ten turns of the loop.
+    By default, a computing thread releases the interpreter's lock to the loop after 5 ms, and the
+    first event needs about ten iterations of the loop.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(_TURN_S)

@@ -1,4 +1,4 @@
-"""The hosts of the cluster as a gateway sees them: which of them runs a project."""
+"""The hosts of the cluster, for gateways: which of them owns a project."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fieldbrook.core.errors import OwnedElsewhereError
 
 
 class KnownHost(msgspec.Struct, frozen=True):
-    """A host as the process of this host that knows the others sees it.
+    """A host, as reported by this host's process that watches the other hosts.
 
     Attributes:
-        name: its name.
-        address: where other hosts reach it, with the port.
+        name: the name of the host.
+        address: the address for other hosts, with the port.
         state: `up`, `catching_up`, `drained`, `silent`, or `waiting` before the cluster has enough
             hosts.
     """
@@ -29,14 +29,14 @@ class KnownHost(msgspec.Struct, frozen=True):
 
 
 class KnownHosts(msgspec.Struct, frozen=True):
-    """All hosts, and to which of them projects belong.
+    """All hosts, and which of them own projects.
 
     Attributes:
         me: the name of this host.
         hosts: all hosts.
-        owners: the names of those to which projects belong now.
-        elsewhere: by project: the host that still runs it, if it belongs to another one.
-        pins: by project: the host to which it belongs whenever that is one of `owners`.
+        owners: the names of the hosts that own projects now.
+        elsewhere: by project: the host that still runs it, if another host owns it.
+        pins: by project: the host that owns it whenever this host is one of `owners`.
     """
 
     me: str
@@ -46,7 +46,7 @@ class KnownHosts(msgspec.Struct, frozen=True):
     pins: dict[int, str] = {}
 
     def host_of(self, project_id: int) -> str:
-        """Return the host that owns a project; this one as long as the cluster has not formed."""
+        """Return the host that owns a project; this host as long as the cluster has not formed."""
         if not self.owners:
             return self.me
         return self.elsewhere.get(project_id) or placement.project_home(
@@ -60,10 +60,10 @@ class _Read(NamedTuple):
 
 
 class ClusterHosts:
-    """Reads what the process that knows the other hosts has written.
+    """Reads the file in which the process that watches the other hosts describes them.
 
     Args:
-        run_dir: the folder of the file; None for a node in no cluster.
+        run_dir: the folder of the file; None for a node without a cluster.
     """
 
     def __init__(self, run_dir: Path | None) -> None:
@@ -71,7 +71,7 @@ class ClusterHosts:
         self._read = _Read(0, None)
 
     def known(self) -> KnownHosts | None:
-        """Return all hosts; None when the node is in no cluster."""
+        """Return all hosts; None if the node belongs to no cluster."""
         if self._path is None:
             return None
         try:
@@ -84,7 +84,8 @@ class ClusterHosts:
         return self._read.hosts
 
     def facts(self) -> Facts | None:
-        """Return what all hosts tell of themselves; None when the node is in no cluster."""
+        """Return the facts that all hosts report about themselves; None if the node belongs to no
+        cluster."""
         if self._path is None:
             return None
         try:
@@ -94,12 +95,12 @@ class ClusterHosts:
 
     @property
     def is_member(self) -> bool:
-        """Whether projects may be owned by other hosts."""
+        """Return whether other hosts may own projects."""
         known = self.known()
         return known is not None and bool(known.owners)
 
     def owner(self, project_id: int) -> str | None:
-        """Return the other host that owns a project; None when this one does."""
+        """Return the other host that owns a project; None if this host owns it."""
         known = self.known()
         if known is None:
             return None

@@ -1,4 +1,4 @@
-"""Bodies of a project that were sent and came back without results."""
+"""Bodies of a project that were sent and have got no results."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class FailedBodies:
         self._suspects = suspects
         self._returned: list[Body] = []
         self._lost: list[Body] = []
-        # Queues with an event that could not be stored: its sender sends it again, and no later
-        # event of the queue may run before.
+        # Queues with an event that could not be stored. Its sender sends it again, and no later
+        # event of the queue may run before it.
         self._blocked_queues: set[int] = set()
 
     def __bool__(self) -> bool:
@@ -40,7 +40,7 @@ class FailedBodies:
         return sum(len(body.events) for body in self._returned)
 
     def add_returned(self, body: Body) -> None:
-        """Add a body of which nothing ran."""
+        """Add a body of which no event ran."""
         self._returned.append(body)
 
     def add_lost(self, body: Body) -> None:
@@ -53,13 +53,13 @@ class FailedBodies:
         (self._returned or self._lost).extend(bodies)
 
     def withdraw(self, pairs: Settled, settled: Settled) -> bool:
-        """Take back the events queued behind events that the project could not store.
+        """Remove the queued events behind events that the project could not store.
 
         Their senders get an error too and retry them after the failed events, so the order is
         kept. `pairs` are new outcomes.
 
         Returns:
-            Whether there are such events; nothing may be sent then until all is answered.
+            Whether there are such events. Then nothing may be sent until all bodies are answered.
         """
         queue_ids = {
             pending.queue_id
@@ -69,7 +69,7 @@ class FailedBodies:
         self._blocked_queues |= queue_ids
         behind = self._suspects.withdraw(queue_ids) if queue_ids else []
         for queue_id in queue_ids:
-            others: list[PendingEvent] = []  # nobody sends these again
+            others: list[PendingEvent] = []  # their senders do not send these again
             while self._queue.first_in(queue_id) is not None:
                 pending = self._queue.pop_from(queue_id)
                 (behind if pending.resend else others).append(pending)
@@ -80,19 +80,19 @@ class FailedBodies:
         return bool(queue_ids)
 
     def resumed(self) -> None:
-        """Forget which events could not be stored: the project accepts all again."""
+        """Forget which events could not be stored, because the project accepts all events again."""
         self._blocked_queues.clear()
 
     def take_back(self, alone: bool, settled: Settled, worker: str = "") -> bool:
         """Queue the events again, before all others, or settle them.
 
         Args:
-            alone: whether no other event was in flight in the worker, which ran no other project.
-            settled: gets the events that are settled.
+            alone: whether the worker ran no other project and no other event was in flight.
+            settled: the settled events are added to it.
             worker: the path of the worker's socket if the worker has died.
 
         Returns:
-            Whether there were bodies of which nothing ran.
+            Whether there were bodies of which no event ran.
         """
         returned, self._returned = self._returned, []
         lost = [pending for body in self._lost for pending in body.events]
@@ -122,15 +122,15 @@ class FailedBodies:
         return again
 
     def _put_back(self, returned: list[Body], settled: Settled) -> None:
-        """Queue the events of bodies of which nothing ran."""
-        if returned[0].suspects:  # they were in flight without others
+        """Queue the events of bodies of which no event ran."""
+        if returned[0].suspects:  # these were in flight without other events
             self._suspects.put_back(returned[0].events)
             return
         again = []
         for pending in (pending for body in returned for pending in body.events):
             if is_resume(pending):
                 continue
-            if pending.settle is None:  # its sender was told that the outcome is unknown
+            if pending.settle is None:  # its sender has the answer that the outcome is unknown
                 if pending.blocked is not None:
                     pending.blocked.add(pending.event[1])
             elif not self._refused(pending, settled):
@@ -139,7 +139,7 @@ class FailedBodies:
             self._queue.put_back(pending)
 
     def _refused(self, pending: PendingEvent, settled: Settled) -> bool:
-        """Settle an event that must not run before one that could not be stored."""
+        """Refuse an event that must not run before an earlier one that could not be stored."""
         if not pending.resend or pending.queue_id not in self._blocked_queues:
             return False
         settled.append((pending, UnavailableError(what=AFTER_FAILURE)))

@@ -13,7 +13,7 @@ import collections
 from fieldbrook.gateway.links.pending_event import PendingEvent
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
-ALONE_EVENTS = 8_192  # the limit of one publisher when no other has events waiting
+ALONE_EVENTS = 8_192  # the limit of one publisher if no other publisher has waiting events
 ALONE_BYTES = 64 << 20
 EVENTS_LIMIT = 2 * ALONE_EVENTS
 BYTES_LIMIT = 2 * ALONE_BYTES
@@ -34,7 +34,7 @@ class _PublisherQueue:
 
 
 class FairQueue:
-    """The waiting events of one project; `events` is their number, only to read."""
+    """The waiting events of one project; `events` is their number (read-only)."""
 
     __slots__ = ("_budget", "_bytes", "_queues", "_turns", "events")
 
@@ -49,7 +49,7 @@ class FairQueue:
         return self.events
 
     def has_space(self, queue_id: int, size: int) -> bool:
-        """Whether a queue has space for one event with a payload of `size` bytes."""
+        """Return whether a queue has space for one event with a payload of `size` bytes."""
         if (
             self.events < _AMPLE_EVENTS
             and self._bytes + size < _AMPLE_BYTES
@@ -61,7 +61,8 @@ class FairQueue:
         return events < EVENTS_LIMIT - self.events and held + size <= self._free()
 
     def has_space_for(self, queue_id: int, events: int, size: int) -> bool:
-        """Whether a queue has space for `events` events with `size` payload bytes in total."""
+        """Return whether a queue has space for `events` events with `size` payload bytes in
+        total."""
         queue = self._queues.get(queue_id)
         waiting, held = (len(queue.items), queue.bytes) if queue is not None else (0, 0)
         more, free = waiting + 2 * events, self._free()
@@ -87,7 +88,7 @@ class FairQueue:
         self._count(queue, item)
 
     def put_back(self, item: PendingEvent) -> None:
-        """Add an event that was popped before, ahead of all others of its queue."""
+        """Put an event that was popped back at the head of its queue."""
         queue = self._queues.get(item.queue_id)
         if queue is None:
             queue = self._queues[item.queue_id] = _PublisherQueue()
@@ -103,7 +104,8 @@ class FairQueue:
         self._budget.used += size + OVERHEAD_BYTES
 
     def next_size(self) -> int:
-        """Return the payload size of the next event of `pop`; the queue must not be empty."""
+        """Return the payload size of the event that `pop` would return; the queue must not be
+        empty."""
         return len(self._turns[0].items[0].event[3])
 
     def pop(self) -> PendingEvent:

@@ -18,9 +18,9 @@ Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
 
 BlockedPublishers = set[int]
-"""The publishers of one request that have an event of unknown outcome; its events share the set.
-Later events of these publishers are not sent, because the client sends the unknown one again and
-it would then run after them."""
+"""The publishers of one request that have an event of unknown outcome; all events of the request
+share the set. Later events of these publishers are not sent: the client sends the event of unknown
+outcome again, and they must not run before it."""
 
 
 class StoredResults(tuple[tuple[int, int, str], ...]):
@@ -65,7 +65,7 @@ class PendingEvent:
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
-        self.deaths = 0  # of dedicated workers while only this event was in flight
+        self.deaths = 0  # deaths of dedicated workers while only this event was in flight
         self.died_in = ""  # the path of the last of these workers
 
     def finish(self, outcome: Outcome) -> None:
@@ -80,14 +80,14 @@ class PendingEvent:
 
 
 Settled = list[tuple[PendingEvent, Outcome]]
-"""Events with their outcomes, which their senders have not been told yet."""
+"""Events with their outcomes, whose senders have got no answer yet."""
 
 
 def outcomes_of(results: Sequence[Any]) -> tuple[list[Outcome], bool]:
-    """Decode the results of events in an answer; also tells whether one of them is an error.
+    """Decode the results of events in an answer; also return whether one of them is an error.
 
     Raises:
-        ValueError: one of them is not an `EventResult`.
+        ValueError: a result is not an `EventResult`.
     """
     outcomes: list[Outcome] = []
     failed = False
@@ -118,13 +118,13 @@ def resume_command() -> PendingEvent:
 
 
 def is_resume(pending: PendingEvent) -> bool:
-    """Whether this is a `resume_command`."""
+    """Return whether this is a `resume_command`."""
     return pending.event[1] == NODE_COMMAND and pending.event[0] == RESUME
 
 
 def count_settled(settled: Settled, latest_deadline: float) -> None:
-    """Count acknowledged events in the metrics, with the time since each was accepted, and those
-    of each publisher.
+    """Count acknowledged events in the metrics, in total and by publisher, with the time since each
+    was accepted.
 
     Commands, refused events and events settled by their deadline are not counted.
     `latest_deadline` is the deadline of an event that was accepted just now.

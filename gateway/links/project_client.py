@@ -1,10 +1,11 @@
-"""The client of one project: its queue of events, its route, and what is in flight.
+"""The client of one project: its queue of events, its route, and its events in flight.
 
 Events wait in the queue `_queue`, are sent in bodies over the link to the worker that runs the
 project, and are settled once, in order. Events of one publisher keep their order, and publishers
-take turns. All events that an owner pushes for its devices share one queue, like those of one
-publisher. No timer forms bodies: the first event of a loop turn asks the link for a turn, so
-bodies grow only under load. At most `CREDIT` bodies are unanswered at a time, all on one link.
+take turns. All events that an owner pushes for its devices share one queue, like the events of one
+publisher. Bodies are not formed by a timer: the first event of a loop iteration requests a turn on
+the link, so bodies grow only under load. At most `CREDIT` bodies are unanswered at a time, all on
+one link.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class ProjectClient:
         self._failed = FailedBodies(self._queue, self._suspects)
         self._route = Route(project_id, activator, loop, self._advance)
         self._link: WorkerLink | None = None
-        self._alone = False  # whether the worker of the link runs only this project
+        self._alone = False  # whether the link's worker runs only this project
         self._sent: collections.deque[Body] = collections.deque()
         self._paused = False  # the project refuses events until it receives RESUME
         self._pace_s = _FIRST_PACE_S  # moving average of the project's time per event
@@ -197,7 +198,7 @@ class ProjectClient:
     # ---------------------------------------------------------------- route and link
 
     def route(self, path: str | None, alone: bool = False) -> None:
-        """Set the socket of the worker that runs the project; None when none does.
+        """Set the socket of the worker that runs the project; None if no worker runs it.
 
         `alone`: the worker runs no other project.
         """
@@ -207,8 +208,8 @@ class ProjectClient:
         self._advance()
 
     def _advance(self) -> None:
-        """Take the next step for the queued events: ask for a route, or for a turn on the
-        link. A link that is not that of the route is left when nothing on it is unanswered."""
+        """Take the next step for the queued events: request a route, or a turn on the link. If the
+        link does not belong to the route, leave it as soon as everything on it is answered."""
         route, link = self._route, self._link
         if link is not None:
             if link.path == route.path:
@@ -231,13 +232,13 @@ class ProjectClient:
 
     @property
     def _is_stale(self) -> bool:
-        """Whether the link is not that of the route."""
+        """Return whether the link does not belong to the route."""
         return self._link is not None and self._link.path != self._route.path
 
     def _forget_route(self) -> None:
-        """Forget the route if it is that of the link, which was not of use.
+        """Forget the route if it belongs to the link, which could not be used.
 
-        A different route already is that of the project's next start.
+        A different route already belongs to the project's next start.
         """
         if not self._is_stale:
             self._route.path = None
@@ -252,7 +253,8 @@ class ProjectClient:
         sent = self._sent
         if len(sent) >= CREDIT or self._is_stale or self._link is None:
             return False
-        # One of the suspects may have killed the worker, so no others are in flight with them.
+        # One of the suspects may have killed the worker, so no other events may be in flight with
+        # them.
         return not (sent and (self._paused or self._suspects.groups or sent[0].suspects))
 
     def next_body(self, ample: bool, now: float) -> Body | None:
@@ -282,7 +284,7 @@ class ProjectClient:
         return body
 
     def _next_events(self, ample: bool) -> tuple[list[PendingEvent], int]:
-        """Take the next events from the queue; returns them and the size of their payloads."""
+        """Remove the next events from the queue; return them and the size of their payloads."""
         queue = self._queue
         events: list[PendingEvent] = []
         size, bytes_limit = 0, FRAME_BYTES if ample else SMALL_BYTES
@@ -315,7 +317,7 @@ class ProjectClient:
         if type(answer) is tuple:
             credit = self._settle(body, answer, now, settled)
         elif answer in (NOT_HERE, LOST):
-            # Until RESUME the worker runs no later body either, so the order is kept.
+            # Until RESUME the worker does not run later bodies either, so the order is kept.
             if not self._failed:
                 self._forget_route()
             self._paused = True
@@ -360,7 +362,8 @@ class ProjectClient:
         if self._failed.take_back(alone and self._alone, settled, worker):
             self._route.missed()
         self._paused = False
-        # The socket may outlive the worker for a moment, so the supervisor is asked for a route.
+        # The socket may exist slightly longer than the worker, so request a route from the
+        # supervisor.
         self._loop.call_soon(self._advance)
 
     def link_closed(self) -> None:

@@ -37,11 +37,11 @@ class ProjectClients:
 
     @property
     def routed(self) -> frozenset[int]:
-        """The ids of the projects whose route is known from the supervisor."""
+        """The ids of the projects whose route the supervisor has reported."""
         return frozenset(n for n, client in self._clients.items() if client.routed)
 
     def expire(self) -> None:
-        """Settle overdue events, and remove clients and links without a use.
+        """Settle overdue events, and remove unused clients and links.
 
         The gateway calls this about once a second.
         """

@@ -18,7 +18,7 @@ async def ask_project(
     """Send one request to a project and return its answer.
 
     Args:
-        reader, writer: a connection to the project's worker without other requests under way.
+        reader, writer: a connection to the project's worker without other unanswered requests.
         project_id: the project.
         request: the body of the request, e.g. for outbox entries (see `actors.wire`).
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 _RETRY_S = 5.0  # a lost request must not block a project's events for ever
-# The supervisor may name a worker that the project has left. It is asked again after these times.
+# The supervisor may name a worker that the project has left. The request is repeated after these
+# times.
 _AGAIN_S = 0.01
 _AGAIN_MOST_S = 0.5
 
@@ -23,7 +24,7 @@ class Route:
     """The path of a worker's socket, or the request for it.
 
     Attributes:
-        path: None while it is not known.
+        path: the path; None while it is unknown.
         alone: whether the worker runs only this project.
     """
 
@@ -43,39 +44,39 @@ class Route:
         self._on_due = on_due
         self._requested = False
         self._requested_at = 0.0
-        self._misses = 0  # routes in a row to a worker that did not run the project
+        self._misses = 0  # consecutive routes to a worker that did not run the project
         self._pause: asyncio.TimerHandle | None = None
 
     @property
     def unused(self) -> bool:
-        """Whether the route is unknown and is not going to be requested."""
+        """Whether the route is unknown, and no request for it is pending or planned."""
         return self.path is None and not self._requested and self._pause is None
 
     def set(self, path: str | None, alone: bool) -> None:
-        """Take the supervisor's word for it."""
+        """Set the route that the supervisor has reported."""
         self.path, self.alone = path, alone
         self._requested = False
         self._end_pause()
 
     def request(self) -> None:
-        """Ask the supervisor, unless that has happened or has to wait."""
+        """Request the route from the supervisor, unless a request is pending or has to wait."""
         if not self._requested and self._pause is None:
             self._requested, self._requested_at = True, self._loop.time()
             self._activator.activate(self._project_id)
 
     def forget_request(self) -> None:
-        """Expect no route for the last request."""
+        """Forget the last request."""
         self._requested = False
 
     def overdue(self, now: float) -> bool:
-        """Whether a request has had no answer for long; it is forgotten then."""
+        """Return whether a request has been unanswered for too long; if so, forget it."""
         if not self._requested or now - self._requested_at <= _RETRY_S:
             return False
         self._requested = False
         return True
 
     def missed(self) -> None:
-        """Note that the project was not there: the next request may have to wait."""
+        """Note that the worker did not run the project; the next request may have to wait."""
         self._misses += 1
         if self._misses > 1 and self.path is None:
             self._end_pause()
@@ -83,7 +84,7 @@ class Route:
             self._pause = self._loop.call_later(delay, self._due)
 
     def found(self) -> None:
-        """Note that the project was there."""
+        """Note that the worker runs the project."""
         self._misses = 0
 
     def _due(self) -> None:

@@ -16,13 +16,13 @@ _GROUP = 16
 
 
 class Suspects:
-    """Events of which each may have made the project fail, in groups that are sent one by one.
+    """Events that may have made the project fail, in groups that are sent one by one.
 
-    Up to `_GROUP` events that were lost together are sent alone, which finds the one that kills
-    the worker. More are first sent in groups, because each frame costs a commit.
+    Up to `_GROUP` events that were lost together are sent one at a time, to find the event that
+    kills the worker. More events are first sent in groups, because each frame costs a commit.
 
     Attributes:
-        groups: the groups in the order in which they are sent, only to read.
+        groups: the groups in the order in which they are sent (read-only).
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Suspects:
         self.groups.extendleft(reversed(groups))
 
     def put_back(self, group: list[PendingEvent]) -> None:
-        """Put a group that was taken and did not run before all others."""
+        """Put a group that was taken and did not run back at the front."""
         self.groups.appendleft(group)
 
     def take(self) -> list[PendingEvent]:
@@ -43,7 +43,7 @@ class Suspects:
         return self.groups.popleft()
 
     def withdraw(self, queue_ids: Container[int]) -> list[PendingEvent]:
-        """Remove and return the events of some queues, in their order."""
+        """Remove and return the events of some queues, in order."""
         groups = list(self.groups)
         kept = ([p for p in group if p.queue_id not in queue_ids] for group in groups)
         self.groups = collections.deque(group for group in kept if group)
@@ -57,11 +57,11 @@ def blame(pending: PendingEvent, worker: str) -> None:
 
     Args:
         pending: the event.
-        worker: the path of the socket of the worker that died, which no later worker has; empty if
-            the project failed and its worker goes on.
+        worker: the path of the socket of the dead worker, which no later worker gets; empty if the
+            project failed and its worker still runs.
     """
     if worker and pending.died_in == worker:
-        return  # its socket took another connection while it died
+        return  # this death was counted: the dying worker's socket accepted another connection
     pending.died_in = worker
     pending.deaths += 1
     if pending.deaths == DEAD_LETTER_AFTER_DEATHS and pending.resend:

@@ -1,4 +1,4 @@
-"""The first span of a traced event: from its way into a gateway to its answer."""
+"""The first span of a traced event: from its arrival at a gateway to its answer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SOURCES = {0: "http", BY_MQTT: "mqtt", BY_CRON: "cron", BY_API: "api", BY_CHAIN
 def traced(
     spans: Spans, project_id: int, event: WireEvent, settle: Settle
 ) -> tuple[WireEvent, Settle]:
-    """Begin the span of an event, if it is to be traced.
+    """Begin the span of an event, if the event is traced.
 
     Returns:
-        The event with the context of its span, and a `settle` that ends the span; both as they
-        were for an event that is not traced. Commands of the node are not.
+        The event with the context of its span, and a `settle` that ends the span. For an event that
+        is not traced, both are unchanged. Commands of the node are not traced.
     """
     begun = spans.begin() if event[1] >= 0 else None
     if begun is None:

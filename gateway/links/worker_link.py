@@ -1,9 +1,9 @@
 """The connection of a gateway to a worker, which all projects of that worker share.
 
-The link writes one frame per turn of the event loop, with the events of all projects that have
-some to send, and passes each answer on to its project. Projects take turns: each adds one body
-of events to the frame, until `LINK_BYTES` are unanswered. Small bodies need no such credit, so a
-worker full of large events of slow projects still gets the small ones of others.
+The link writes one frame per iteration of the event loop, with events of all projects that have any
+to send, and passes each answer to its project. Projects take turns: each adds one body of events to
+the frame, until `LINK_BYTES` are unanswered. Small bodies need no such credit, so a worker full of
+large events of slow projects still gets the small events of others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LINK_BYTES = 8 << 20
 """No further body is sent to a worker while this many bytes are unanswered."""
 SMALL_BYTES = 16 << 10
-"""The largest body that a project may always send when it has no other under way."""
+"""The largest body that a project may always send if it has no other in flight."""
 IDLE_S = 60.0
 _EVENT_BYTES = 128  # memory of one event in the worker without its payload
 _CONNECT_TRIES = 20
@@ -38,8 +38,8 @@ _CONNECT_TRIES = 20
 class Body:
     """Events of one project in a frame, as long as they have no answer.
 
-    `credit` is what they take of `LINK_BYTES`. Events with `suspects` are sent again after a
-    failure, with no others of their project in flight.
+    `credit` is the number of bytes that they use of `LINK_BYTES`. Events with `suspects` are sent
+    again after a failure, with no others of their project in flight.
     """
 
     __slots__ = ("credit", "events", "suspects")
@@ -51,11 +51,11 @@ class Body:
 
 
 class LinkUser(Protocol):
-    """The client of a project, as its link uses it."""
+    """The interface of a project's client that its link uses."""
 
     project_id: int
     in_turn: bool
-    """Whether the link will ask for the next body; only the link sets it."""
+    """Whether the link will request the next body; only the link sets this."""
 
     @property
     def unanswered(self) -> int:
@@ -64,21 +64,22 @@ class LinkUser(Protocol):
 
     @property
     def can_send(self) -> bool:
-        """Whether there may be another body to send now."""
+        """Return whether there may be another body to send now."""
         ...
 
     def next_body(self, ample: bool, now: float) -> Body | None:
         """Return the next body to send.
 
-        Unless the credit is `ample`, it has at most `SMALL_BYTES` and no other is in flight.
+        Unless the credit is `ample`, the body has at most `SMALL_BYTES`, and no other one is in
+        flight.
         """
         ...
 
     def answered(self, answer: Any, now: float, settled: Settled) -> int:
-        """Take the next answer, and add the events that it settles to `settled`.
+        """Handle the next answer, and add the events that it settles to `settled`.
 
         Returns:
-            The credit of the body that is now answered; 0 if a part of it is still under way.
+            The credit of the body if it is completely answered now; otherwise 0.
 
         Raises:
             ValueError: this is no answer to the project's oldest body; nothing was changed.
@@ -86,7 +87,7 @@ class LinkUser(Protocol):
         ...
 
     def link_ended(self, alone: bool, settled: Settled) -> None:
-        """Settle the events in flight. `alone`: this was one event, the only one of the link."""
+        """Settle the events in flight. `alone`: a single event was in flight on the link."""
 
     def link_closed(self) -> None:
         """Forget the link, which was closed because it was idle."""
@@ -115,7 +116,7 @@ class WorkerLink(asyncio.Protocol):
     # ---------------------------------------------------------------- users
 
     def join(self, user: LinkUser) -> None:
-        """Begin to pass answers for a project on to this client."""
+        """Begin to pass answers for a project to this client."""
         self._users[user.project_id] = user
 
     def leave(self, user: LinkUser) -> None:
@@ -126,7 +127,7 @@ class WorkerLink(asyncio.Protocol):
             user.in_turn = False
 
     def request_turn(self, user: LinkUser) -> None:
-        """Ask the client for its next body when the link can send it."""
+        """Request the next body from the client when the link can send it."""
         user.in_turn = True
         self._turns.append(user)
         if not self._flush_scheduled and self._transport is not None:
@@ -134,7 +135,7 @@ class WorkerLink(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def close_if_idle(self) -> bool:
-        """Close the link if nobody has used it for `IDLE_S`; returns whether it was closed."""
+        """Close the link if it was not used for `IDLE_S`; return whether it was closed."""
         if self._turns or self._loop.time() - self._used_at < IDLE_S or self._unanswered():
             return False
         users, self._users = self._users, {}
@@ -176,7 +177,7 @@ class WorkerLink(asyncio.Protocol):
         self.end()
 
     def end(self) -> None:
-        """Close the connection; the clients settle what is unanswered."""
+        """Close the connection; the clients settle their unanswered events."""
         if self._ended:
             return
         self._ended = True
@@ -204,7 +205,7 @@ class WorkerLink(asyncio.Protocol):
             return
         now = self._loop.time()
         bodies: list[tuple[int, list[WireEvent]]] = []
-        held: list[LinkUser] = []  # they wait for credit, in their order
+        held: list[LinkUser] = []  # clients that wait for credit, in order
         while turns:
             user = turns.popleft()
             ample = self._unanswered_bytes < LINK_BYTES
@@ -230,7 +231,7 @@ class WorkerLink(asyncio.Protocol):
         now = self._loop.time()
         settled: Settled = []
         malformed = False
-        self._flush_scheduled = True  # clients that ask for a turn now get it below
+        self._flush_scheduled = True  # clients that request a turn now get it below
         try:
             for answers in self._reader.feed(data):
                 for project_id, answer in _pairs(answers):
@@ -238,7 +239,7 @@ class WorkerLink(asyncio.Protocol):
                     if user is None:
                         raise ValueError(f"project {project_id} has no events here")
                     self._unanswered_bytes -= user.answered(answer, now, settled)
-            self._flush()  # the worker goes on with the next frame while clients are answered
+            self._flush()  # the worker handles the next frame while clients get their answers
         except ValueError as error:
             log.error("data plane: malformed answer of the worker at %s: %s", self.path, error)
             malformed = True
@@ -253,7 +254,7 @@ def _pairs(data: bytes) -> list[tuple[int, Any]]:
     """Decode a frame of answers.
 
     Raises:
-        ValueError: it is not a list of pairs of a project id and an answer.
+        ValueError: the frame is not a list of pairs of a project id and an answer.
     """
     try:
         pairs = unpack(data)

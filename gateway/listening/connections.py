@@ -1,7 +1,7 @@
 """The connection limit of a gateway process over all its ports, and the eviction at that limit.
 
-A process without a free file descriptor cannot open a store or reach a project, and ends.
-Connections therefore get half of the descriptors. The other half is a reserve for all other files.
+A process without a free file descriptor cannot open a store or connect to a project, and ends.
+Therefore connections get half of the descriptors. The other half is a reserve for all other files.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_LIMIT = 4_096
 _LEAST = 16
-_SHARE = 2  # connections get one in this many of the process's descriptors
+_SHARE = 2  # connections may use 1/2 of the process's descriptors
 _SPARE = 16  # the last descriptors, which are never given to a connection
-# A TLS connection that Tornado serves has its own descriptor and the two of its bridge.
+# A TLS connection that Tornado serves has its own descriptor and two of its bridge.
 TLS_DESCRIPTORS = 3
-_EVICTED_SHARE = 20  # at the limit, one in this many connections is closed
+_EVICTED_SHARE = 20  # at the limit, 1/20 of the connections is closed
 _LOG_INTERVAL_S = 60.0
 
 
 class IdleConnection(NamedTuple):
     """An idle connection: it waits for its client and not for the node.
 
-    `since` is when the client was last heard from, in monotonic seconds; `evict` closes the
+    `since` is the time of the last sign of the client, in monotonic seconds; `evict` closes the
     connection.
     """
 
@@ -54,7 +54,8 @@ class Port(Protocol):
 
 
 def connections_limit(*, tls: bool, most: int = CONNECTIONS_LIMIT) -> int:
-    """The connection limit of a process: `most`, or what its file descriptors allow."""
+    """Return the connection limit of a process: `most`, or fewer if its file descriptors do not
+    suffice."""
     soft = descriptor_limit()
     if soft is None:
         return most
@@ -82,14 +83,15 @@ class Connections:
 
     @property
     def open(self) -> int:
-        """The number of connections, including closed ones that wait for the client's end."""
+        """The number of connections, including those that wait until the client closes them."""
         return sum(port.connections for port in self.ports)
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached, or the descriptors that connections may have are used.
+        """Return whether the limit is reached, or all descriptors for connections are used.
 
-        Where only one of several ports has TLS, the limit does not count with its descriptors.
+        If only some of the ports have TLS, the limit does not include the additional descriptors of
+        TLS.
         """
         if self.open >= self.limit:
             return True
@@ -97,7 +99,7 @@ class Connections:
         return self._descriptors is not None and used >= self._descriptors
 
     def is_spare(self, descriptor: int) -> bool:
-        """Whether an accepted connection has one of the last descriptors.
+        """Return whether an accepted connection has one of the last descriptors.
 
         The system assigns the lowest free descriptor, so this means that other files have used
         up the reserve.
@@ -127,7 +129,8 @@ class Connections:
         return len(chosen)
 
     def evicted_opening(self, limit: int) -> None:
-        """Count and log a connection that was closed for another while both were being opened."""
+        """Count and log a connection that was closed in favour of another one while both were being
+        opened."""
         metrics.add(self._evicted, 1)
         self._flood.warning(
             "%d connections are being opened, which is the limit: "
@@ -140,7 +143,7 @@ class Connections:
         self._flood.warning("cannot accept a connection: %s", reason)
 
     def announce(self) -> None:
-        """Log the connection limit, with a warning when the descriptor limit lowers it."""
+        """Log the connection limit, as a warning if the descriptor limit lowers it."""
         soft = descriptor_limit()
         if soft is None or self.limit >= CONNECTIONS_LIMIT:
             log.info("each HTTP gateway accepts up to %d connections at once", self.limit)

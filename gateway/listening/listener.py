@@ -1,7 +1,7 @@
 """Accepts the connections of one port, up to the connection limit of the process.
 
-asyncio's own server accepts until the system refuses. It then writes a hundred tracebacks and
-leaves no descriptor for other files.
+asyncio's own server accepts connections until the system refuses. Then it writes a hundred
+tracebacks and leaves no descriptor for other files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ log = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 64
 _PAUSE_S = 0.2
-# Clients that all connect at once, as after a restart, have this time before they make room.
+# Clients that all connect at the same time, for example after a restart, are not evicted during
+# this time.
 _OPENING_S = 2.0
 
 
 class Opening:
-    """The accepted connections that have no protocol yet, by peer, the oldest first."""
+    """The accepted connections that have no protocol yet, by peer, oldest first."""
 
     def __init__(self) -> None:
         self._peers: dict[str, dict[asyncio.Task[None], float]] = {}
@@ -48,7 +49,8 @@ class Opening:
                 del self._peers[peer]
 
     def evictable(self, before: float) -> IdleConnection | None:
-        """The oldest connection of the peer that has most, if it began before a time."""
+        """Return the oldest connection of the peer with the most connections, if it began before a
+        time."""
         if not self._peers:
             return None
         peer = max(self._peers, key=lambda each: len(self._peers[each]))
@@ -56,7 +58,7 @@ class Opening:
         return IdleConnection(since, partial(self._end, peer, task)) if since <= before else None
 
     def idle(self) -> Iterator[IdleConnection]:
-        """All of them."""
+        """Return all of these connections."""
         for peer, tasks in self._peers.items():
             for task, since in tasks.items():
                 yield IdleConnection(since, partial(self._end, peer, task))
@@ -93,9 +95,9 @@ class Listener:
             protocol: creates the protocol of a connection.
             connections: the connections of the process. At their limit, new connections wait
                 in the system's queue.
-            opening_limit: how many accepted connections may wait for their protocol. At this
-                limit, the oldest one of the peer that has most is closed for a new one, when it
-                is older than 2 s.
+            opening_limit: how many accepted connections may wait for their protocol. At this limit,
+                a new connection replaces the oldest one of the peer with the most connections, if
+                that one is older than 2 s.
         """
         self.protocol = protocol
         self.loop = asyncio.get_running_loop()
@@ -116,7 +118,7 @@ class Listener:
         return self._opening.idle()
 
     def close(self, *, refuses: bool = False) -> None:
-        """Accept no more.
+        """Stop accepting connections.
 
         Args:
             refuses: whether the system refuses new connections, too, although other processes
@@ -138,8 +140,8 @@ class Listener:
                     self._pause()
                     return
             if self._connections.is_full:
-                # Only the first pass is sure that a connection waits. The loop calls again when
-                # there are more.
+                # Only in the first pass it is certain that a connection waits. The loop calls again
+                # if there are more.
                 if count == 0 and not self._connections.evict():
                     self._pause()
                 return
@@ -194,7 +196,7 @@ class Listener:
         """Attach a connection to a protocol; False means that the caller closes it.
 
         Raises:
-            OSError, TimeoutError: the client is gone or too slow.
+            OSError, TimeoutError: the client has disconnected or is too slow.
         """
         await self.loop.connect_accepted_socket(self.protocol, connection)
         return True

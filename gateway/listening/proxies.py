@@ -1,4 +1,4 @@
-"""The address of a client that comes through a reverse proxy (the setting `trusted_proxies`)."""
+"""Finds the address of a client behind a reverse proxy (the setting `trusted_proxies`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fieldbrook.gateway.listening.listener import peer_of
 
 
 class Proxies:
-    """The reverse proxies whose `X-Forwarded-For` is believed."""
+    """The reverse proxies whose `X-Forwarded-For` is trusted."""
 
     def __init__(self, listed: str = "") -> None:
-        """Create them from the value of the setting: addresses and networks, with commas."""
+        """Parse the value of the setting: addresses and networks, separated by commas."""
         self._networks = networks_in(listed)
 
     def client(self, peer: str, forwarded: Sequence[str]) -> str:
@@ -25,8 +25,8 @@ class Proxies:
                 of its connection.
 
         Returns:
-            The last address that is no proxy's; what stands before it may be forged. It is `peer`
-            when that is no proxy, or when no address of a client follows.
+            The last address that is not a proxy's; the addresses before it may be forged. It is
+            `peer` if the peer is no proxy, or if the header has no address of a client.
         """
         if not self.includes(peer):
             return peer
@@ -41,12 +41,12 @@ class Proxies:
         return peer
 
     def holder(self, peer: str) -> str:
-        """Return the holder of a connection's share (`peer_of`); "" for a proxy, which brings
+        """Return the holder of a connection's share (`peer_of`); "" for a proxy, which forwards
         requests of many clients."""
         return "" if self.includes(peer) else peer_of(peer)
 
     def includes(self, address: str) -> bool:
-        """Whether an address is a proxy's."""
+        """Return whether an address belongs to a proxy."""
         if not self._networks:
             return False
         try:

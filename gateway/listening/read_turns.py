@@ -18,11 +18,12 @@ _FEW, _MANY = 4, 64
 
 
 class ReadTurns:
-    """Limits the time of all connections' reads in an iteration of the loop; use it only there.
+    """Limits the time of all connections' reads in an iteration of the loop; for use in the loop
+    only.
 
-    When the time is used up, further connections wait. In each later iteration some of them go on;
-    the first is the one that has waited for the longest time. At the beginning only a few go on,
-    because each may have a head that takes 40 ms; after short iterations more go on.
+    When the time is used up, further connections wait. In each later iteration some of them
+    continue, beginning with the one that has waited longest. At first only a few continue, because
+    each may have a head that takes 40 ms; after short iterations the number increases.
     """
 
     def __init__(
@@ -37,7 +38,8 @@ class ReadTurns:
         Args:
             slice_s: how long the connections may take in one iteration of the loop.
             clock: the time in seconds.
-            fewest: how many waiting connections go on at least, even after a long iteration.
+            fewest: the smallest number of waiting connections that continue, even after a long
+                iteration.
         """
         self._slice_s = slice_s
         self._fewest = fewest
@@ -48,7 +50,7 @@ class ReadTurns:
         self._waiting: collections.deque[Callable[[], object]] = collections.deque()
 
     def may_go_on(self) -> bool:
-        """Whether a connection may go on with what it has read, without waiting."""
+        """Return whether a connection may process the bytes that it has read without waiting."""
         if self._waiting:
             return False
         now = self._clock()
@@ -58,19 +60,19 @@ class ReadTurns:
         return now < self._ends_at
 
     def call(self, go_on: Callable[[], object]) -> None:
-        """Call `go_on` when a connection may go on."""
+        """Call `go_on` when a connection may continue."""
         self._waiting.append(go_on)
         self._schedule()
 
     async def wait(self) -> None:
-        """Wait until a connection may go on."""
+        """Wait until a connection may continue."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.call(partial(_end, turn))
         await turn
 
     def _schedule(self) -> None:
-        # Once for each iteration: a connection that waits again as soon as it has gone on would
-        # otherwise have one turn, then two, then four in an iteration.
+        # Schedule this once per iteration. Otherwise a connection that waits again immediately
+        # would get one turn, then two, then four in an iteration.
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)
@@ -88,7 +90,7 @@ class ReadTurns:
                 self._schedule()
 
     def _number(self, now: float) -> int:
-        """How many connections may go on now; fewer if the last iteration took long."""
+        """Return how many connections may continue now; fewer if the last iteration took long."""
         took, self._began_at = now - self._began_at, now
         if took > 2 * self._slice_s:
             self._at_once = max(self._fewest, self._at_once // 2)
@@ -100,5 +102,5 @@ class ReadTurns:
 
 
 def _end(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # it was cancelled
+    if not turn.done():  # a done turn was cancelled
         turn.set_result(None)

@@ -10,7 +10,7 @@ READ_BYTES = 1 << 16
 def limit_reads(transport: asyncio.BaseTransport) -> None:
     """Have a transport read at most `READ_BYTES` at once instead of asyncio's 256 KiB.
 
-    Each read allocates a buffer of the largest size. The C library maps and unmaps one above
-    128 KiB every time, and a read of 250 bytes then takes five times as long.
+    Each read allocates a buffer of the maximum size. The C library maps and unmaps a buffer above
+    128 KiB each time, so a read of 250 bytes takes five times as long.
     """
     transport.max_size = READ_BYTES  # type: ignore[attr-defined]  # of selector transports

@@ -1,8 +1,8 @@
 """Listening sockets.
 
-The node's main process holds those of all ports, and its forks use them. While a gateway is started
-again, clients wait in the system's queue instead of being refused. A host of a cluster only
-reserves its ports until its gateways serve: clients that are refused use another host at once.
+The node's main process holds the sockets of all ports, and its forks use them. While a gateway
+restarts, clients wait in the system's queue instead of being refused. A host of a cluster only
+reserves its ports until its gateways serve: refused clients use another host at once.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ def hold(address: str, port: int, processes: int = 1, *, listens: bool) -> None:
 
 
 def stop_listening() -> None:
-    """Have the system refuse new connections to the held ports, whoever has them open."""
+    """Make the system refuse new connections to the held ports, in all processes that have them
+    open."""
     for listening in _held.values():
         refuse(listening)
 
 
 def refuse(listening: socket.socket) -> None:
-    """Have the system refuse new connections to a socket, whoever else has it open."""
-    with suppress(OSError):  # it does not listen
+    """Make the system refuse new connections to a socket, in all processes that have it open."""
+    with suppress(OSError):  # the socket does not listen
         listening.shutdown(socket.SHUT_RDWR)
 
 
@@ -62,13 +63,13 @@ def release() -> None:
 
 
 def bind(address: str, port: int, *, shared: bool, slot: int = 0) -> socket.socket:
-    """Return a socket that listens on a port; the held one, if there is one.
+    """Return a socket that listens on a port; if a held socket exists, return it.
 
     Args:
         address: an IPv4 or IPv6 address.
         port: the TCP port.
         shared: whether several gateway processes may listen on the same port.
-        slot: the number of this process among those.
+        slot: the number of this process among these processes.
 
     Raises:
         SettingsError: the port is taken or the address does not belong to this machine.
@@ -106,7 +107,7 @@ def _bind(address: str, port: int, *, shared: bool, listens: bool = True) -> soc
 def _listen(bound: socket.socket, address: str, port: int) -> None:
     try:
         bound.listen(_BACKLOG)
-    except OSError as error:  # another program has the port, and listened first
+    except OSError as error:  # another program uses the port
         bound.close()
         raise _unusable(address, port, error) from error
 

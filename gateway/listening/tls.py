@@ -19,8 +19,8 @@ HANDSHAKE_LIMIT_S = 10.0
 HANDSHAKES_LIMIT = 512
 _SHUTDOWN_LIMIT_S = 5.0
 _CLIENT_HELLO = 0x16
-# One record of TLS. asyncio makes a buffer of 256 KiB for each connection and clears it, so that a
-# silent connection of a stranger takes that much memory.
+# The size of one TLS record. asyncio allocates and clears a buffer of 256 KiB for each connection,
+# so a silent connection of any client would use that much memory.
 BUFFER_BYTES = 16 << 10
 
 
@@ -28,12 +28,12 @@ class Plain(Protocol):
     """The treatment of a connection that does not begin with a TLS handshake."""
 
     async def open(self, connection: socket.socket) -> bool:
-        """Take an accepted connection; False means that the caller closes it.
+        """Handle an accepted connection; return False if the caller must close it.
 
         The caller limits the time until a protocol has the connection.
 
         Raises:
-            OSError: the client is gone.
+            OSError: the client has disconnected.
         """
 
 
@@ -43,8 +43,8 @@ class TlsListener(Listener):
     A connection that begins in another way is handled by `Plain`. A connection is closed when
     its handshake, or the head of a plain request that is not served, is not complete after
     `HANDSHAKE_LIMIT_S`. At most `HANDSHAKES_LIMIT` of both, and at most half of the connection
-    limit, are open at once. At this limit, the oldest one of the client that has most is ended for
-    a new one.
+    limit, are open at once. At this limit, a new connection replaces the oldest one of the client
+    with the most.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TlsListener(Listener):
         connections: Connections,
         plain: Plain,
     ) -> None:
-        """As `Listener`; `context` is the TLS context of the server."""
+        """Do the same as `Listener`; `context` is the TLS context of the server."""
         sslproto.SSLProtocol.max_size = BUFFER_BYTES
         handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
         super().__init__(listening, protocol, connections, handshakes)
@@ -74,7 +74,8 @@ class TlsListener(Listener):
             return first is not None and await self._plain.open(connection)
 
     async def _shake_hands(self, connection: socket.socket) -> None:
-        """As `loop.connect_accepted_socket` with a context, but with a `TlsConnection`."""
+        """Do the same as `loop.connect_accepted_socket` with a context, but with a
+        `TlsConnection`."""
         waiter: asyncio.Future[None] = self.loop.create_future()
         limits = HANDSHAKE_LIMIT_S, _SHUTDOWN_LIMIT_S
         tls = TlsConnection(self.protocol, self._context, waiter, self._turns, *limits)
@@ -86,7 +87,8 @@ class TlsListener(Listener):
             raise
 
     async def _first_byte(self, connection: socket.socket) -> int | None:
-        """Peek at the first byte; None when the client ended the connection without sending any."""
+        """Peek at the first byte; return None if the client ended the connection without sending
+        any."""
         while True:
             with suppress(BlockingIOError):
                 peeked = connection.recv(1, socket.MSG_PEEK)

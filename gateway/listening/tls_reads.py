@@ -1,8 +1,8 @@
-"""Limits of what a TLS connection costs by records without data, or with little.
+"""Limits the cost of TLS records with no data, or with little data.
 
 A client may change its keys at any time (RFC 8446, 4.6.3). Each change is a record of 27 bytes, for
-which OpenSSL computes 40 µs and makes an answer of 27 bytes, which waits in memory for a client
-that does not read. A record may also carry a single byte of data.
+which OpenSSL computes 40 µs and makes an answer of 27 bytes. The answer stays in memory if the
+client does not read. A record may also carry a single byte of data.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any, cast
 from fieldbrook.gateway.listening.read_turns import ReadTurns
 
 SPARSE_READ_BYTES = 2 << 10
-"""The size of one read of a connection whose bytes carry little data, as after the handshake."""
+"""The size of one read if the bytes of a connection contain little data, and after the
+handshake."""
 EMPTY_RECORDS = 16
-"""How many records without data a connection may send at once. Clients change their keys after
-millions of records, and send no other ones after the handshake."""
+"""How many records without data a connection may send at once. After the handshake, clients send
+such records only to change their keys, after millions of other records."""
 EMPTY_RECORDS_PER_S = 1
 _AT_ONCE = 32  # records that are decrypted before their data is counted
-_DENSE_SHARE = 4  # of a dense connection's bytes, one in so many is data
+_DENSE_SHARE = 4  # a connection is dense if at least 1/4 of its bytes is data
 _RECENT_BYTES = 64 << 10
 _HEAD_BYTES = 5
 
@@ -32,13 +33,14 @@ class Records:
 
     def __init__(self) -> None:
         self.ended = 0
-        self._head = b""  # of a record whose head is not complete yet
-        self._left = 0  # bytes of the record that has begun
+        self._head = b""  # the received part of an incomplete record head
+        self._left = 0  # missing bytes of the current record
 
     def pieces(self, data: memoryview) -> Iterator[int]:
-        """Divide these bytes, which follow the earlier ones, so that few records end in each piece.
+        """Divide the next bytes of the connection into pieces, so that few records end in each
+        piece.
 
-        `ended` counts the records up to the end of the present piece.
+        `ended` counts the records up to the end of the current piece.
 
         Returns:
             The end of each piece.
@@ -59,7 +61,8 @@ class Records:
                 yield at
 
     def _go_on(self, data: memoryview, at: int, end: int) -> int:
-        """Read on in a record that has begun, or in an incomplete head; return the place behind."""
+        """Continue in the current record, or in an incomplete head; return the position after
+        it."""
         if self._left:
             part = min(self._left, end - at)
             self._left -= part
@@ -74,7 +77,7 @@ class Records:
 
 
 class Allowance:
-    """Counts records without data against a limit, some of which time gives back.
+    """Counts records without data against a limit that is partly restored over time.
 
     Args:
         now: the time in seconds.
@@ -86,7 +89,7 @@ class Allowance:
         self._at = now
 
     def has(self, empty: int, now: float) -> bool:
-        """Whether the connection may have sent `empty` records without data until now."""
+        """Return whether the connection may have sent `empty` records without data up to now."""
         self._free += (now - self._at) * EMPTY_RECORDS_PER_S
         self._free = min(self._free, EMPTY_RECORDS) - max(0, empty - self._empty)
         self._empty, self._at = max(empty, self._empty), now
@@ -94,12 +97,12 @@ class Allowance:
 
 
 class CountedObject(ssl.SSLObject):
-    """Counts the data that is read from it, and the records that had it."""
+    """An SSL object that counts the data that is read, and the records with data."""
 
     data = records = 0
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
-        """See `ssl.SSLObject`; returns data of one record, or of the rest of it."""
+        """See `ssl.SSLObject`; returns the data of one record, or of the rest of a record."""
         got: Any = super().read(len, buffer)
         self.data += got if buffer is not None else got.__len__()
         self.records += not self.pending()
@@ -125,7 +128,7 @@ class TlsConnection(sslproto.SSLProtocol):
             protocol: creates the protocol.
             context: the TLS context of the server.
             waiter: ends with the handshake.
-            turns: those of the connections whose bytes carry little data.
+            turns: the read turns of connections whose bytes contain little data.
             handshake_limit_s: how long the handshake may take.
             shutdown_limit_s: how long the end of the connection may take.
         """
@@ -136,8 +139,8 @@ class TlsConnection(sslproto.SSLProtocol):
             ssl_handshake_timeout=cast(Any, handshake_limit_s),
             ssl_shutdown_timeout=shutdown_limit_s,
         )
-        own: Any = self  # what typeshed does not know
-        # What waits while the protocol does not read is decrypted in one piece later.
+        own: Any = self  # attributes that typeshed does not declare
+        # Bytes that wait while the protocol does not read are decrypted in one piece later.
         own._set_read_buffer_limits(high=SPARSE_READ_BYTES, low=0)
         self._turns, self._held = turns, b""
         self._records, self._allowance = Records(), Allowance(loop.time())
@@ -145,7 +148,7 @@ class TlsConnection(sslproto.SSLProtocol):
         self._recent = self._recent_data = self._counted_data = 0
 
     def get_buffer(self, n: int) -> memoryview:
-        """See `asyncio.BufferedProtocol`: one read is small until the bytes carry data."""
+        """See `asyncio.BufferedProtocol`; reads are small until the bytes contain enough data."""
         view: memoryview = super().get_buffer(n)
         return view if self._is_dense else view[:SPARSE_READ_BYTES]
 
@@ -154,7 +157,7 @@ class TlsConnection(sslproto.SSLProtocol):
         return self._recent_data * _DENSE_SHARE > self._recent
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See `asyncio.BufferedProtocol`: bytes that may carry little data wait for their turn."""
+        """See `asyncio.BufferedProtocol`; bytes that may contain little data wait for a turn."""
         own: Any = self
         is_handshake = own._state is sslproto.SSLProtocolState.DO_HANDSHAKE
         if is_handshake or self._is_dense or self._turns.may_go_on():
@@ -187,7 +190,7 @@ class TlsConnection(sslproto.SSLProtocol):
             begin = end
 
     def _take(self, nbytes: int) -> None:
-        """Decrypt a piece of what was read, which is at the beginning of the buffer."""
+        """Decrypt a piece of the read bytes, which is at the beginning of the buffer."""
         own: Any = self
         was_wrapped = own._state is not sslproto.SSLProtocolState.DO_HANDSHAKE
         super().buffer_updated(nbytes)
@@ -196,7 +199,7 @@ class TlsConnection(sslproto.SSLProtocol):
             return
         tls: CountedObject = own._sslobj
         self._note_density(nbytes, tls.data)
-        if own._incoming.pending:  # the protocol does not read: these are not decrypted yet
+        if own._incoming.pending:  # not decrypted yet, because the protocol does not read
             return
         empty = self._records.ended - self._in_handshake - tls.records
         if not self._allowance.has(empty, self._loop.time()):

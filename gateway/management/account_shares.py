@@ -18,12 +18,12 @@ _T = TypeVar("_T")
 
 _SMALL_S = 0.005  # shorter pieces of work are not counted, unless there are many
 _FEW = 8  # requests of an account at the same time; a browser has six connections
-_CREDIT_S = 0.5  # time without work that an account may use up later
+_CREDIT_S = 0.5  # the most unused time that an account may use later
 _KEPT = 1_000  # accounts
 
 
 class _Account:
-    """An account's requests, and the time from which they may use the loop again."""
+    """An account's requests, and the time after which they may use the loop again."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -43,7 +43,8 @@ class AccountShares:
         clock: Callable[[], float] = time.monotonic,
         worked: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Create it; `worked` is the processor time of the thread, both are in seconds."""
+        """Create the shares; `worked` returns the processor time of the thread. Both clocks are in
+        seconds."""
         self._clock, self._worked = clock, worked
         self._accounts: dict[int, _Account] = {}
 
@@ -73,24 +74,24 @@ class AccountShares:
                 return result
             finally:
                 self._count(account, self._worked() - began)
-                # An error's traceback has this frame: with the error in it, what the request had
-                # open would stay so until a collection.
+                # The traceback of an error refers to this frame. If the frame referred to the
+                # error, resources of the request would stay open until a garbage collection.
                 thrown = None
             try:
                 await _wait(waits_for)
             except GeneratorExit:
                 work.close()
                 raise
-            except BaseException as error:  # noqa: BLE001 - of the request, which gets it
+            except BaseException as error:  # noqa: BLE001 - it is passed to the request
                 thrown = error
             finally:
-                waits_for = None  # it has the error, too
+                waits_for = None  # this refers to the error, too
 
     async def _rest(self, account: _Account) -> None:
         if account.rested_at <= self._clock() and not account.turn.locked():
             return
         async with account.turn:
-            # The next one looks at the time after the piece of work that follows.
+            # The next request checks the time after the following piece of work.
             await asyncio.sleep(max(0.0, account.rested_at - self._clock()))
 
     def _account(self, account_id: int) -> _Account:
@@ -104,10 +105,10 @@ class AccountShares:
         if seconds < _SMALL_S and account.requests <= _FEW:
             return
         begin = max(account.rested_at, self._clock() - _CREDIT_S)
-        account.rested_at = begin + (1 + REST) * seconds  # the work itself, and the rest
+        account.rested_at = begin + (1 + REST) * seconds  # the work itself, and the pause
 
     def _forget(self) -> None:
-        """Forget accounts that have rested, when there are many."""
+        """Forget accounts whose pause is over, if there are many."""
         if len(self._accounts) >= _KEPT:
             now = self._clock()
             self._accounts = {

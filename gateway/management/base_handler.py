@@ -55,7 +55,7 @@ class Services:
         operation: str,
         audit_trail: AuditTrail | None = None,
     ) -> Caller:
-        """Find the account of a token, which may be an access key with rights on `group`.
+        """Find the account of a token; an access key needs rights on `group`.
 
         Raises:
             NodeError: the token is not valid, or the access key lacks the permission.
@@ -84,9 +84,9 @@ class BaseHandler(web.RequestHandler):
     """Base class of all handlers: security and CORS headers, errors in the interface's form."""
 
     methods: tuple[str, ...] = ("GET",)
-    """The methods that an answer to a wrong method names."""
+    """The methods that are named in the answer to a wrong method."""
     sent: asyncio.Future[None]
-    """Done when the socket has taken the whole answer, from `answer` on."""
+    """Set by `answer`; done when the socket has accepted the whole answer."""
 
     def initialize(self, services: Services) -> None:
         """Tornado's constructor hook."""
@@ -167,7 +167,7 @@ class BaseHandler(web.RequestHandler):
         self.sent = self.finish(body)
 
     def compute_etag(self) -> str | None:
-        """None: answers are not cached."""
+        """Return None, because answers are not cached."""
         return None
 
 

@@ -57,10 +57,10 @@ from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MULTIPART_SLACK, Charge
 from fieldbrook.storage.data_lock import RUN
 
-_TRUSTED_MS = 1_000  # after that, a caller is authenticated again: keys and tokens expire
-_DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives
+_TRUSTED_MS = 1_000  # after this, a caller is authenticated again: keys and tokens expire
+_DRAIN_FACTOR = 4  # refused bodies up to 4 limits are read, so that the refusal arrives
 _EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served by the event handlers
-_OF_HOST = frozenset({"cluster", "health", "node_log"})  # answered by a host that is cut off, too
+_OF_HOST = frozenset({"cluster", "health", "node_log"})  # a disconnected host answers these, too
 _NO_FORM = Form(None, "", None)
 
 
@@ -112,7 +112,8 @@ class ManagementHandler(BaseHandler):
         self._refusal = refusal
 
     def _find_refusal(self) -> Callable[[], None] | None:
-        """The refusal of a request that is wrong whatever its body is; None if there is none."""
+        """Return the refusal of a request that is wrong regardless of its body; None if there is
+        none."""
         method, path = self.request.method or "", self._path()
         try:
             match = find_route(ROUTES, method, path)
@@ -157,7 +158,7 @@ class ManagementHandler(BaseHandler):
 
     @property
     def account_id(self) -> int:
-        """The account of the caller; 0 for a route that is open to anybody."""
+        """The account of the caller; 0 for a route without authentication."""
         return self._caller.account.account_id if self._caller else 0
 
     def data_received(self, chunk: bytes) -> None:
@@ -243,14 +244,15 @@ class ManagementHandler(BaseHandler):
     def require_caller(self, *, unexpired: bool = False) -> None:
         """Refuse to continue for a caller whose rights have ended since the request began.
 
-        A request may wait for minutes, for a compiler or for handlers: what it changes then is
-        checked again. What its own commands have ended does not stop it half-way.
+        A request may wait for minutes, for a compiler or for handlers. Before its changes, the
+        rights are checked again. If its own commands have ended the rights, the request still
+        continues.
 
         Args:
-            unexpired: the token or the access key must not have expired meanwhile either.
+            unexpired: whether the token or the access key must also not have expired meanwhile.
 
         Raises:
-            NodeError: the account, the login or the access key has ended, or may do less now.
+            NodeError: the account, the login or the access key has ended, or has fewer rights now.
         """
         version = self.context.reader.version()
         late = unexpired and self.context.clock() - self._authenticated_ms >= _TRUSTED_MS
@@ -286,12 +288,12 @@ class ManagementHandler(BaseHandler):
         return await run(self.account_id, lambda: parse_form(content_type, body))
 
     def refuse(self, error: NodeError) -> None:
-        """Answer with an error, and keep its key for the audit log."""
+        """Answer with an error, and note its key for the audit log."""
         self._error_key = error.key
         super().refuse(error)
 
     def refuse_method(self) -> None:
-        """Answer an unknown HTTP method as one that the path does not have: 405, or 404."""
+        """Answer an unknown HTTP method like a method that the path does not have: 405, or 404."""
         try:
             find_route(ROUTES, self.request.method or "", self._path())
         except WrongMethod as wrong:
@@ -308,7 +310,7 @@ class ManagementHandler(BaseHandler):
             self._services.audit_queue.add(self._audit_trail, status, error)
 
     def on_connection_close(self) -> None:
-        """Called by Tornado when the client goes away before the answer ends."""
+        """Called by Tornado when the client disconnects before the answer ends."""
         super().on_connection_close()  # cancels the wait for the rest of the body
         self.client_gone = True
         self._drop_body()

@@ -9,13 +9,14 @@ from tornado import httputil
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.gateway.management.framework.route import Form
 
-# A boundary has at most 70 characters. The time that Python's parser of header parameters takes
-# grows with the square of their number.
+# A boundary has at most 70 characters. The time of Python's parser for header parameters grows with
+# the square of their number.
 _CONTENT_TYPE_LIMIT = 512
 
 
 def parse_form(content_type: str, body: bytes) -> Form:
-    """Parse a multipart body into `file`, `info` and `cache`; each may be sent as file or text.
+    """Parse a multipart body into `file`, `info` and `cache`; each may be sent as a file or as
+    text.
 
     Other parts are ignored. A body of another content type gives an empty form.
 
@@ -49,7 +50,8 @@ def parse_form(content_type: str, body: bytes) -> Form:
 
 
 def _without_preamble(body: bytes, delimiter: bytes) -> bytes:
-    """The body without the preamble that may precede the first delimiter (RFC 2046, 5.1.1)."""
+    """Return the body without the preamble that may precede the first delimiter (RFC 2046,
+    5.1.1)."""
     if body.startswith(delimiter):
         return body
     at = body.find(b"\r\n" + delimiter)

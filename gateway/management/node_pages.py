@@ -26,7 +26,7 @@ class RootHandler(BodilessHandler):
     methods = ("GET", "HEAD")
 
     def get(self) -> None:
-        """204, nothing else."""
+        """Answer 204 without a body."""
         self.set_status(204)
 
     head = get
@@ -57,8 +57,8 @@ class MetricsHandler(BodilessHandler):
     async def get(self) -> None:
         """Send the metrics as text (interface document, 1.2).
 
-        The setting `metrics` says who may read them: nobody (`off`, answered 404), local clients
-        and administrators (`loopback`), or administrators alone.
+        The setting `metrics` determines who may read them: nobody (`off`, answered 404), local
+        clients and administrators (`loopback`), or only administrators.
         """
         context = self.context
         if context.metrics == "off":
@@ -66,7 +66,7 @@ class MetricsHandler(BodilessHandler):
             return
         local = prometheus.is_local(self.request.remote_ip or "", self.request.headers)
         if not (local and context.metrics == "loopback"):
-            # The same rights as for the route `/health`, also of an access key.
+            # The same rights as for the route `/health`, also for an access key.
             token = request_token(None, self.request.headers.get("Authorization"))
             caller = self._services.authenticate(
                 token, GROUPS["health"], Permission.READONLY, "GetMetrics"
@@ -88,7 +88,7 @@ class VersionHandler(BodilessHandler):
     """`/version`: the name and version of the node."""
 
     def get(self) -> None:
-        """Plain text."""
+        """Send the version as plain text."""
         self.answer(200, replies.TEXT_TYPE, f"fieldbrook@{self.context.version}".encode())
 
 
@@ -96,7 +96,7 @@ class DescriptionHandler(BodilessHandler):
     """`/srv-applet-mgr`: the interface as an OpenAPI document, without authentication."""
 
     def get(self) -> None:
-        """JSON (interface document, 1.5)."""
+        """Send the document as JSON (interface document, 1.5)."""
         self.answer(200, replies.JSON_TYPE, _description(self.context.version))
 
 
@@ -130,8 +130,8 @@ class UnknownPathHandler(BodilessHandler):
     def _unknown(self) -> None:
         """Answer 404, or redirect to the same path with single slashes (interface document, 13).
 
-        Only a served path is a target of the redirect: a browser takes a path that begins with a
-        slash and a backslash for the address of another site.
+        The redirect leads only to served paths, because a browser treats a path that begins with a
+        slash and a backslash as the address of another site.
         """
         clean = clean_path(self.request.path)
         if clean != self.request.path and any(path.match(clean) for path in self._paths):

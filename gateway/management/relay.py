@@ -1,8 +1,8 @@
-"""Passes a management request on to the host of the cluster that owns its project.
+"""Forwards a management request to the host of the cluster that owns its project.
 
-The whole request goes over a tunnel to that host's HTTP gateway, and its answer to the caller. The
-other host authenticates the caller itself. A request that was passed on once is not passed on
-again: while hosts disagree about an owner, the caller is asked to try again.
+The whole request is sent over a tunnel to that host's HTTP gateway, and its answer to the caller.
+The other host authenticates the caller itself. A request is forwarded only once: while hosts
+disagree about an owner, the caller gets an error and may try again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fieldbrook.actors.remote_path import HTTP_SOCKET, remote_path, split_path
 from fieldbrook.core.errors import OwnedElsewhereError, UnavailableError
 
 RELAYED = "X-Fieldbrook-Relayed"
-"""The header with the name of the host that has passed a request on."""
+"""The header with the name of the host that has forwarded a request."""
 HOST = "X-Fieldbrook-Host"
-"""The header of an answer with the name of the host that has made it."""
+"""The header with the name of the host that has made an answer."""
 _HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 64 << 10
 _CONNECT_S = 3.0
@@ -53,17 +53,17 @@ async def relay(
     error: OwnedElsewhereError,
     run_dir: Path,
 ) -> None:
-    """Pass a request on, and its answer back, piece by piece.
+    """Forward a request, and send the answer back, piece by piece.
 
     Args:
         answering: the handler of the request, which has sent nothing yet.
         request: the request.
-        body: its body.
-        error: says which host owns the project.
+        body: the body of the request.
+        error: contains the host that owns the project.
         run_dir: the folder with the socket to other hosts.
 
     Raises:
-        OwnedElsewhereError: the request was passed on before.
+        OwnedElsewhereError: the request was already forwarded to this host.
         UnavailableError: the other host does not answer.
     """
     if RELAYED in request.headers:

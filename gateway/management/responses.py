@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_COUNTED_BYTES = 64 << 10  # longer answers are counted until they are read
+_COUNTED_BYTES = 64 << 10  # longer answers count until they are read
 _DOWNLOAD_PIECE_BYTES = 64 << 10
 _DOWNLOAD_PIECE_LIMIT_S = 30.0
 _DOWNLOAD_UNSENT_BYTES = 128 << 10
@@ -32,10 +32,11 @@ _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 @runtime_checkable
 class _ClientStream(Protocol):
-    """The methods that the gateway's own stream of a client connection adds to Tornado's."""
+    """The methods that the gateway's stream of a client connection adds to Tornado's stream."""
 
     def limit_unsent(self, limit_bytes: int) -> None:
-        """Limit the bytes that the kernel takes before it can send them; 0 is its own limit."""
+        """Limit the bytes that the kernel accepts before it can send them; 0 means the kernel's own
+        limit."""
 
     def evict(self) -> None:
         """Close the connection at once."""
@@ -72,7 +73,7 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
 
 
 async def _send_json(handler: ManagementHandler, result: object, workers: Workers) -> None:
-    """Send a JSON answer; one that is long counts for the account until its client has read it.
+    """Send a JSON answer; a long answer counts for the account until its client has read it.
 
     A value of 8 MiB may have 48 MiB in an answer, and a client with hundreds of connections may
     leave all of them unread.
@@ -86,16 +87,16 @@ async def _send_json(handler: ManagementHandler, result: object, workers: Worker
     del result
     with workers.answers.hold(handler.account_id, len(body)):
         handler.answer(status, replies.JSON_TYPE, body)
-        del body  # the connection has a copy of its own
+        del body  # the connection has its own copy
         with suppress(iostream.StreamClosedError):  # the client has gone away
             await handler.sent
 
 
 async def _send_file(handler: ManagementHandler, download: Download) -> None:
-    """Send a file in pieces of 64 KiB, each after the socket has taken the last one.
+    """Send a file in pieces of 64 KiB, each after the socket has accepted the last one.
 
-    A download ends when its client has not taken a piece within 30 s, and when the rights of its
-    caller end or its token expires: a client that reads slowly may take days.
+    A download is ended if its client does not read a piece within 30 s, if the rights of its caller
+    end, or if the token expires, because a client that reads slowly may take days.
     """
     run = partial(asyncio.get_running_loop().run_in_executor, None)
     try:
@@ -107,7 +108,7 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
     connection: Any = handler.request.connection
     stream: iostream.IOStream = connection.stream
     if isinstance(stream, _ClientStream):
-        # Otherwise the kernel takes megabytes, and a slow client seems to read nothing meanwhile.
+        # Otherwise the kernel buffers megabytes, and a slow client seems to read nothing meanwhile.
         stream.limit_unsent(_DOWNLOAD_UNSENT_BYTES)
     filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
     handler.set_header("Content-Disposition", f"attachment; filename={filename}")
@@ -121,8 +122,8 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
             handler.write(piece)
             if left > 0:
                 await _taken(handler.flush())
-        # The last piece leaves with the end of the request. A client that has the whole file
-        # may go away, and the node may stop, while nothing of the request is left to do.
+        # The last piece is sent with the end of the request. So a client with the whole file may
+        # disconnect, and the node may stop, without unfinished work of this request.
         await _taken(handler.finish())
     except iostream.StreamClosedError:
         return  # the client has gone away
@@ -140,10 +141,10 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
 
 
 async def _taken(sent: asyncio.Future[None]) -> None:
-    """Wait until the socket has taken what was sent.
+    """Wait until the socket has accepted all bytes.
 
     Raises:
-        StreamClosedError: the client has gone away.
+        StreamClosedError: the client has disconnected.
         TimeoutError: the client does not read.
     """
     if not sent.done():
@@ -165,7 +166,8 @@ async def _send_events(handler: ManagementHandler, stream: Stream) -> None:
     except iostream.StreamClosedError:
         return  # the client closed the stream
     except NodeError as error:
-        # The status line has been sent already, so the only way to report is to end.
+        # The status line has been sent already, so the error can only be reported by ending the
+        # answer.
         log.warning("%s %s: %s", handler.request.method, handler.request.path, error)
         handler.finish()
     finally:

@@ -1,4 +1,4 @@
-"""Live streams whose client has not sent a token yet."""
+"""Live streams whose clients have not sent a token yet."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 
 UNAUTHENTICATED_LIMIT = 64
-"""How many such streams a gateway process keeps."""
+"""The most such streams of a gateway process."""
 
 
 class UnauthenticatedStreams:
     """The unauthenticated streams of a gateway process, the oldest first.
 
-    A new stream is never refused: otherwise one client could keep everybody else out by opening
-    streams up to the limit. At the limit, a new stream replaces the oldest stream of the peer
-    (`peer_of`) that has the most.
+    A new stream is never refused. Otherwise one client could block all others by opening streams up
+    to the limit. At the limit, a new stream replaces the oldest stream of the peer (`peer_of`) that
+    has the most.
     """
 
     def __init__(self, limit: int = UNAUTHENTICATED_LIMIT) -> None:
@@ -34,5 +34,5 @@ class UnauthenticatedStreams:
         self._waiting[end] = peer
 
     def discard(self, end: Callable[[], None]) -> None:
-        """Remove a stream: it has sent its token, or has ended."""
+        """Remove a stream that has sent its token or has ended."""
         self._waiting.pop(end, None)

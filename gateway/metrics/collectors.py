@@ -23,9 +23,9 @@ _UNFINISHED = (LEASED, INIT, PENDING, IN_BLOCK)
 
 
 class Collector:
-    """Reads all metrics that no process counts.
+    """Reads all metrics that are not counted continuously.
 
-    Metrics that cannot be read are left out: the health conditions report the failure.
+    Metrics that cannot be read are left out, because the health conditions report the failure.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Collector:
 
 
 def _endpoints(label: str, store: ChainStoreReader) -> Iterator[Collected]:
-    # By number: an endpoint's address is not for every reader of the metrics.
+    # Endpoints are numbered, because not every reader of the metrics may see their addresses.
     endpoints = [((label, str(n)), e) for n, e in enumerate(store.state().endpoints)]
     for name, text, kind, values in (
         (

@@ -1,4 +1,4 @@
-"""Metrics of the other hosts of a cluster, as this one sees them."""
+"""Metrics of the other hosts of a cluster, as measured by this host."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fieldbrook.observability.metrics import GAUGE
 
 
 def host_metrics(facts: Facts | None, now: float) -> Iterator[Collected]:
-    """The metrics; they have no samples on a node that is in no cluster.
+    """Return the metrics; they have no samples on a node without a cluster.
 
     Args:
-        facts: what this host knows.
+        facts: the facts that this host has about the others.
         now: monotonic seconds of this machine.
     """
     text = "Hosts that may be lost before nothing is committed; -1: that is so now."

@@ -10,7 +10,7 @@ from fieldbrook.system.kernel.values import Stat
 
 GATEWAYS, PROJECTS, REST = "gateways", "projects", "rest"
 _GATEWAY_PARTS = frozenset({"http", "mqtt"})
-_READS_LIMIT = 32  # a read takes about 20 us, and a sample of the series has 2 ms
+_READS_LIMIT = 32  # a read takes about 20 us, and a sample of the series may take 2 ms
 
 
 class Usage(NamedTuple):
@@ -32,13 +32,14 @@ _ENDED = Stat(0.0, 0.0, 0)
 
 
 class Processes:
-    """The latest figures of each process. At most `_READS_LIMIT` are read at once, in turns."""
+    """The latest figures of each process. At most `_READS_LIMIT` processes are read at once, in
+    turns."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
 
     def read(self, running: Sequence[tuple[str, int]], now: float) -> Usage:
-        """Read the processes whose last read is the longest ago.
+        """Read the processes that were not read for the longest time.
 
         Args:
             running: the part (`http:0`, `worker:1`, ...) and the pid of each process.
@@ -62,7 +63,7 @@ class Processes:
 
 
 def kind_of(part: str) -> str:
-    """The kind of process that a part of the node is."""
+    """Return the kind of process of a part of the node."""
     name = part.partition(":")[0]
     if name in _GATEWAY_PARTS:
         return GATEWAYS

@@ -31,8 +31,8 @@ from fieldbrook.system.kernel import read_stat
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_ALL_VALUES_LIMIT = 12  # a label with more values shows only those that are not 0
-_NOT_DIRECT = (  # set by pages in browsers and by proxies
+_ALL_VALUES_LIMIT = 12  # of a label with more values, only those that are not 0 are shown
+_NOT_DIRECT = (  # headers that pages in browsers and proxies set
     "Origin",
     "Forwarded",
     "X-Forwarded-For",
@@ -129,7 +129,8 @@ class Node:
         return found
 
     def _by(self, family: Family) -> str:
-        """The grouping of a family; families by project have no group without rows of projects."""
+        """Return the grouping of a family; families by project have no group without rows of
+        projects."""
         return "" if family.by == PROJECT and not self._by_project else family.by
 
     def _labels(self, family: Family) -> list[str]:
@@ -170,7 +171,7 @@ def _metric(
 
 
 def _with_old_name(metric: Metric, old: str) -> Metric:
-    """The same samples under a deprecated name."""
+    """Return the same samples under a deprecated name."""
     from prometheus_client import core
 
     use = metric.name + ("_total" if metric.type == COUNTER else "")
@@ -195,7 +196,7 @@ _PROJECTS, _DEDICATED = ("project",), ("worker:dedicated",)
 
 
 def _group(by: str, part: str) -> tuple[str, ...] | None:
-    """The labels of a row in a family; None when the row does not belong to it."""
+    """Return the labels of a row in a family; None if the row does not belong to the family."""
     kind, _, name = part.partition(":")
     is_project = kind in ("project", metrics_table.PROJECTS)
     if by == GATEWAY:
@@ -241,7 +242,7 @@ def _processes(rows: Iterable[Row]) -> Iterator[Collected]:
     seconds: dict[str, float] = defaultdict(float)
     for row in rows:
         group = _group(PART, row.part)
-        # The pid of a project is that of its worker.
+        # The pid of a project is the pid of its worker.
         found = read_stat(row.pid) if row.pid and group != _PROJECTS else None
         if found is not None and group is not None:
             memory[group[0]] += found.resident
@@ -263,7 +264,8 @@ def _processes(rows: Iterable[Row]) -> Iterator[Collected]:
 
 
 class FolderSizes:
-    """Sizes of the data folders, cached for `MAX_AGE_S`: a node may have thousands of projects."""
+    """Sizes of the data folders, cached for `MAX_AGE_S` because a node may have thousands of
+    projects."""
 
     MAX_AGE_S = 15.0
 
@@ -274,7 +276,7 @@ class FolderSizes:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> Mapping[str, int]:
-        """The bytes on the disk by folder."""
+        """Return the bytes on the disk by folder."""
         if self._monotonic() - self._at >= self.MAX_AGE_S:
             names = ("registry", "projects", "journal", "chains", "modules", "refused", "mqtt")
             self._sizes = {name: _size(self._data / name) for name in names}
@@ -283,7 +285,7 @@ class FolderSizes:
 
 
 def _size(folder: Path) -> int:
-    """Bytes that the files below a folder take on the disk; deleted files are skipped."""
+    """Return the bytes on the disk of the files below a folder; deleted files are skipped."""
     size = 0
     try:
         with os.scandir(folder) as entries:

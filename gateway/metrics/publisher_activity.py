@@ -1,4 +1,4 @@
-"""Activity of publishers in the whole node: the sums over its gateway processes."""
+"""Activity of publishers in the whole node: the sums over all gateway processes."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from fieldbrook.observability.publisher_counts import Seen
 log = logging.getLogger(__name__)
 
 PUBLISHERS = "publishers"
-"""The question that gateway processes ask each other: ids, answered with `Seen` or nil for each."""
+"""The request between gateway processes: ids of publishers. The answer has `Seen` or nil for
+each."""
 _IDS_AT_ONCE = 5_000
-_LIMIT_S = 1.0  # a list of publishers does not wait long for a process that hangs
+_LIMIT_S = 1.0  # so that a list of publishers does not wait long for a process that hangs
 
 ReadActivity = Callable[[Sequence[int]], Awaitable[dict[int, Seen]]]
-"""Reads what is known of publishers, by their ids; those that sent nothing are absent."""
+"""Returns the activity of publishers by their ids; publishers without events are absent."""
 
 
 async def nobody_seen(publisher_ids: Sequence[int]) -> dict[int, Seen]:
-    """For gateways without projects: no publisher has sent anything."""
+    """Return no activity, for gateways without projects."""
     return {}
 
 
 async def answer_publishers(argument: Any) -> Any:
-    """Answer the question `PUBLISHERS` of another process."""
+    """Answer the request `PUBLISHERS` of another process."""
     return publisher_counts.here.read(argument)
 
 
 def gateway_parts(http_processes: int) -> list[str]:
-    """The gateway processes that take events of publishers."""
+    """Return the gateway processes that receive events of publishers."""
     return [*(f"http:{number}" for number in range(http_processes)), "mqtt:0"]
 
 
 class NodeActivity:
-    """Reads the counts of this process, and asks the other gateway processes for theirs.
+    """Reads the counts of this process, and requests those of the other gateway processes.
 
-    A process that does not answer counts as one that has seen nothing: it is about to be started
-    again, and forgets its counts.
+    A process that does not answer counts as one without events: it is about to be restarted, and
+    then loses its counts.
     """
 
     def __init__(self, run_dir: Path, part: str, parts: Iterable[str]) -> None:

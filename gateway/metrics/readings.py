@@ -20,15 +20,15 @@ from fieldbrook.observability.metrics_table import Table
 RATES = ("received", "mqttMessages", "events", "failed", "unmatched", "refused")
 """Figures per second, from counters."""
 TIMES = ("eventP50Ms", "eventP99Ms", "commitP50Ms", "commitP99Ms")
-"""Quantiles in milliseconds, from histograms; none when nothing was measured."""
+"""Quantiles in milliseconds, from histograms; there are none without measurements."""
 LEVELS = (
     *("queue", "deadLetters", "outbox", "connections", "loopLagMs", "cpu"),
     *("memoryGateways", "memoryProjects", "memoryRest"),
 )
-"""The highest value of each within a step."""
+"""Levels: the highest value of each within a step."""
 NAMES = (*RATES, *TIMES, *LEVELS)
 PROJECT_NAMES = ("events", "failed")
-"""The figures that projects have of their own; both are rates."""
+"""The figures of single projects; both are rates."""
 
 
 def _family(name: str) -> Family:
@@ -54,8 +54,9 @@ _LETTERS_AT, _OUTBOX_AT = _AT["deadLetters"], _AT["outbox"]
 class Reading(msgspec.Struct):
     """Totals since the node's start, and levels at this moment.
 
-    `at` is in Unix seconds. `projects` has a project's id, its events and its failed runs by the
-    row of the table that it uses; projects without a row of their own take turns in one.
+    `at` is in Unix seconds. `projects` maps a row of the table to the project that uses it: the
+    project's id, its events and its failed runs. Projects without a row of their own take turns in
+    one row.
     """
 
     at: float
@@ -67,7 +68,7 @@ class Reading(msgspec.Struct):
 
 
 def read_table(table: Table, at: float) -> tuple[Reading, list[tuple[str, int]]]:
-    """Read the table: totals and levels, and the part and pid of each running process."""
+    """Read the table: return totals and levels, and the part and pid of each running process."""
     reading, running = Reading(at), []
     for number, (part, pid, row) in enumerate(table.views()):
         kind, _, name = part.partition(":")
@@ -109,14 +110,14 @@ def _add_part(reading: Reading, kind: str, row: memoryview[float]) -> None:
 
 
 def add_usage(reading: Reading, usage: Usage) -> None:
-    """Add what /proc says of the processes."""
+    """Add the figures of the processes from /proc."""
     reading.levels[_AT["cpu"]] = usage.cpu
     for name, kind in zip(LEVELS[-3:], (GATEWAYS, PROJECTS, REST), strict=True):
         reading.levels[_AT[name]] = usage.memory[kind]
 
 
 def figures(before: Reading, now: Reading, highest: Sequence[float]) -> list[float]:
-    """The figures between two readings in the order of `NAMES`; `highest` are the levels."""
+    """Return the figures between two readings in the order of `NAMES`; `highest` has the levels."""
     took_s = now.at - before.at
     rates = [
         max(0.0, new - old) / took_s for new, old in zip(now.totals, before.totals, strict=True)
@@ -132,10 +133,10 @@ def figures(before: Reading, now: Reading, highest: Sequence[float]) -> list[flo
 
 
 def project_counts(before: Reading, now: Reading) -> dict[int, Rates]:
-    """Events and failed runs between two readings by project, of those that had any.
+    """Return events and failed runs between two readings by project, for projects that had any.
 
-    A project that has just taken over a row gets what came in it since the reading before: a
-    project leaves its row when it had no events for long.
+    A project that has just got a row gets everything that was counted in the row since the earlier
+    reading, because the previous project left the row after a long time without events.
     """
     found: dict[int, Rates] = {}
     for number, (project_id, *new) in now.projects.items():
@@ -147,19 +148,19 @@ def project_counts(before: Reading, now: Reading) -> dict[int, Rates]:
 
 
 def added(one: Rates, other: Rates) -> Rates:
-    """The sums of two pairs."""
+    """Return the sums of two pairs."""
     return one[0] + other[0], one[1] + other[1]
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float:
-    """A quantile of a histogram, interpolated within its bucket as Prometheus does.
+    """Return a quantile of a histogram, interpolated within its bucket as Prometheus does.
 
     Args:
-        bounds: the upper bounds of all buckets but the last, which has none.
+        bounds: the upper bounds of all buckets except the last, which has none.
         counts: the number of values in each bucket.
 
     Returns:
-        NaN when there are no values. Values above the last bound count as that bound.
+        The quantile; NaN without values. Values above the last bound count as that bound.
     """
     wanted, below, lower = sum(counts) * share, 0.0, 0.0
     if not wanted:

@@ -17,14 +17,14 @@ class Rings:
     """A ring of samples for each of at most `limit` owners.
 
     A sample takes 4 bytes: two rates in half precision, which has three digits. An owner gets a
-    ring with its first event. When all rings are taken, it gets that of an owner whose samples
-    are all 0; without such an owner it gets none.
+    ring with its first event. When all rings are in use, it gets the ring of an owner whose samples
+    are all 0; if there is no such owner, it gets none.
     """
 
     def __init__(self, rows: int, limit: int) -> None:
         self._rows, self._limit = rows, limit
         self._rings: dict[int, bytearray] = {}
-        self._latest: dict[int, int] = {}  # the number of an owner's latest sample above 0
+        self._latest: dict[int, int] = {}  # by owner: the number of the latest sample above 0
 
     def __len__(self) -> int:
         return len(self._rings)
@@ -34,11 +34,11 @@ class Rings:
 
     @property
     def is_full(self) -> bool:
-        """Whether all rings are taken."""
+        """Whether all rings are in use."""
         return len(self._rings) >= self._limit
 
     def begin(self, owner: int, number: int, others: Rings, other: int) -> None:
-        """Give an owner a ring with the samples of one of `others`, before the sample `number`."""
+        """Give an owner a ring before the sample `number`, with the samples of one of `others`."""
         self._make_room(number, {owner: NOTHING})
         ring, copied = self._rings.get(owner), others._rings.get(other)
         if ring is not None and copied is not None:
@@ -46,7 +46,7 @@ class Rings:
             self._latest[owner] = others._latest.get(other, number)
 
     def put(self, number: int, rates: Mapping[int, Rates]) -> None:
-        """Write the sample with this number for all owners; those without rates have 0."""
+        """Write the sample with this number for all owners; owners without rates get 0."""
         self._make_room(number, rates)
         place = _PAIR.size * (number % self._rows)
         for owner, ring in self._rings.items():
@@ -65,7 +65,7 @@ class Rings:
             self._rings[owner] = bytearray(_PAIR.size * self._rows)
 
     def column(self, owner: int, at: int, places: Sequence[int]) -> list[float]:
-        """One of an owner's two rates at these places of the ring; 0 without a ring."""
+        """Return one of an owner's two rates at these places of the ring; 0 without a ring."""
         ring = self._rings.get(owner)
         if ring is None:
             return [0.0] * len(places)

@@ -17,19 +17,20 @@ _PERIOD_S = 1.0
 
 
 def node_series(reader: RegistryReader) -> Series:
-    """The series of a node, from its metrics table."""
+    """Return the series of a node, from its metrics table."""
     return Series(lambda: metrics_table.shared.table, Accounts(reader))
 
 
 class Accounts:
-    """The accounts that own projects, which do not change hands."""
+    """The accounts that own projects; cached, because the owner of a project never changes."""
 
     def __init__(self, reader: RegistryReader) -> None:
         self._reader = reader
         self._known: dict[int, int] = {}
 
     def __call__(self, project_id: int) -> int | None:
-        """The account of a project; None if it is gone, or the registry cannot be read."""
+        """Return the account of a project; None if the project does not exist any more, or the
+        registry cannot be read."""
         known = self._known.get(project_id)
         if known is None:
             with contextlib.suppress(StoreError):
@@ -51,7 +52,7 @@ async def _sample(series: Series) -> None:
     due = loop.time()
     while True:
         series.sample()
-        # The period does not drift with the time that a sample takes.
+        # The duration of a sample does not change the period.
         due = max(due + _PERIOD_S, loop.time())
         await asyncio.sleep(due - loop.time())
 

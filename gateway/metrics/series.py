@@ -1,8 +1,9 @@
-"""The node's figures over time, in memory, for charts.
+"""The time series of the node, in memory, for charts.
 
-One sample a second is taken from the shared metrics table. It is kept at three steps: 1 s for
+One sample a second is taken from the shared metrics table. Samples are kept at three steps: 1 s for
 15 minutes, 10 s for 3 hours and 60 s for 24 hours. Rates and quantiles cover a whole step, and
-levels are the highest within it. Nothing is written to the disk: the series begin with the process.
+levels are the highest values within it. Nothing is written to the disk, so the series begin with
+the process.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from fieldbrook.gateway.metrics.rings import NOTHING, Rates, Rings
 from fieldbrook.observability.metrics_table import Table
 
 STEPS = {1: 900, 10: 1_080, 60: 1_440}
-"""The steps in seconds, and how many samples of each are kept."""
+"""The steps in seconds, and the number of samples that are kept of each."""
 PROJECTS_LIMIT = 200
-"""How many projects with events within a day have series."""
+"""The most projects with events within a day that have series."""
 ACCOUNTS_LIMIT = 64
-"""How many accounts have sums of their own. An account whose events all came from one project with
-a series needs none."""
+"""The most accounts with sums of their own. An account whose events all came from one project with
+a series needs no sums."""
 
 
 class Owners:
@@ -49,7 +50,8 @@ class Owners:
 
 
 class AccountProjects:
-    """The accounts that had events of one project only; that project's series is their sum."""
+    """The accounts that had events of only one project; the series of this project is the account's
+    sum."""
 
     def __init__(self, account_of: Callable[[int], int | None]) -> None:
         self.account_of = account_of
@@ -91,18 +93,18 @@ class Step:
     def add(
         self, now: Reading, projects: Mapping[int, Rates], accounts: Mapping[int, Rates]
     ) -> None:
-        """Take a reading, and what each project and account had since the reading before.
+        """Add a reading, and the counts of each project and account since the last reading.
 
-        A step that is over becomes a sample.
+        At the end of a step, a sample is stored.
         """
         before = self._before
-        if before is not None and now.at <= before.at:  # the clock was set back
+        if before is not None and now.at <= before.at:  # then the clock was set back
             before = self._before = None
             self.projects.counts, self.accounts.counts = {}, {}
         self._highest = list(map(max, self._highest, now.levels))
         for owners, counts in ((self.projects, projects), (self.accounts, accounts)):
             owners.count(counts if before is not None else {})
-        # The timer is up to half a second late.
+        # The timer may be up to half a second late.
         if before is not None and now.at - before.at < self.step_s - 0.5:
             return
         if before is not None:
@@ -120,8 +122,8 @@ class Step:
         self._taken += 1
 
     def _share_rings(self) -> None:
-        """Leave out accounts whose project has a ring, and give a copy of it to one that now has
-        events from several."""
+        """Remove accounts whose only project has a ring. An account that now has events from
+        several projects gets a copy of this ring."""
         rings, known = self.projects.rings, self._account_projects
         for account_id in list(self.accounts.counts):
             only, first = known.only(account_id), known.first(account_id)
@@ -134,13 +136,13 @@ class Step:
 
     @property
     def oldest(self) -> float:
-        """The time of the oldest sample in Unix seconds; infinity without one."""
+        """The time of the oldest sample in Unix seconds; infinity without a sample."""
         if not self._taken:
             return math.inf
         return self._times[self._taken % self._rows if self._taken > self._rows else 0]
 
     def _span(self, begin: float, end: float) -> list[int]:
-        """The places of the samples from `begin` to `end`, oldest first."""
+        """Return the places of the samples from `begin` to `end`, oldest first."""
         first = self._taken % self._rows if self._taken > self._rows else 0
         kept = min(self._taken, self._rows)
         places = [(first + n) % self._rows for n in range(kept)]
@@ -148,7 +150,7 @@ class Step:
         return places[bisect_left(times, begin) : bisect_right(times, end)]
 
     def of_node(self, names: Sequence[str], begin: float, end: float) -> list[list[float]]:
-        """The times, and a column for each name of `NAMES`."""
+        """Return the times, and a column for each name in `NAMES`."""
         places, width = self._span(begin, end), len(NAMES)
         columns = [[self._times[place] for place in places]]
         for name in names:
@@ -159,15 +161,15 @@ class Step:
     def of_project(
         self, project_id: int, names: Sequence[str], begin: float, end: float
     ) -> list[list[float]]:
-        """The times, and a column for each name of `PROJECT_NAMES`."""
+        """Return the times, and a column for each name in `PROJECT_NAMES`."""
         return self._of_owner(self.projects.rings, project_id, names, begin, end)
 
     def of_account(
         self, account_id: int, names: Sequence[str], begin: float, end: float
     ) -> list[list[float]]:
-        """The times, and a column for each name: the sums of all projects of an account."""
+        """Return the times, and a column for each name: the sums of all projects of an account."""
         known, rings = self._account_projects, self.accounts.rings
-        # The ring of an account that has several projects begins with its next sample.
+        # The ring of an account with several projects begins with its next sample.
         project_id = known.only(account_id) if rings.is_full else known.first(account_id)
         if account_id in rings or project_id is None:
             return self._of_owner(rings, account_id, names, begin, end)
@@ -194,7 +196,7 @@ class Series:
         """Make series without samples.
 
         Args:
-            account_of: the account that owns a project, if it is known.
+            account_of: returns the account that owns a project, if it is known.
         """
         self._table, self._account_projects = table, AccountProjects(account_of)
         self._clock, self._monotonic = clock, monotonic
@@ -228,17 +230,18 @@ class Series:
         return sums
 
     def rates(self) -> dict[int, Rates]:
-        """The rates of the newest sample by project, of all that have a row of the table."""
+        """Return the rates of the newest sample by project, for all projects with a row of the
+        table."""
         known = self._before.projects.values() if self._before else ()
         return {project_id: NOTHING for project_id, *_ in known} | self._steps[1].projects.rates
 
     def fitting(self, begin: float, now: float) -> int:
-        """The finest step whose samples reach back to a time in Unix seconds."""
+        """Return the finest step whose samples reach back to a time in Unix seconds."""
         return next(
             (step_s for step_s, rows in STEPS.items() if now - begin <= step_s * rows),
             max(STEPS),
         )
 
     def step(self, step_s: int) -> Step:
-        """The samples of a step."""
+        """Return the samples of a step."""
         return self._steps[step_s]

@@ -1,4 +1,5 @@
-"""The series for any HTTP gateway process: those in its own memory, or those of `http:0`."""
+"""The time series for any HTTP gateway process: from its own memory, or from the process
+`http:0`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from fieldbrook.gateway.peers import ask_peer
 SAMPLER = "http:0"
 """The gateway process that takes the samples."""
 SERIES = "series"
-"""The question that other processes ask it."""
+"""The name of the request for the series."""
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -70,19 +71,20 @@ class LocalSeries:
         return read_series(self._series, query)
 
     async def answer(self, argument: Any) -> Any:
-        """Answer the question `SERIES` of another process."""
+        """Answer the request `SERIES` of another process."""
         query = msgspec.convert(argument, SeriesQuery)
         return msgspec.to_builtins(await self.read(query), str_keys=False)
 
 
 class RemoteSeries:
-    """The series for a gateway process that takes no samples: it asks the one that does."""
+    """The series for a gateway process that takes no samples: requests them from the process that
+    does."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
 
     async def read(self, query: SeriesQuery) -> SeriesAnswer:
-        """Ask for the series.
+        """Request the series.
 
         Raises:
             UnavailableError: the gateway process that takes the samples does not answer.
@@ -93,7 +95,7 @@ class RemoteSeries:
 
 
 class NoSeries:
-    """The client of a gateway without samples, and without another gateway to ask."""
+    """The client of a gateway without samples, if no other gateway has any."""
 
     async def read(self, query: SeriesQuery) -> SeriesAnswer:
         """Raises: UnavailableError."""

@@ -23,8 +23,8 @@ from fieldbrook.core.durations import parse_duration
 from fieldbrook.core.errors import InvalidCronExpressionsError
 from fieldbrook.core.model import NAME_LIMIT
 
-LATE_MS = 60_000  # a tick that is later than this is skipped
-CLOCK_JUMP_MS = 300_000  # a clock set back by at most this much repeats no tick
+LATE_MS = 60_000  # a tick with a longer delay is skipped
+CLOCK_JUMP_MS = 300_000  # if the clock is set back by at most this, no tick repeats
 _EVERY = "@every "
 _ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 _EVERY_MIN_MS, _EVERY_MAX_MS = 1_000, 366 * 86_400_000
@@ -96,7 +96,7 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
         raise InvalidCronExpressionsError(
             expression=text, reason=f"the known descriptors are {known}"
         )
-    # A question mark is another way to write a star.
+    # A question mark has the same meaning as a star.
     fields = _DESCRIPTORS.get(text, text).replace("?", "*")
     count = len(fields.split())
     if count != 5:
@@ -105,7 +105,7 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
         CronSim(fields, datetime.now(zone))
     except CronSimError as error:
         raise InvalidCronExpressionsError(expression=text, reason=str(error)) from None
-    except (AssertionError, TypeError):  # cronsim 2.8 on mixtures such as `1L/2`
+    except (AssertionError, TypeError):  # cronsim 2.8 raises these for mixtures such as `1L/2`
         reason = "Bad day-of-week"
         raise InvalidCronExpressionsError(expression=text, reason=reason) from None
     schedule = Fields(fields, zone)

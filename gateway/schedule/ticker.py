@@ -82,7 +82,7 @@ class Ticker:
         self._plan = Plan(now_ms())
         self._version = -1
         self._jobs: dict[int, CronJob] = {}
-        self._schedules: dict[int, Schedule] = {}  # by job id; without those that are invalid
+        self._schedules: dict[int, Schedule] = {}  # by job id, without invalid ones
         self._running: dict[int, bool] = {}  # by job id: whether a skipped tick was logged
 
     def run_once(self) -> float:
@@ -108,11 +108,11 @@ class Ticker:
         self._jobs = {job.cron_job_id: job for job in self._reader.cron_jobs()}
         self._schedules = {}
         for job in self._jobs.values():
-            if old_jobs.get(job.cron_job_id) == job:  # parsing ten thousand takes two seconds
+            if old_jobs.get(job.cron_job_id) == job:  # parsing ten thousand jobs takes two seconds
                 if job.cron_job_id in old_schedules:
                     self._schedules[job.cron_job_id] = old_schedules[job.cron_job_id]
                 continue
-            # Checked at its creation, but a newer cronsim may refuse what an older one accepted.
+            # The expression was checked at its creation, but a newer cronsim may refuse it.
             try:
                 schedule = parse_schedule(job.expression, self._zone, job.created_at)
             except InvalidCronExpressionsError as error:
@@ -179,7 +179,7 @@ class Scheduler(GatewayActor):
         return self._reader
 
     async def refuse_more(self) -> None:
-        """Send no more ticks."""
+        """Stop sending ticks."""
         self._turns.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._turns

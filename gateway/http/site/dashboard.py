@@ -1,11 +1,11 @@
 """The dashboard: its page and the files of the page, on the dashboard port.
 
 All files are read into memory when the node starts, so the path of a request never reaches the
-disk. They are served below `/ui/<digest of all of them>/`, where a browser keeps them for a year;
-the page itself, `index.html`, is asked for each time. The page names its files as `"/ui/app.js"`,
-into which the node puts the digest. Modules import each other by relative addresses. The modules
-that every page needs are served as one (`first_module.py`). Scripts that are no modules, and the
-style sheets that the page names, are part of the page that is sent: a browser needs them before it
+disk. They are served below `/ui/<digest of all of them>/`, where a browser caches them for a year.
+The page itself, `index.html`, is requested each time. The page names its files as `"/ui/app.js"`,
+and the node inserts the digest. Modules import each other by relative addresses. The modules that
+every page needs are served as one file (`first_module.py`). Scripts that are not modules, and the
+style sheets that the page names, are inserted into the page, because a browser needs them before it
 draws anything.
 """
 
@@ -33,13 +33,13 @@ from fieldbrook.gateway.management.prefixes import PREFIXES
 log = logging.getLogger(__name__)
 
 PACKAGED = Path(fieldbrook.__file__).parent / "dashboard"
-"""Where a clone and a wheel have the files."""
+"""The folder of the files in a clone and in a wheel."""
 
 PAGES = ("/", "/setup", "/signin", "/projects", "/node")
 """The addresses of pages, all answered with `index.html`."""
 
 PAGE_FOLDERS = ("/projects/", "/node/")
-"""Every address that begins with one of these is that of a page, too."""
+"""Every address that begins with one of these is also the address of a page."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'{}; style-src 'self'{}; img-src 'self' data:; "
@@ -62,16 +62,17 @@ _ENTRY = "app.js"
 _SCRIPT = re.compile(rb'<script src="/ui/([\w/.]+)"></script>')
 _SHEET = re.compile(rb'<link rel="stylesheet" href="/ui/([\w/.]+)">')
 _DIGITS = 12
-_SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ".wat", ""})  # those of setup.cfg
+_SUFFIXES = frozenset({".html", ".js", ".css", ".svg", ".wat", ""})  # the same as in setup.cfg
 _KEPT = "public, max-age=31536000, immutable"
 _SIZE_LIMIT = 8 << 20
 
 
 class ServedFile:
-    """A file as it is sent: its type, its bytes compressed, and the digest of the bytes.
+    """A file to be sent: its type, its compressed bytes, and the digest of the bytes.
 
-    It is compressed at its first use: all files together take longer than the rest of a start of
-    the gateway. Every browser takes gzip, so the bytes themselves are not kept from then on.
+    The file is compressed at its first use, because compressing all files would take longer than
+    the rest of a start of the gateway. Every browser accepts gzip, so the uncompressed bytes are
+    not kept afterwards.
     """
 
     __slots__ = ("_gzipped", "_plain", "digest", "kind")
@@ -84,7 +85,7 @@ class ServedFile:
 
     @property
     def gzipped(self) -> bytes:
-        """Its bytes, compressed."""
+        """The compressed bytes of the file."""
         if not self._gzipped:
             self._gzipped = gzip.compress(self._plain, 9, mtime=0)
             self._plain = b""
@@ -92,7 +93,7 @@ class ServedFile:
 
     @property
     def body(self) -> bytes:
-        """Its bytes."""
+        """The bytes of the file."""
         return gzip.decompress(self._gzipped) if self._gzipped else self._plain
 
 
@@ -103,8 +104,8 @@ class Dashboard:
         """Read all files of a folder that a browser can use.
 
         Args:
-            folder: has an `index.html`.
-            reread: whether each page reads the folder again, for developers.
+            folder: the folder with `index.html`.
+            reread: whether the folder is read again for each page, for developers.
 
         Raises:
             SettingsError: the folder cannot be read, or holds more than 8 MiB of files.
@@ -115,11 +116,12 @@ class Dashboard:
 
     @classmethod
     def of(cls, folder: Path | None) -> Self:
-        """The dashboard in a developer's folder, read again for each page; None: the package's."""
+        """Return the dashboard in a developer's folder, which is read again for each page; with
+        None, the dashboard of the package."""
         return cls(PACKAGED) if folder is None else cls(folder, reread=True)
 
     def page(self) -> ServedFile:
-        """The page, `index.html`."""
+        """Return the page, `index.html`."""
         if self._reread:
             try:
                 self._site = _read(self._folder)
@@ -128,17 +130,17 @@ class Dashboard:
         return self._site.page
 
     def file(self, path: str) -> ServedFile | None:
-        """The file at the path of a request; None when there is none."""
+        """Return the file at the path of a request; None if there is none."""
         return self._site.files.get(path)
 
     @property
     def policy(self) -> str:
-        """What the page may do: the value of the header `Content-Security-Policy`."""
+        """Return the value of the header `Content-Security-Policy`, which restricts the page."""
         return self._site.policy
 
 
 def is_page(path: str) -> bool:
-    """Whether the path of a request is the address of a page."""
+    """Return whether the path of a request is the address of a page."""
     return path in PAGES or path.startswith(PAGE_FOLDERS)
 
 
@@ -207,7 +209,8 @@ def _joined(modules: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def is_served(folder: Path, name: str) -> bool:
-    """Whether a file is for browsers: hidden files, types and tables of the build are not."""
+    """Return whether a file is for browsers; hidden files, type declarations and build files are
+    not."""
     path = PurePosixPath(name)
     hidden = any(part.startswith(".") or part == "node_modules" for part in path.parts)
     return not hidden and path.suffix in _SUFFIXES and (folder / name).is_file()
@@ -220,7 +223,8 @@ def _served(name: str, body: bytes) -> ServedFile:
 class FromOtherHost(routing.Matcher):
     """Matches requests for the dashboard's stream whose `Host` may not be used for the dashboard.
 
-    Only the dashboard port refuses them: programs follow at other ports, by any name.
+    Only the dashboard port refuses them. Programs use the stream at other ports, with any host
+    name.
     """
 
     def __init__(self, is_dashboard_host: Callable[[str], bool]) -> None:
@@ -228,7 +232,7 @@ class FromOtherHost(routing.Matcher):
 
     def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
         """See `routing.Matcher`."""
-        # Routes are found by the decoded path.
+        # Routes are matched with the decoded path.
         path = urllib.parse.unquote(request.path, errors="replace")
         if path not in _STREAMS or self._is_dashboard_host(request.headers.get("Host", "")):
             return None
@@ -236,7 +240,7 @@ class FromOtherHost(routing.Matcher):
 
 
 class OtherHostHandler(StaticHandler):
-    """Answers 421 to a host that may be another's name for this node."""
+    """Answers 421 if `Host` may not be used for the dashboard."""
 
     def prepare(self) -> None:
         """Called by Tornado before the method."""
@@ -252,7 +256,7 @@ class DashboardHandler(StaticHandler):
         self._is_dashboard_host = is_dashboard_host
 
     def prepare(self) -> None:
-        """Answer 421 to a host that may be another's name for this node."""
+        """Answer 421 if `Host` may not be used for the dashboard."""
         if not self._is_dashboard_host(self.request.headers.get("Host", "")):
             self.send(421, replies.TEXT_TYPE, _OTHER_HOST)
 
@@ -289,7 +293,7 @@ class DashboardHandler(StaticHandler):
 
 
 def accepts_gzip(header: str) -> bool:
-    """Whether a client takes gzip, by its header `Accept-Encoding` (RFC 9110, 12.5.3)."""
+    """Return whether a client accepts gzip, by its header `Accept-Encoding` (RFC 9110, 12.5.3)."""
     for part in header.split(","):
         name, _, parameters = part.partition(";")
         if name.strip().lower() in ("gzip", "x-gzip"):

@@ -1,8 +1,8 @@
 """The documentation site at `/docs/` of the dashboard port.
 
 `scripts/docs` builds the site and lists its files in `manifest.json`. A request is looked up in
-that list, and a file is sent only when its content has the listed digest. Paths that lead out of
-the folder, symbolic links and files put beside the site are therefore never served.
+that list, and a file is sent only when its content has the listed digest. Therefore paths that lead
+out of the folder, symbolic links and other files in the folder are never served.
 
 Source: docs/decisions/0039-documentation-site.md.
 """
@@ -24,7 +24,7 @@ from fieldbrook.gateway.http.site.static_files import FILE_TYPES, HTML_TYPE, Sta
 log = logging.getLogger(__name__)
 
 PACKAGED = Path(fieldbrook.__file__).parent / "site"
-"""Where `scripts/docs` and a wheel put the site."""
+"""The folder into which `scripts/docs` and a wheel put the site."""
 
 _NO_SITE = b"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -87,7 +87,7 @@ class Site:
         self._manifest: Manifest | None = None
 
     def manifest(self) -> Manifest | None:
-        """The manifest of the site; None when there is no site, or none that can be read."""
+        """Return the manifest of the site; None if there is no site, or it cannot be read."""
         path = self._folder / "manifest.json"
         try:
             status = path.stat()
@@ -102,7 +102,7 @@ class Site:
         return self._manifest
 
     def read(self, name: str, digest: str) -> bytes | None:
-        """The content of a file; None unless it has the digest."""
+        """Return the content of a file; None if its digest is not the listed one."""
         try:
             content = (self._folder / name).read_bytes()
         except OSError:
@@ -118,7 +118,8 @@ class DocumentationHandler(StaticHandler):
         self._site = site
 
     async def get(self, path: str | None = None) -> None:
-        """Send a file of the site, a redirect to it, or the page that says why there is none."""
+        """Send a file of the site, a redirect to it, or a page with the reason why there is no
+        site."""
         manifest = await asyncio.to_thread(self._site.manifest)
         if manifest is None:
             self.send(404, HTML_TYPE, _NO_SITE)

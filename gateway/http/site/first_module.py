@@ -1,17 +1,17 @@
-"""One module instead of the many that every page of the dashboard imports.
+"""Bundles the modules that every page of the dashboard imports into one module.
 
-A browser takes about 10 ms for each file that it loads first, however small the file is. So the
-module with which the page begins is joined with the modules that it imports, and with those that
-these import. In the joined module each of them is a function that returns its exports. Other
-modules import these exports from the joined module::
+A browser takes about 10 ms for each file of the first page, however small the file is. So the entry
+module of the page is joined with the modules that it imports, directly and indirectly. In the
+joined module, each of these modules is a function that returns its exports. Other modules import
+these exports from the joined module::
 
     import { ask } from '../core/api.js';                           // as it is written
     import { $2 as $m1 } from '../app.js'; const { ask } = $m1;     // as it is served
 
 Each `import` and `export` is the beginning of a line, in one of the forms that the dashboard uses.
-A library is joined if all its exports are named at its end, `export{a as b};`. Others stay modules
-of their own, and so do the modules that are imported by `import('…')` when a page needs them. The
-first module must not await those at its top level, because they wait for it.
+A library is joined if all its exports are named at its end, `export{a as b};`. Other libraries stay
+separate modules, and so do the modules that pages import by `import('…')`. The entry module must
+not await these at its top level, because they wait for the entry module.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _EXPORTS = re.compile(r"\bexport\{([\w$ ,]+)\};?\s*\Z")
 
 
 def join(modules: Mapping[str, str], entry: str) -> dict[str, str]:
-    """Return the modules as they are served; `entry` is the joined one.
+    """Return the modules to serve; `entry` becomes the joined module.
 
     Args:
         modules: the text of each module by its path; libraries may be missing.
-        entry: the path of the module with which the page begins. It is in the top folder.
+        entry: the path of the entry module of the page. It is in the top folder.
 
     Raises:
-        SettingsError: a module imports or exports in another form, imports something that is not
-            there, or imports itself by way of others.
+        SettingsError: a module imports or exports in another form, imports a missing module, or
+            imports itself indirectly.
     """
     own_names: dict[str, str] = {}
     _visit(modules, entry, own_names, ())
@@ -69,7 +69,8 @@ def join(modules: Mapping[str, str], entry: str) -> dict[str, str]:
 def _visit(
     modules: Mapping[str, str], name: str, own_names: dict[str, str], path: tuple[str, ...]
 ) -> None:
-    """Give a module a name in the joined one, after all that it imports."""
+    """Assign names in the joined module: first to all modules that a module imports, then to the
+    module itself."""
     if name in path:
         raise SettingsError(reason=f"the dashboard's module {name} imports itself by way of others")
     if name in own_names:
@@ -93,7 +94,8 @@ def _target(name: str, relative: str) -> str:
 
 
 def _as_function(name: str, text: str, own_names: Mapping[str, str]) -> str:
-    """The rest of a function that does what a module does, and returns what that exports."""
+    """Return the rest of a function with the code of a module; the function returns the exports of
+    the module."""
     if name.startswith(_LIBRARIES):
         return f"{_EXPORTS.sub(_as_return, text)} }})();"
     exported = [each[1] for each in _EXPORT.findall(text)]
@@ -114,7 +116,7 @@ def _as_return(match: re.Match[str]) -> str:
 
 
 def _outside(name: str, text: str, own_names: Mapping[str, str], entry: str) -> str:
-    """A module that gets from the joined one what that has."""
+    """Return a module that imports from the joined module whatever is in it."""
     found = 0
     joined = posixpath.relpath(entry, posixpath.dirname(name) or ".")
 
@@ -136,7 +138,7 @@ def _outside(name: str, text: str, own_names: Mapping[str, str], entry: str) -> 
 
 
 def _later(name: str, match: re.Match[str], own_names: Mapping[str, str]) -> str:
-    """The path of what a module imports when it runs, or the first part of this path."""
+    """Return the path of a dynamic import, or the constant first part of the path."""
     target = _target(name, match[2]) + "/" * match[2].endswith("/")
     if target in own_names:
         raise SettingsError(
@@ -147,7 +149,7 @@ def _later(name: str, match: re.Match[str], own_names: Mapping[str, str]) -> str
 
 
 def _bound(match: re.Match[str], exports: str) -> str:
-    """The declaration of what an import names."""
+    """Return the declaration of the names in an import."""
     names, everything = match[1], match[2]
     if names:
         return f"const {{ {names.replace(' as ', ': ')} }} = {exports};"

@@ -35,7 +35,7 @@ class StaticHandler(web.RequestHandler):
         """Called by Tornado for each part of a body, which is dropped."""
 
     def compute_etag(self) -> str | None:
-        """Return None: the handler that sends a file sets its tag."""
+        """Return None, because the handler that sends a file sets its tag."""
         return None
 
     def send(self, status: int, kind: str, body: bytes) -> None:

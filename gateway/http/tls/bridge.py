@@ -1,6 +1,6 @@
 """The bridge from TLS connections to Tornado.
 
-asyncio does the TLS, so the fast path works the same with and without it. Tornado needs a socket:
+asyncio handles TLS, so the fast path works the same with and without TLS. Tornado needs a socket:
 a TLS connection that is handed over to Tornado gets a local socket pair, and `bridge` copies the
 bytes between the TLS connection and the pair.
 """
@@ -62,7 +62,7 @@ _attaching: set[asyncio.Task[None]] = set()
 
 
 class _Half(asyncio.Protocol):
-    """One end of a bridge: the other end's transport sends the bytes that this one receives."""
+    """One end of a bridge: the other end's transport sends the bytes that this end receives."""
 
     other: _Half
 
@@ -88,8 +88,8 @@ class _Half(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the other end, because this one is closed."""
         self._lost = True
-        # Drop the reference: the buffers of asyncio's TLS have 256 KiB each and should not wait for
-        # the garbage collector.
+        # Drop the reference: the buffers of asyncio's TLS have 256 KiB each and should be freed
+        # without the garbage collector.
         self.transport = None
         if not self.other._lost:
             self.other.close()
@@ -140,7 +140,7 @@ class Outside(_Half):
         loop.call_later(_QUIET_S, self._close_when_quiet)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the ending ones, then close the local end."""
+        """Remove the connection from the `EndingConnections`, then close the local end."""
         _ending.discard(self)
         super().connection_lost(exc)
 
@@ -163,7 +163,8 @@ _ending: set[Outside] = set()
 
 
 class EndingConnections:
-    """The TLS connections that Tornado has closed and the client has not, as a `Port`."""
+    """The TLS connections that Tornado has closed and the client has not closed yet, as a
+    `Port`."""
 
     @property
     def connections(self) -> int:
@@ -172,9 +173,10 @@ class EndingConnections:
 
     @property
     def descriptors(self) -> int:
-        """One for each: the two of its bridge are closed."""
+        """The number of descriptors, one for each connection: the two of its bridge are closed."""
         return len(_ending)
 
     def idle(self) -> Iterator[IdleConnection]:
-        """All of them; they are evicted before any other, because they have had their answers."""
+        """All of these connections; they are evicted before any other, because they have got their
+        answers."""
         return (IdleConnection(0.0, each.abort) for each in _ending)

@@ -26,7 +26,7 @@ class Certificate:
         """Load the certificate.
 
         Raises:
-            SettingsError: it cannot be used.
+            SettingsError: the certificate cannot be used.
         """
         self._settings = settings
         self._identity = identity = tls.identity_of(settings)
@@ -53,26 +53,26 @@ class Certificate:
             log.info("the renewed certificate %s is now in use", self._identity.certificate)
 
     def is_own_host(self, host: str) -> bool:
-        """Whether a host can be this node; without a certificate every host can."""
+        """Return whether a host name can be this node; without a certificate, every name can."""
         return self.names is None or tls.covers(self.names, host)
 
     def is_dashboard_host(self, header: str) -> bool:
-        """Whether a browser may use this `Host` for the dashboard."""
+        """Return whether a browser may use this `Host` for the dashboard."""
         names = listed(self._settings.dashboard_hosts) or self.names or ()
         public = urlsplit(self._settings.public_url or "").hostname
         return is_dashboard_host(header, [*names, public] if public else names)
 
     def dashboard_context(self) -> ssl.SSLContext | None:
-        """The TLS of the dashboard port: with this certificate, else with the node's own for this
-        machine."""
+        """Return the TLS context of the dashboard port: with this certificate or, without one, with
+        the node's own certificate for this machine."""
         if self.context is not None:
             return self.context
-        # Its making needs cryptography, and no event waits for it.
+        # Creating it needs the library cryptography; no event waits for this.
         from fieldbrook.security.local_certificate import local_identity
 
         try:
             return tls.server_context(local_identity(self._settings.data / "secrets"))
         except NodeError as error:
-            # http works without it.
+            # HTTP works without the certificate.
             log.warning("the dashboard is not served over https: %s", error)
             return None

@@ -24,7 +24,7 @@ _REDIRECT = (
 
 
 class Served:
-    """A protocol takes the connection, as on a port without TLS."""
+    """The connection gets a protocol, as on a port without TLS."""
 
     def __init__(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         self._protocol = protocol
@@ -58,14 +58,14 @@ class Redirected:
 
 
 def https_location(head: bytes) -> bytes | None:
-    """The address with https that a plain request asked for.
+    """Return the https address for a plain request.
 
     Args:
-        head: a request's head with its empty line; another text gives None.
+        head: a request's head with its empty line; the result for any other text is None.
 
     Returns:
-        `https://` with the request's host, path and query; None unless it is a GET or HEAD with
-        exactly one `Host` and a target that begins with one slash.
+        `https://` with the request's host, path and query; None unless the request is a GET or HEAD
+        with exactly one `Host` and a target that begins with one slash.
     """
     if not head.endswith(b"\r\n\r\n") or has_bare_line_feed(head):
         return None
@@ -84,15 +84,16 @@ def https_location(head: bytes) -> bytes | None:
 
 
 def _is_visible(text: bytes) -> bool:
-    """Whether all bytes are visible ASCII characters."""
+    """Return whether all bytes are visible ASCII characters."""
     return text.isascii() and text.decode().isprintable() and b" " not in text
 
 
 async def _read_head(connection: socket.socket) -> bytes:
-    """Read until the empty line; returns less when the client ends, and at `HEAD_LIMIT` bytes."""
+    """Read until the empty line. The result is incomplete if the client ends the connection, or at
+    `HEAD_LIMIT` bytes."""
     loop, head = asyncio.get_running_loop(), bytearray()
     while len(head) < HEAD_LIMIT:
-        # The last bytes again, because the empty line may be cut in two.
+        # Search the last bytes again, because the empty line may be split between two reads.
         begin = max(0, len(head) - 3)
         part = await loop.sock_recv(connection, HEAD_LIMIT - len(head))
         head += part

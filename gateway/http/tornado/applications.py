@@ -1,7 +1,7 @@
-"""What Tornado serves on the ports: management, pages, WebSockets, and unusual requests of events.
+"""The Tornado applications of the ports: management, pages, WebSockets, and unusual event requests.
 
-No plain event of a device needs any of it. Its import takes as long as all else that a gateway
-does before it serves events, so the gateway imports it after its event ports are open.
+Plain events of devices do not need this module. Its import takes as long as everything else that a
+gateway does before it serves events, so the gateway imports it after its event ports are open.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
 
 
 class Applications:
-    """Makes the applications of one gateway process, and has what they work with."""
+    """Makes the applications of one gateway process, and holds the objects that they share."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class Applications:
             registry: changes the registry.
             token_key: the key of the tokens.
             memory_budget: the memory budget for partially received requests.
-            certificate: that of the ports.
-            health: tells the health of the node.
+            certificate: the certificate of the ports.
+            health: returns the health of the node.
         """
         self._settings, self._part, self._run_dir = settings, part, run_dir
         self._events, self._projects = events, projects
@@ -133,7 +133,8 @@ class Applications:
         self._context = self._make_context(reader, registry, token_key, health)
 
     async def start(self) -> None:
-        """Remove what a killed process left, and answer the other processes' questions."""
+        """Remove files that a killed process left, and begin to answer requests of other
+        processes."""
         settings = self._settings
         every = [f"http:{number}" for number in range(settings.http_processes)]
         if removed := remove_leftovers(settings.data / "uploads", self._part, every):
@@ -176,7 +177,8 @@ class Applications:
         return TargetApplication(rules, log_function=log_request)
 
     def serve_hosts(self, application: web.Application) -> None:
-        """Take requests that other hosts of the cluster pass on, where there are any."""
+        """Accept requests that other hosts of the cluster forward, if the node belongs to a
+        cluster."""
         if not self._cluster.is_member:
             return
         self._from_hosts = HTTPServer(application, max_body_size=self._settings.upload_limit_bytes)
@@ -251,7 +253,7 @@ class Applications:
         )
 
     def _store_of(self, project_id: int) -> ProjectStoreReader | None:
-        """The store of a project; see `ManagementContext`.
+        """Return the store of a project; see `ManagementContext`.
 
         Raises:
             OwnedElsewhereError: another host of the cluster owns the project.
@@ -286,7 +288,8 @@ class Applications:
         if self._cluster.is_member:
             self._cluster.require_here(project_id)
             if project_id not in self._projects.routed:
-                # This host's copy of the store may lie behind until it takes the project over.
+                # This host's copy of the store may be outdated until the host takes the project
+                # over.
                 await self._command(project_id, RESUME, [])
                 self._stores.drop(project_id)
         await self._pending.flush(project_id)
@@ -314,7 +317,8 @@ class Applications:
     # ---------------------------------------------------------------- MQTT
 
     def _mqtt_routes(self) -> list[Any]:
-        """MQTT over WebSocket; with an external broker, that broker has its own."""
+        """Return the routes of MQTT over WebSocket; there are none with an external broker, which
+        serves these itself."""
         settings = self._settings
         if settings.mqtt_broker is not None:
             return []

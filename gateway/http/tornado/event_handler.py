@@ -1,6 +1,6 @@
-"""Tornado's handler of event requests: those that the fast path does not parse.
+"""Tornado's handler of event requests that the fast path does not parse.
 
-The same `EventService` answers both.
+The same `EventService` answers the requests of both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EventHandler(web.RequestHandler):
         self._make_room(parse_content_length(self.request.headers.get("Content-Length", "")))
 
     def data_received(self, chunk: bytes) -> None:
-        """Collect the body up to the limit, whatever `Content-Length` says."""
+        """Collect the body up to the limit, regardless of `Content-Length`."""
         self._size += len(chunk)
         self._make_room(self._size)
         if self._size > self._limit or self._finished:
@@ -58,7 +58,7 @@ class EventHandler(web.RequestHandler):
         self._let_go()
 
     def on_connection_close(self) -> None:
-        """Called by Tornado when the client goes away."""
+        """Called by Tornado when the client has disconnected."""
         super().on_connection_close()  # fails the reader that waits for the rest of the body
         self._let_go()
 
@@ -67,8 +67,9 @@ class EventHandler(web.RequestHandler):
         self._charge.set(0)
 
     def _make_room(self, size: int) -> None:
-        # A client that is still sending does not read. A body that is not too far over the limit
-        # is therefore read to its end and dropped, so that the client receives the refusal.
+        # A client that is still sending does not read its answer. Therefore a body that exceeds the
+        # limit by not too much is read to its end and dropped, so that the client receives the
+        # refusal.
         if size > self._limit * _DRAIN_FACTOR and not self._finished:
             self.set_header("Connection", "close")
             self._reply(self._too_large(size, self.path_args[0]))
@@ -133,8 +134,8 @@ class EventHandler(web.RequestHandler):
 def meta_of(request: httputil.HTTPServerRequest) -> Meta:
     """Read the event's meta data from the query and the headers of a Tornado request."""
     keys = request.headers.get_list(KEY_HEADER)
-    # Two keys are refused like a malformed one, because it is unclear which of them is meant.
+    # Two keys are refused like a malformed key, because it is unclear which of them is meant.
     key = "\n".join(keys) if keys else None
-    # One that comes twice is joined, and then invalid.
+    # Tornado joins repeated fields, which makes the value invalid.
     traceparent = "" if spans.here is None else request.headers.get("traceparent", "")
     return read_meta(request.query, request.headers.get("Authorization"), key, traceparent)

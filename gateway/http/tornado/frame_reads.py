@@ -1,7 +1,7 @@
-"""Which part of a WebSocket's frame Tornado reads next.
+"""Tracks which part of a WebSocket's frame Tornado reads next.
 
 Tornado reads a frame in three or four steps and keeps the pieces of a message until the last one
-has come. From the steps the stream sees how much of a message is held, before it has arrived.
+has arrived. From these steps the stream derives how much of an incomplete message Tornado holds.
 
 Source: RFC 6455, 5.1 and 5.2.
 """
@@ -9,7 +9,7 @@ Source: RFC 6455, 5.1 and 5.2.
 from __future__ import annotations
 
 _HEAD, _LENGTH, _MASK, _PAYLOAD = range(4)
-_LONGEST_SHORT = 125  # a longer payload has a length of its own
+_LONGEST_SHORT = 125  # the length of a longer payload is in an additional field
 _CONTROL, _OPCODE = 0x8, 0xF
 _MASKED, _SIZE = 0x80, 0x7F
 
@@ -23,11 +23,13 @@ class FrameReads:
 
     @property
     def belongs_to_message(self) -> bool:
-        """Whether the next read is a piece of a message, and not of a ping, pong or close."""
+        """Return whether the next read is a piece of a message, and not of a ping, pong or
+        close."""
         return self._step == _PAYLOAD and not self._is_control
 
     def note(self, data: bytes) -> bool:
-        """Note what was read; False for a frame that is not masked, as all of clients must be."""
+        """Note the bytes that were read; return False for an unmasked frame, because clients must
+        mask all frames."""
         if self._step == _HEAD:
             self._is_control = bool(data[0] & _OPCODE & _CONTROL)
             self._step = _LENGTH if data[1] & _SIZE > _LONGEST_SHORT else _MASK

@@ -16,8 +16,8 @@ def log_request(handler: web.RequestHandler) -> None:
     """Log and count one answer, for Tornado's setting `log_function`.
 
     Every status is logged at INFO: an answer of 4xx is the client's error, not a warning. Only
-    answers with files of the dashboard, and with the log itself, are logged at DEBUG: a page that
-    follows the log would show little else.
+    answers with files of the dashboard, and with the log itself, are logged at DEBUG. Otherwise a
+    page that follows the log would show little else.
     """
     request = handler.request
     metrics.add(metrics.HTTP_RESPONSES[f"{handler.get_status() // 100}xx"])

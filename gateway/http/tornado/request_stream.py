@@ -3,8 +3,8 @@
 Tornado 6.6 closes a connection without an answer when a head is too long, and accepts a bare line
 feed as the end of a line. This stream answers 431 to the first and 400 to the second. The second
 prevents request smuggling: a server and a proxy that disagree on where a line ends can be made to
-disagree on where a request ends. A client that begins with TLS gets an answer at once, from which
-it sees that the port speaks HTTP; it would wait for a minute otherwise.
+disagree on where a request ends. A client that begins with TLS gets an answer at once, so that it
+detects the plain HTTP port; otherwise it would wait for a minute.
 
 Source: RFC 9112, 2.2 and 11.2; RFC 6585, 5.
 """
@@ -27,9 +27,9 @@ from fieldbrook.gateway.http.request_head import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tornado.frame_reads import FrameReads
 from fieldbrook.gateway.listening.read_turns import ReadTurns
 
-_UPGRADED_READS_PER_S = 512  # Tornado reads 2 to 4 times for a frame of a WebSocket
+_UPGRADED_READS_PER_S = 512  # Tornado makes 2 to 4 reads for a frame of a WebSocket
 _HANDSHAKE = b"\x16"  # the first byte of TLS (RFC 8446, 5.1)
-# TLS, a complete head, or as many bytes as the limit allows. Bytes beyond it are not examined.
+# Matches TLS, a complete head, or as many bytes as the limit allows. Later bytes are not examined.
 _HEAD = re.compile(
     rb"\A\x16|\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
 )
@@ -63,11 +63,12 @@ class RequestStream(iostream.IOStream):
     unread_since: float | None = None
     """The time, in monotonic seconds, since which the client has not read all of an answer."""
     upgraded = False
-    """Whether this is a WebSocket by now, which may be silent for as long as it likes."""
+    """Whether this has become a WebSocket, which may be silent without a time limit."""
     may_hold: Callable[[int], bool] | None = None
-    """Counts the bytes of a WebSocket's message before they have arrived; False: it has to go."""
+    """Counts the bytes of an incomplete WebSocket message; returns False if the connection must be
+    closed."""
     turns: ReadTurns | None = None
-    """What the connections of a process share."""
+    """The read turns that all connections of a process share."""
     _began = 0.0
     _abrupt = False
     _second = _reads = 0
@@ -116,9 +117,10 @@ class RequestStream(iostream.IOStream):
         return self._result_of(super().read_until(delimiter, max_bytes))
 
     def _result_of(self, reading: Awaitable[bytes]) -> Awaitable[bytes]:
-        """The result of a read; it is there already, as Tornado's own, if nothing is waited for.
+        """Return the result of a read. If nothing has to be awaited, it is Tornado's own finished
+        future.
 
-        Tornado puts small pieces of a body together only then.
+        Only then Tornado joins small pieces of a body.
         """
         if isinstance(reading, asyncio.Future) and reading.done() and self._may_go_on():
             self._arrived(reading.result())
@@ -142,15 +144,15 @@ class RequestStream(iostream.IOStream):
         return self.turns is None or self.turns.may_go_on()
 
     async def turn(self) -> None:
-        """Wait until this connection may go on."""
+        """Wait until this connection may continue."""
         if self.turns is not None:
             await self.turns.wait()
 
     def _count_read(self) -> None:
         """Close a WebSocket whose frames come too fast.
 
-        Tornado handles pings and pieces of messages by itself, so whoever serves the WebSocket
-        cannot count them; a flood of empty ones would take all the time of the event loop.
+        Tornado handles pings and pieces of messages by itself, so the handler of the WebSocket
+        cannot count them. A flood of empty ones would use all the time of the event loop.
         """
         second = int(time.monotonic())
         if second != self._second:
@@ -167,7 +169,8 @@ class RequestStream(iostream.IOStream):
         return sent
 
     def limit_unsent(self, limit_bytes: int) -> None:
-        """Limit the bytes that the kernel takes before it can send them; 0 is its own limit."""
+        """Limit the bytes that the kernel accepts before it can send them; 0 means the kernel's own
+        limit."""
         set_unsent_limit(self.socket, limit_bytes)
 
     def evict(self) -> None:
@@ -176,7 +179,7 @@ class RequestStream(iostream.IOStream):
         self.close()
 
     def close_fd(self) -> None:
-        """Close the socket, after lingering where that is possible; called by Tornado."""
+        """Close the socket, after lingering if possible; called by Tornado."""
         if self._abrupt or not linger(self.socket):
             super().close_fd()
         else:

@@ -33,7 +33,7 @@ class TornadoServer:
             application: answers the requests.
             settings: has the limit of uploads.
             scheme: "https" for connections with TLS, else None.
-            turns: what the connections of a process share.
+            turns: the read turns that all connections of a process share.
         """
         self._turns = turns
         self._server = httpserver.HTTPServer(
@@ -66,7 +66,7 @@ class TornadoServer:
                 yield IdleConnection(since, stream.evict)
 
     def take(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
-        """Serve a connection, of which `read` has been read already."""
+        """Serve a connection, from which the bytes `read` have been read already."""
         hand_over(self._server, connection, address, read, self._turns)
 
 

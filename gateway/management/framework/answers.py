@@ -25,7 +25,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 class Timed(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
     """A row with the times of its creation and of its last change, RFC 3339.
 
-    A subclass is not `kw_only` itself: then its own fields come before the times.
+    A subclass must not be `kw_only` itself, so that its own fields come before the times.
     """
 
     created_at: str
@@ -40,7 +40,7 @@ class Times(TypedDict):
 
 
 def times(*rows: Record) -> Times:
-    """The earliest creation and the latest change of the rows."""
+    """Return the earliest creation and the latest change of the rows."""
     return {
         "created_at": rfc3339(min(row.created_at for row in rows)),
         "updated_at": rfc3339(max(row.updated_at for row in rows)),
@@ -48,9 +48,10 @@ def times(*rows: Record) -> Times:
 
 
 def page(rows: Iterable[R], paging: Paging, *, by_creation: bool = False) -> list[R]:
-    """The requested page of a list, latest change first.
+    """Return the requested page of a list, latest change first.
 
-    With `by_creation` the latest created row comes first, as in the lists of the early interface.
+    With `by_creation` the row that was created last comes first, as in the lists of the early
+    interface.
     """
     # Rows come in the order of their creation. Reversing them before the stable sort puts the
     # newer one of two rows with the same millisecond first.
@@ -62,9 +63,9 @@ def page(rows: Iterable[R], paging: Paging, *, by_creation: bool = False) -> lis
 
 
 def as_stored(value: bytes, kind: type[T]) -> T:
-    """Stored JSON of a known form, as an answer or a part of one.
+    """Return stored JSON of a known form, as an answer or a part of one.
 
-    It is sent as it is: `kind` only describes it.
+    It is sent unchanged; `kind` only describes it.
     """
     return cast(T, msgspec.Raw(value))
 

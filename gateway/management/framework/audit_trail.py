@@ -1,9 +1,9 @@
 """The audit trail: writes one row of the audit log per request.
 
-The first registry command of a request carries the request's row, so that the change and its
-row are one write. Rows of requests that changed nothing in the registry, mostly refusals, are
-written a little later and in batches. A refusal is logged only if the caller is known: a
-stranger must not be able to push the older rows out of the log.
+The first registry command of a request contains the request's row, so that the change and its row
+are one write. Rows of requests that changed nothing in the registry, mostly refusals, are written a
+little later and in batches. A refusal is logged only if the caller is known: an unknown caller must
+not be able to displace the older rows of the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AuditTrail:
     """The audit data of one request: the caller, the operation, and whether it is written.
 
     Args:
-        path: the path behind the prefix, still percent-encoded.
+        path: the path after the prefix, still percent-encoded.
         query: the query string; the parameter `authorization` is left out of the row.
     """
 
@@ -85,14 +85,14 @@ class AuditTrail:
 
 
 class AuditedRegistry:
-    """The registry client of one request: the first command that succeeds carries the row.
+    """The registry client of one request: the first command that succeeds contains the row.
 
     Args:
         registry: sends the commands.
         trail: makes the row.
-        turn: bounds the commands that the account has sent and that have no answer.
-        before: is called before each command, and may refuse it.
-        after: is called after each command that succeeds.
+        turn: limits the unanswered commands of the account.
+        before: called before each command; it may refuse the command.
+        after: called after each command that succeeds.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class AuditedRegistry:
 
 
 class AuditQueue:
-    """Queue of the audit rows that no registry command carried.
+    """Queue of the audit rows that no registry command contained.
 
     At most 1,000 rows wait; they are written together every 0.2 s. Not thread-safe: call it
     from the thread of the event loop.
@@ -134,7 +134,7 @@ class AuditQueue:
         self._writing: asyncio.Task[None] | None = None
 
     def add(self, trail: AuditTrail, status: int, error: str) -> None:
-        """Queue the row of an answered request, unless it is written or need not be.
+        """Queue the row of an answered request, unless it is written already or not needed.
 
         Reads are not logged, nor are refusals of unknown callers.
         """

@@ -23,11 +23,11 @@ from fieldbrook.core.errors import BadRequestError, FieldError
 MISSING = "missing required field"
 
 JSON_LIMIT_BYTES = 1 << 20
-"""How long the body of a request may be, unless it has a file."""
+"""The longest body of a request without a file, in bytes."""
 _ID_LIMIT = 1 << 63
 # Binding runs on the event loop: more items would delay all other requests.
-_ITEMS_LIMIT = 10_000  # of one array
-_ALL_ITEMS_LIMIT = 20_000  # of all arrays of a body, which may be in each other
+_ITEMS_LIMIT = 10_000  # in one array
+_ALL_ITEMS_LIMIT = 20_000  # in all arrays of a body, which may be nested
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -36,7 +36,7 @@ class Sfid(int):
 
 
 def json_key(name: str) -> str:
-    """The JSON key of a struct's field: `account_id` is `accountID`, `from_` is `from`."""
+    """Return the JSON key of a struct's field: `account_id` is `accountID`, `from_` is `from`."""
     first, *rest = name.rstrip("_").split("_")
     return first + "".join("ID" if part == "id" else part.capitalize() for part in rest)
 
@@ -61,12 +61,13 @@ class Paging(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The fields of a struct, cached: looking them up takes longer than binding them."""
+    """Return the fields of a struct; cached, because looking them up takes longer than binding
+    them."""
     return msgspec.structs.fields(kind)
 
 
 class _Errors(list[FieldError]):
-    """The errors of a request, and how many items its arrays have together so far."""
+    """The errors of a request, and the total number of array items so far."""
 
     items = 0
 
@@ -79,8 +80,8 @@ def bind_body(body: bytes, kind: type[_T], at: str = "") -> _T:
     """Bind a JSON body to a struct; an empty body counts as an empty object.
 
     Args:
-        at: the name of the part that holds the JSON, if it is not the whole body. It is put
-            before field names in errors, as in `info.appletName`.
+        at: the name of the part that holds the JSON, if it is not the whole body. It becomes the
+            prefix of field names in errors, such as `info.appletName`.
 
     Raises:
         BadRequestError: the body is not JSON or not an object, or fields are missing or wrong.
@@ -101,8 +102,8 @@ def bind_body(body: bytes, kind: type[_T], at: str = "") -> _T:
 def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
     """Bind a query string to a struct; a list repeats its key.
 
-    An empty value counts as absent, except for fields of type `str | None`, which tell the two
-    apart.
+    An empty value counts as absent, except for fields of type `str | None`, which distinguish the
+    two.
 
     Raises:
         BadRequestError: parameters are missing or wrong.
@@ -128,7 +129,7 @@ def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
 
 
 def _bind_text(text: str, kind: Any, at: str, errors: list[FieldError]) -> Any:
-    """The value of a query parameter; None after an error was added to `errors`."""
+    """Return the value of a query parameter; None after an error was added to `errors`."""
     try:
         return _from_text(text, kind)
     except _InvalidError as error:
@@ -170,7 +171,7 @@ def _bind_struct(value: object, kind: type[_T], at: str, errors: _Errors) -> _T 
 
 
 def _bind_value(value: object, kind: Any, name: str, errors: _Errors) -> Any:
-    """The value as `kind`; None after an error was added to `errors`."""
+    """Return the value as `kind`; None after an error was added to `errors`."""
     kind = _member(_without_none(kind), value)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _bind_struct(value, kind, name, errors)
@@ -274,7 +275,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _member(kind: Any, value: object) -> Any:
-    """For a union of a list and a struct, the member that matches the value."""
+    """Return the member of a union of a list and a struct that matches the value."""
     if get_origin(kind) not in (Union, UnionType):
         return kind
     lists = [member for member in get_args(kind) if _is_list(member)]

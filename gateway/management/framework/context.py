@@ -1,4 +1,4 @@
-"""The management context: the parts and limits of the node that management routes use."""
+"""The management context: the components and limits of the node that management routes use."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class ChainCommand(Protocol):
 
 
 class SeriesReader(Protocol):
-    """Reads the figures over time, wherever they are kept."""
+    """Reads the time series of metrics, from the process that keeps them."""
 
     async def read(self, query: SeriesQuery) -> SeriesAnswer:
         """Raises: UnavailableError."""
@@ -186,7 +186,7 @@ async def _no_trace(_project_id: int) -> None:
 
 @dataclass(frozen=True)
 class ManagementContext:
-    """The parts and limits of the node, as the gateway that mounts the routes has them.
+    """The components and limits of the node in the gateway that serves the routes.
 
     Attributes:
         vault: seals the private keys of operators.
@@ -199,11 +199,11 @@ class ManagementContext:
         refused: reads the events that the node refused.
         chains: the chains that monitors may watch.
         chain_command: sends a command to a chain's process.
-        chain_reader: the store of a chain by its id; None while its process has stored nothing.
+        chain_reader: the store of a chain by its id; None before its process has stored anything.
         quotas: the quotas of accounts.
-        running: the ids of the projects that run.
+        running: the ids of the running projects.
         part: the name of the gateway.
-        flush_project: makes a project write what waits for a checkpoint (`pending_rows`).
+        flush_project: makes a project write the rows that wait for a checkpoint (`pending_rows`).
         flush_followed: does the same for pages that follow a project, several times a second.
         trace_state: the state of a project's trace (`Tracing.state`); None without one.
         put_store: gives the store of a project that is not registered yet to all hosts of the
@@ -214,13 +214,13 @@ class ManagementContext:
         is_own_host: whether a host name can be this node, by the names in its certificate.
         clock: the time in Unix milliseconds.
         broker: the embedded broker, if there is one.
-        mqtt: asks the node's own MQTT server, if there is one.
+        mqtt: sends requests to the node's own MQTT server, if there is one.
         metrics: who may read the metrics; the value of the setting `metrics`.
-        collect_metrics: reads the metrics that no process counts.
+        collect_metrics: collects the metrics that are computed on request.
         memory_budget: the memory budget for partially received requests.
         settings: the settings of the node.
-        series: the figures of the node and its projects over time.
-        publisher_activity: what publishers have sent since the node started.
+        series: the time series of the node and its projects.
+        publisher_activity: counts of the events of publishers since the node started.
     """
 
     reader: RegistryReader
@@ -270,7 +270,7 @@ class ManagementContext:
     cluster: ClusterHosts = field(default_factory=lambda: ClusterHosts(None))
 
     async def flushed_store(self, project_id: int) -> ProjectStoreReader | None:
-        """A project's store, after everything that answered events have left was written to it.
+        """Return a project's store, after all effects of answered events were written to it.
 
         None while the project has no store.
         """
@@ -278,6 +278,6 @@ class ManagementContext:
         return self.store_reader(project_id)
 
     async def flush_if_running(self, project_id: int) -> None:
-        """Make a project that pages follow write its rows, several times a second at most."""
-        if project_id in self.running():  # one that does not run has written everything
+        """Make a project that pages follow write its rows, at most several times a second."""
+        if project_id in self.running():  # a project that does not run has written everything
             await self.flush_followed(project_id)

@@ -11,11 +11,12 @@ from fieldbrook.system.process import descriptor_limit
 
 OPEN_LIMIT = 64
 _LEAST = 4
-_SHARE = 16  # of the process's descriptors: a store takes two
+_SHARE = 16  # stores may use this fraction (1/16) of the process's descriptors; each takes two
 
 
 def open_limit() -> int:
-    """Return the number of stores that a gateway keeps open: 64, or fewer with few descriptors."""
+    """Return the number of stores that a gateway keeps open: 64, or fewer if the process has few
+    descriptors."""
     most = descriptor_limit()
     return OPEN_LIMIT if most is None else max(_LEAST, min(OPEN_LIMIT, most // _SHARE))
 
@@ -23,9 +24,9 @@ def open_limit() -> int:
 class OpenStores:
     """Keeps the most recently used stores open for the next request.
 
-    A search reads in a thread and may still use a store that was dropped from the cache. The
-    cache therefore only drops its reference, and LMDB closes the store with the last one. A
-    process must not open a store twice, so a dropped store that is still in use is taken back.
+    A search reads in a thread and may still use a store that was removed from the cache. Therefore
+    the cache only drops its reference, and LMDB closes the store with the last reference. A process
+    must not open a store twice, so a removed store that is still in use is put back into the cache.
     """
 
     def __init__(self, projects: Path, limit: int = OPEN_LIMIT) -> None:
@@ -52,5 +53,5 @@ class OpenStores:
         return store
 
     def drop(self, project_id: int) -> None:
-        """Drop the store of a removed project: an open file would still take disk space."""
+        """Drop the store of a removed project, because an open file still takes disk space."""
         self._kept.pop(project_id, None)

@@ -30,7 +30,8 @@ R = TypeVar("R", bound=_ProjectRow)
 
 
 def own_project(call: Call[Any, Any]) -> Project:
-    """The project whose id or name the path has; a name may have the prefix of its owner.
+    """Return the project whose id or name is in the path; a name may have the prefix of its
+    account.
 
     Raises:
         ProjectNotFoundError: there is none, or another account owns it.
@@ -54,18 +55,19 @@ def own_row(
     find: Callable[[int], R | None],
     not_found: Callable[[int], NodeError],
 ) -> R:
-    """The row whose id is in the path.
+    """Return the row whose id is in the path.
 
-    If the path names a project, the row must belong to it; else to any project of the caller.
+    If the path names a project, the row must belong to this project; otherwise it may belong to any
+    project of the caller.
 
     Args:
         parameter: the name of the id in the path.
-        find: reads the row with an id; None if there is none.
+        find: returns the row with an id, or None.
         not_found: makes the error for an id.
 
     Raises:
         ProjectNotFoundError: the path names a project that is not one of the caller's.
-        NodeError: that of `not_found`.
+        NodeError: the error of `not_found`.
     """
     in_path = "projectName" in call.path or "projectID" in call.path
     project = own_project(call) if in_path else None
@@ -81,31 +83,31 @@ def own_row(
 
 
 def own_applet(call: Call[Any, Any]) -> Applet:
-    """The applet whose id is in the path; see `own_row`.
+    """Return the applet whose id is in the path; see `own_row`.
 
     Raises:
-        AppletNotFoundError, ProjectNotFoundError: there is none, or another account owns it.
+        AppletNotFoundError, ProjectNotFoundError: it does not exist, or another account owns it.
     """
     find = call.context.reader.applet
     return own_row(call, "appletID", find, lambda row_id: AppletNotFoundError(applet=row_id))
 
 
 def own_instance(call: Call[Any, Any]) -> Applet:
-    """The applet whose instance the path names.
+    """Return the applet whose instance the path names.
 
     Raises:
-        InstanceNotFoundError: there is none, or another account owns it.
+        InstanceNotFoundError: there is no such instance, or another account owns it.
     """
     find = call.context.reader.applet_of_instance
     return own_row(call, "instanceID", find, lambda row_id: InstanceNotFoundError(instance=row_id))
 
 
 def own_resource(call: Call[Any, Any]) -> Resource:
-    """The resource the path names.
+    """Return the resource that the path names.
 
     Raises:
-        ResourcePermNotFoundError: there is none, its owner has deleted it, or another account
-            owns it.
+        ResourcePermNotFoundError: there is no such resource, its owner has deleted it, or another
+            account owns it.
     """
     resource_id = call.id("resourceID")
     resource = call.context.reader.resource(resource_id)
@@ -115,7 +117,7 @@ def own_resource(call: Call[Any, Any]) -> Resource:
 
 
 def may_project(call: Call[Any, Any], project_id: int) -> bool:
-    """Whether the caller owns a project or is an administrator."""
+    """Return whether the caller owns a project or is an administrator."""
     project = call.context.reader.project(project_id)
     return project is not None and _may(call.account, project.account_id)
 

@@ -49,7 +49,8 @@ class Form(msgspec.Struct, frozen=True):
     cache: bytes | None = None
 
 
-# Answers that are no JSON are dataclasses: a struct among the answers of a route is a JSON object.
+# Answers that are not JSON are dataclasses, because a struct in the return type of a route stands
+# for a JSON object.
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Download:
 class Stream:
     """An answer of server-sent events that continues until either side ends it.
 
-    `chunks` yields an empty chunk now and then, so that the handler notices when the client has
-    disconnected. Each account may have a bounded number of open streams; some of all places are
+    `chunks` yields an empty chunk from time to time, so that the handler notices when the client
+    has disconnected. Each account may have a bounded number of open streams; some of all places are
     reserved for administrators.
     """
 
@@ -96,10 +97,10 @@ class NoContent:
 class Call(msgspec.Struct, Generic[B, Q], frozen=True):
     """One authenticated request with its bound values: the argument of a route's function.
 
-    `caller` is the account with the access key or the login of the request's token; routes that
-    are open to anybody have none. `peer` is the client's address and `host` the header `Host`.
-    `audit_trail` holds the data for the audit log. `channels` has the live channels.
-    `form` is filled on upload routes, `body` and `query` where the route declares them.
+    `caller` is the account with the access key or the login of the request's token; routes without
+    authentication have none. `peer` is the client's address and `host` the header `Host`.
+    `audit_trail` holds the data for the audit log. `channels` has the live channels. Upload routes
+    set `form`; routes that declare `body` and `query` set these.
     """
 
     context: ManagementContext
@@ -146,10 +147,10 @@ class Call(msgspec.Struct, Generic[B, Q], frozen=True):
         return path_id(name, self.path[name])
 
     async def search(self, work: Callable[[], _T]) -> _T:
-        """Search in a thread, beside the searches of other accounts, and return the result.
+        """Search in a thread, concurrently with other accounts' searches, and return the result.
 
         Raises:
-            TooManyRequestsError: too many searches wait, or too many of this account.
+            TooManyRequestsError: too many searches wait, in total or of this account.
         """
         return await self.workers.searches.run(self.account.account_id, work)
 
@@ -228,8 +229,9 @@ class Route:
         group: the group that an access key needs; by default the entry of `GROUPS` for the
             path. Access keys cannot call a route without a group.
         reads: whether a POST only reads, so that an access key needs no more than for a GET.
-        body: the struct of the body, if the handler serves several routes with different ones.
-        answer: the struct of the answer, likewise.
+        body: the struct of the body, if the handler serves several routes with different bodies.
+        answer: the struct of the answer, if the handler serves several routes with different
+            answers.
     """
 
     method: str
@@ -266,7 +268,7 @@ class Route:
         return Permission.READONLY if reads else Permission.READ_WRITE
 
     def match(self, segments: Sequence[str]) -> dict[str, str] | None:
-        """The parameters of a path; None if the path is not one of this route."""
+        """Return the parameters of a path; None if the path does not belong to this route."""
         if len(segments) != len(self.segments):
             return None
         parameters = {}
@@ -301,7 +303,7 @@ def find_route(routes: Sequence[Route], method: str, path: str) -> Match:
     If several routes match, the one with the fewest path parameters wins.
 
     Args:
-        path: the path behind the prefix, still percent-encoded.
+        path: the path after the prefix, still percent-encoded.
 
     Raises:
         NotFoundError: no route has this path.
@@ -319,11 +321,11 @@ def find_route(routes: Sequence[Route], method: str, path: str) -> Match:
 
 
 def correct_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
-    """Correct a path that has superfluous slashes or words in another case.
+    """Correct a path with superfluous slashes or with words in another case.
 
     Args:
         patterns: the segments of the routes that have the request's method.
-        path: a path that no route has, behind the prefix and percent-encoded.
+        path: a path that no route has, after the prefix and percent-encoded.
 
     Returns:
         The path of a route in the same form; None if the corrected path is unknown too.

@@ -19,7 +19,7 @@ FIRST_PART = "http:0"
 
 
 def new_path(folder: Path, part: str, suffix: str) -> Path:
-    """A new, unique path in the folder of uploads; the folder is made if it is absent.
+    """Return a new, unique path in the folder of uploads; create the folder if it does not exist.
 
     Raises:
         OSError: the folder cannot be made.
@@ -40,12 +40,12 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def remove_leftovers(folder: Path, part: str, parts: Collection[str]) -> int:
-    """Remove the files a gateway left when it was killed. Call it before it accepts requests.
+    """Remove the files that a killed gateway left. Call this before the gateway accepts requests.
 
     Args:
         part: the gateway that starts.
-        parts: all gateways of the node. The gateway `FIRST_PART` also removes files that belong
-            to none of them.
+        parts: all gateways of the node. The gateway `FIRST_PART` also removes files that belong to
+            no gateway.
 
     Returns:
         The number of files and folders that were removed.

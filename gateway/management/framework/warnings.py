@@ -1,7 +1,7 @@
 """Warnings of answers: the request succeeded but may not do what the client expects.
 
-A JSON answer carries them under `warnings`, an answer without a body in header fields
-`Warning`. The original interface has neither; its clients ignore both.
+A JSON answer contains them as `warnings`, an answer without a body as header fields `Warning`. The
+original interface has neither; its clients ignore both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.model import DEFAULT_HANDLER, Resource, Strategy
 
 _SHOWN = 20  # warnings of one answer; the others are only counted
-# Proxies have as little as 4 KiB for the head of an answer.
+# Some proxies limit the head of an answer to 4 KiB.
 _HEADERS_SHOWN, _HEADER_CHARACTERS = 3, 200
 _HANDLERS_SHOWN, _NAMES_CHARACTERS = 20, 400
 SHARED_WORKER = (
@@ -25,7 +25,7 @@ _AGENT = "299 fieldbrook"  # RFC 7234, 5.5: "Miscellaneous Persistent Warning"
 
 
 def dead_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
-    """The warning that a strategy is dead; empty for one that works.
+    """Return the warning that a strategy is dead; empty for a strategy that works.
 
     Args:
         resource: the module of the strategy's applet; None if it was removed meanwhile.
@@ -42,20 +42,21 @@ def dead_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
 def dead_strategies(
     strategies: Iterable[Strategy], resources: Mapping[int, Resource]
 ) -> Iterator[str]:
-    """The warnings of all dead strategies; `resources` are the modules by applet id."""
+    """Return the warnings of all dead strategies; `resources` are the modules by applet id."""
     for strategy in strategies:
         yield from dead_strategy(strategy, resources.get(strategy.applet_id))
 
 
 def renamed_applet(wanted: str, given: str) -> list[str]:
-    """The warning that an applet did not get the name that its uploader wanted."""
+    """Return the warning that an applet did not get the requested name."""
     if wanted == given:
         return []
     return [f"the project has an applet named {wanted}; this one is named {given}"]
 
 
 def no_strategy(resource: Resource) -> list[str]:
-    """The warning that an applet has no strategy, as its module lacks the default handler."""
+    """Return the warning that an applet has no strategy, because its module lacks the default
+    handler."""
     text = (
         "the applet has no strategy and handles no event: the module exports no handler "
         f"{DEFAULT_HANDLER}; {_exported(resource)}"
@@ -64,12 +65,12 @@ def no_strategy(resource: Resource) -> list[str]:
 
 
 def listed(warnings: Iterable[str]) -> list[str] | UnsetType:
-    """The field `warnings` of a JSON answer; it is absent without warnings."""
+    """Return the field `warnings` of a JSON answer; it is absent without warnings."""
     return _bounded(list(warnings)) or UNSET
 
 
 def header_values(warnings: Sequence[str]) -> list[str]:
-    """The values of `Warning` header fields: quoted ASCII without control characters.
+    """Return the values of `Warning` header fields: quoted ASCII without control characters.
 
     Only the first 3 warnings are given, and each is cut to 200 characters.
     """

@@ -1,7 +1,7 @@
 """Thread pools for work that would block the event loop: password hashes, uploads, searches.
 
-argon2 takes about 90 ms and 64 MiB per hash, so at most two hashes run at once, of which an account
-has one, and the number of waiting ones is bounded.
+argon2 takes about 90 ms and 64 MiB per hash. So at most two hashes run at once, one per account,
+and the number of waiting ones is bounded.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ _QUERIES_LIMIT, _QUERIES_OF_ONE = 16, 4  # each may hold its result and its file
 _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE = 8, 2  # each is a process
 _SEARCHES_LIMIT, _SEARCHES_OF_ONE = 34, 16  # each reads a history from its end
 
-# Ordinary accounts cannot take the reserve: administrators need logs most when many follow them.
+# Ordinary accounts cannot use the reserve, because administrators need logs most when many users
+# follow them.
 FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
-# WebSockets of pages; each may have 8 messages waiting, of about 20 KiB.
+# WebSockets of pages; each may have 8 waiting messages of about 20 KiB.
 PAGES_LIMIT, PAGES_OF_ONE, PAGES_RESERVE = 64, 16, 16
-# Searches by name, of which each has one thing at a time to look for; pages make one while typing.
+# Searches by name; pages start one while the user types.
 LOOKUPS_LIMIT, LOOKUPS_OF_ONE, LOOKUPS_RESERVE = 32, 8, 8
-_COMMANDS_OF_ONE = 32  # of the 256 that wait for the registry
-# Each has a file open, and an exported project takes space on the disk until it has been read.
+_COMMANDS_OF_ONE = 32  # of the 256 commands that may wait for the registry
+# Each download keeps a file open, and an exported project takes disk space until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE, DOWNLOADS_RESERVE = 64, 8, 16
 
-# Of long answers that wait for their clients to read them. One account alone may have half.
+# For long answers that wait until their clients read them. A single account may use half.
 ANSWERS_BYTES = 256 << 20
 
 _hasher = argon2.PasswordHasher()
 
 
 class SharedPool:
-    """A small thread pool for work that may take long or that an account may ask for often.
+    """A small thread pool for work that may take long or that an account may request often.
 
     One owner may use all threads but one, and a share of the places in the queue, so that the
-    work of others continues. The share is as many places as it leaves free: a few owners together
-    cannot take all of them.
+    work of others continues. An owner may use at most as many places as it leaves free, so a few
+    owners cannot use all of them.
     """
 
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
@@ -63,7 +64,7 @@ class SharedPool:
         """Run `work` in a thread and return its result.
 
         Raises:
-            TooManyRequestsError: the bound of all owners or of this one is reached.
+            TooManyRequestsError: the limit of all owners or of this one is reached.
         """
         with self._slots.hold(owner):
             semaphore = self._semaphores.setdefault(owner, asyncio.Semaphore(_THREADS - 1))
@@ -79,8 +80,9 @@ class SharedPool:
 class ConcurrencyLimit:
     """A bound on concurrent activities that need no thread, in total and per owner.
 
-    The last `reserve` slots are for administrators. With `leaves_free` an owner gets another slot
-    only while it holds fewer than are free: n owners leave one part of n + 1 to the next one.
+    The last `reserve` slots are for administrators. With `leaves_free`, an owner gets another slot
+    only if it holds fewer slots than are free. So n busy owners leave 1/(n + 1) of the slots to the
+    next one.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class ConcurrencyLimit:
         """Hold one slot for the duration of the `with` block.
 
         Raises:
-            TooManyRequestsError: no slot is free, or the owner holds its share already.
+            TooManyRequestsError: no slot is free, or the owner already holds its share.
         """
         taken = self._taken.total()
         if taken >= self._limit:
@@ -145,9 +147,9 @@ class ConcurrencyLimit:
 
 
 class MemoryShares:
-    """A bound on what answers hold in memory, in total and per owner.
+    """A bound on the memory of answers, in total and per owner.
 
-    An owner gets more only while it holds less than is left then, as with `leaves_free`.
+    An owner gets more only if it then holds less than is still free, as with `leaves_free`.
     """
 
     def __init__(self, name: str, limit_bytes: int) -> None:
@@ -160,7 +162,7 @@ class MemoryShares:
         """Hold `size` bytes for the duration of the `with` block.
 
         Raises:
-            TooManyRequestsError: too little is left, or the owner holds its share already.
+            TooManyRequestsError: too little is free, or the owner already holds its share.
         """
         held, total = self._held[owner], self._held.total()
         if held + size > self._limit - total:
@@ -200,12 +202,13 @@ class Workers:
         """Run `work`, which takes about as long as a password hash, in the pool of passwords.
 
         Raises:
-            TooManyRequestsError: the bound of all owners or of this one is reached.
+            TooManyRequestsError: the limit of all owners or of this one is reached.
         """
         return await self._passwords.run(owner, work)
 
     def commands_of(self, account_id: int) -> asyncio.Semaphore:
-        """Return the limit of one account's commands at the registry; further ones wait."""
+        """Return the limit of one account's unanswered commands to the registry; further ones
+        wait."""
         return self._commands.setdefault(account_id, asyncio.Semaphore(_COMMANDS_OF_ONE))
 
     async def hash_password(self, owner: Hashable, password: str) -> str:
@@ -213,7 +216,7 @@ class Workers:
         return await self._passwords.run(owner, lambda: _hasher.hash(password))
 
     async def is_password(self, account: Account, password: str) -> bool:
-        """Whether this is the password of an account."""
+        """Return whether this is the password of an account."""
         encoded = account.password_hash
         return await self._passwords.run(account.account_id, lambda: _matches(encoded, password))
 

@@ -8,7 +8,8 @@ from fieldbrook.gateway.management.framework.context import ManagementContext
 
 
 def current_account(context: ManagementContext, caller: Caller) -> Account | None:
-    """The caller's account as it is now; None when its login, key or account has ended.
+    """Return the present record of the caller's account; None if the login, the key or the account
+    has ended.
 
     Ending the logins of an account does not affect its access keys.
     """
@@ -29,7 +30,7 @@ def current_account(context: ManagementContext, caller: Caller) -> Account | Non
 def time_left_s(context: ManagementContext, caller: Caller) -> float:
     """Return how long an answer to a caller may last, in seconds: until its token expires.
 
-    It is at most `token_lifetime_s`, also for an access key, which may never expire.
+    The time is at most `token_lifetime_s`, even for an access key that never expires.
     """
     now_s, lifetime_s = context.clock() / 1000, context.token_lifetime_s
     ends = [now_s + lifetime_s]
@@ -41,7 +42,7 @@ def time_left_s(context: ManagementContext, caller: Caller) -> float:
 
 
 def may_read_project(context: ManagementContext, account: Account, project_id: int) -> bool:
-    """Whether an account owns a project or is an administrator."""
+    """Return whether an account owns a project or is an administrator."""
     project = context.reader.project(project_id)
     return project is not None and (
         account.role == ADMIN or project.account_id == account.account_id

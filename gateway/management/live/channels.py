@@ -1,4 +1,4 @@
-"""Channels: one reader for each topic and filter, however many follow it."""
+"""Channels: one reader for each topic and filter, independent of the number of followers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Reader(Protocol):
     """Reads one topic. Only one of its methods runs at a time."""
 
     async def begin(self) -> None:
-        """Stand at the newest row."""
+        """Set the position to the newest row."""
 
     async def first(self, after: str) -> Message | None:
-        """Return the rows for a new follower: from a place (none, for "") to the current position.
+        """Return the rows for a new follower, from a place to the current position; no rows for "".
 
-        A message without rows tells the follower where that is.
+        A message without rows contains the current position.
         """
 
     async def read(self) -> Message | None:
-        """The new rows since the last call; None without any."""
+        """Return the new rows since the last call; None if there are none."""
 
 
 class FlushedReader:
-    """A reader of a project's store, after the project has written its rows in memory."""
+    """A reader of a project's store that first makes the project write its rows in memory."""
 
     def __init__(self, reader: Reader, flush: Callable[[], Awaitable[None]]) -> None:
         self._reader = reader
@@ -44,7 +44,7 @@ class FlushedReader:
         await self._reader.begin()
 
     async def first(self, after: str) -> Message | None:
-        """See `Reader.first`; it goes as far as the last `read`."""
+        """See `Reader.first`; the rows end at the position of the last `read`."""
         return await self._reader.first(after)
 
     async def read(self) -> Message | None:
@@ -54,15 +54,15 @@ class FlushedReader:
 
 
 class Follower(Protocol):
-    """Gets the messages of a channel."""
+    """A receiver of the messages of a channel."""
 
     after: str
 
     def give(self, message: Prepared) -> None:
-        """Take a message; it must not block."""
+        """Receive a message; must not block."""
 
     def fail(self, error: NodeError) -> None:
-        """The channel has ended."""
+        """Called when the channel has ended because of an error."""
 
 
 class Channel:
@@ -76,11 +76,11 @@ class Channel:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def join(self, follower: Follower) -> None:
-        """Follow, from the next turn on."""
+        """Add a follower, from the next read on."""
         self._joining.append(follower)
 
     def leave(self, follower: Follower) -> None:
-        """Stop following; the channel ends with its last follower."""
+        """Remove a follower; the channel ends with its last follower."""
         self._followers.discard(follower)
         if follower in self._joining:
             self._joining.remove(follower)
@@ -105,11 +105,11 @@ class Channel:
             self._fail(UnavailableError(what="the node could not read the data of this stream"))
 
     async def _welcome(self) -> None:
-        """Give new followers the rows that they have missed; the reader pauses meanwhile."""
+        """Send new followers the rows that they have missed; the reader pauses meanwhile."""
         while self._joining:
             follower = self._joining[0]
             news = await self._reader.first(follower.after)
-            if follower not in self._joining:  # it has left meanwhile
+            if follower not in self._joining:  # the follower has left meanwhile
                 continue
             self._joining.remove(follower)
             self._followers.add(follower)
@@ -132,7 +132,7 @@ class Channels:
         return len(self._open)
 
     def follow(self, key: Hashable, make: Callable[[], Reader], follower: Follower) -> Channel:
-        """Join the channel of this key, which is opened if there is none."""
+        """Join the channel of this key; open it if it does not exist."""
         channel = self._open.get(key)
         if channel is None:
             channel = self._open[key] = Channel(make(), lambda: self._close(key))

@@ -18,9 +18,9 @@ class DeadLettersReader:
     The first message, and one after each change, has the number of all letters in `stored`.
 
     Args:
-        store: returns the project's store, None without one.
-        searches: the threads that read it.
-        account_id: the project's account, of whose searches these are.
+        store: returns the project's store; None if there is none.
+        searches: the thread pool in which the store is read.
+        account_id: the project's account, whose share of the pool is used.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DeadLettersReader:
         return await self._since(before[0])
 
     def _state(self) -> tuple[int, int]:
-        """The number of the newest letter, and how many there are."""
+        """Return the number of the newest letter, and the number of all letters."""
         store = self._store()
         newest, stored = store.newest_dead_letter() if store else (0, 0)
         return max(self._newest, newest), stored
@@ -58,12 +58,12 @@ class DeadLettersReader:
         letters: list[NumberedDeadLetter] = []
         store = self._store()
         if store is not None and self._newest > after:
-            # Letters have their payloads with them, which may be large.
+            # Letters contain their payloads, which may be large.
             found, _ = await self._searches.run(
                 self._account_id, lambda: store.dead_letters(self._newest + 1, ROWS_LIMIT)
             )
             letters = [letter for letter in found if letter.number > after]
-        # Numbers have no gaps when they are given, so this counts removed letters as well.
+        # Numbers are assigned without gaps, so this also counts removed letters.
         total = max(self._newest - after, len(letters))
         return Rows(
             rows=[letter_row(letter) for letter in reversed(letters)],

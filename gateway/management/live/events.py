@@ -17,13 +17,13 @@ from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.loop_share import LoopShare
 
 _CHUNKS_AT_ONCE = 4  # a chunk has up to 1,000 events
-_EVENTS_AT_ONCE = 128  # decoding so many takes about 0.5 ms
+_EVENTS_AT_ONCE = 128  # decoding this many takes about 0.5 ms
 _PLACE_LIMIT = 1 << 63
 _ALL = EventFilter()
 
 
 class EventsReader:
-    """Reads the history of a project. Places are those of the history's rows."""
+    """Reads the history of a project. Places are the places of events in the history."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class EventsReader:
 
     async def read(self) -> Rows | None:
         """See `channels.Reader`."""
-        # This stands at the end of a chunk, which need not be read again.
+        # The place is at the end of a chunk, which need not be read again.
         found = await self._between(self._place, _PLACE_LIMIT, self._place // PLACES)
         if found is None:
             return None
@@ -60,9 +60,9 @@ class EventsReader:
         return found if found.total else None
 
     async def _between(self, after: int, until: int, number: int) -> Rows | None:
-        """The events above one place and up to another, in the chunks after a number.
+        """Return the events above one place and up to another, in the chunks after a number.
 
-        None if there is no chunk of them.
+        The result is None if there is no such chunk.
         """
         store = self._store()
         if store is None:
@@ -88,10 +88,10 @@ def _last_place(chunk: StoredChunk) -> int:
 
 
 def read_place(text: str) -> int:
-    """Read the place or the sequence that a client gives.
+    """Parse the place or the sequence that a client has sent.
 
     Raises:
-        BadRequestError: the text is none.
+        BadRequestError: the text is not a place.
     """
     if text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) < _PLACE_LIMIT:
         return int(text)
@@ -99,7 +99,7 @@ def read_place(text: str) -> int:
 
 
 class _Count:
-    """Counts the events of chunks, and picks those to show."""
+    """Counts the events of chunks, and selects those to show."""
 
     def __init__(self, wanted: EventFilter, after: int) -> None:
         self._wanted, self._after = wanted, after
@@ -108,7 +108,7 @@ class _Count:
         self._picker: RowSelection[tuple[StoredChunk, int]] = RowSelection()
 
     async def add(self, chunk: StoredChunk, share: LoopShare) -> None:
-        """Count a chunk: by its head if all of it counts, else event by event."""
+        """Count a chunk: by its head if all its events count, else event by event."""
         if self._wanted == _ALL and chunk.place(0) > self._after:
             self._add_whole(chunk)
         else:
@@ -144,7 +144,7 @@ class _Count:
             self._picker.offer(place, (chunk, index), failed=failed)
 
     def rows(self, registry: RegistryReader, place: int) -> Rows:
-        """The message, which goes up to a place."""
+        """Return the message with all events up to a place."""
         rows, views = [], EventRows(registry)
         for at, (chunk, index) in self._picker.chosen():
             record = chunk.record(index)

@@ -1,4 +1,4 @@
-"""Reads the figures of the node for each second, and its health."""
+"""Reads the time series of the node for each second, and its health."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PERIOD_S = 0.75
 
 
 class SeriesReader:
-    """Reads each new sample of the series: of the node, an account, or a project."""
+    """Reads each new sample of the time series: of the node, an account, or a project."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SeriesReader:
         """See `channels.Reader`."""
 
     async def first(self, after: str) -> Snapshot | None:
-        """See `channels.Reader`; the last sample, whatever `after` says."""
+        """See `channels.Reader`; returns the last sample, regardless of `after`."""
         return self._latest
 
     async def read(self) -> Snapshot | None:
@@ -58,7 +58,7 @@ class SeriesReader:
         try:
             found = await self._context.series.read(query)
         except UnavailableError:
-            # The process that takes the samples restarts: its next samples are new ones.
+            # The process that takes the samples restarts; its next samples are new ones.
             self._due = time.monotonic() + _PERIOD_S
             return None
         if not found.columns[0]:
@@ -75,7 +75,7 @@ class SeriesReader:
 
 
 class HealthReader:
-    """Reads the health of the node when it has changed."""
+    """Reads the health of the node after changes."""
 
     def __init__(self, context: ManagementContext) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class HealthReader:
         self._known = self._state()
 
     async def first(self, after: str) -> Snapshot | None:
-        """See `channels.Reader`; always the state as it is."""
+        """See `channels.Reader`; always returns the present state."""
         return Snapshot(current_health(self._context))
 
     async def read(self) -> Snapshot | None:

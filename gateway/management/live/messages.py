@@ -12,7 +12,7 @@ from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.gateway import replies
 
 ROWS_LIMIT = 40
-"""Rows of a message; with four messages a second, 160 rows a second."""
+"""The most rows of a message; four messages a second make 160 rows a second."""
 INCOMING_LIMIT_BYTES = 16 << 10
 TYPES_LIMIT = 64
 _ID_LIMIT = 1 << 53  # larger numbers are not exact in JavaScript
@@ -21,9 +21,10 @@ Topic = Literal["series", "events", "logs", "health", "letters"]
 
 
 class Follow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Follow a topic. Messages have this `id`; `after` is the `place` of the last one that came.
+    """A request to follow a topic. Messages have this `id`; `after` is the `place` of the last
+    received message.
 
-    `project` is a project's name. `filter` has the filters of the topic.
+    `project` is the name of a project, `filter` has the filters of the topic.
     """
 
     id: int
@@ -48,7 +49,7 @@ def read_incoming(text: str) -> Incoming:
     """Decode a message of a client, whose size the connection has limited.
 
     Raises:
-        BadRequestError: it is no such message.
+        BadRequestError: the text is no such message.
     """
     try:
         found = _decode(text)
@@ -69,7 +70,8 @@ class Rows(msgspec.Struct, kw_only=True, omit_defaults=False):
 
     For events: `failed` counts those that failed, `types` has the number of events and of failed
     ones by type for the most frequent types, and `slowest_ms` is the longest time to an answer.
-    For dead letters, `stored` is the number that the project has now. `place` is where to go on.
+    For dead letters, `stored` is the number of letters in the project now. `place` is where the
+    next message continues.
     """
 
     rows: list[Any]
@@ -82,7 +84,7 @@ class Rows(msgspec.Struct, kw_only=True, omit_defaults=False):
     stored: int | UnsetType = UNSET
 
     def folded(self, older: Rows) -> Rows:
-        """This message for a client that never got the rows of an older one."""
+        """Return this message for a client that never got the rows of an older message."""
         return msgspec.structs.replace(
             self,
             total=self.total + older.total,
@@ -100,7 +102,8 @@ def _both(newer: Any, older: Any, join: Any) -> Any:
 def add_types(
     one: dict[str, tuple[int, int]], other: dict[str, tuple[int, int]]
 ) -> dict[str, tuple[int, int]]:
-    """The sums of two counts by type; the most frequent `TYPES_LIMIT` types are kept."""
+    """Return the sums of two counts by type; only the most frequent `TYPES_LIMIT` types are
+    kept."""
     counts, failures = Counter[str](), Counter[str]()
     for part in (one, other):
         for name, (count, failed) in part.items():
@@ -110,13 +113,13 @@ def add_types(
 
 
 class Snapshot:
-    """A message that replaces those before it: figures or the health."""
+    """A message that replaces all earlier ones: a sample of the time series, or the health."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def folded(self, older: Message) -> Snapshot:
-        """The newer one says all."""
+        """Return this message, because a newer one replaces the older one."""
         return self
 
 
@@ -124,7 +127,7 @@ Message = Rows | Snapshot
 
 
 class Prepared:
-    """A message that is encoded once for all who get it."""
+    """A message that is encoded once for all receivers."""
 
     __slots__ = ("_body", "message")
 
@@ -134,7 +137,7 @@ class Prepared:
 
     @property
     def body(self) -> bytes:
-        """The message as a JSON object."""
+        """Return the message as a JSON object."""
         if not self._body:
             message = self.message
             value = message.value if isinstance(message, Snapshot) else message
@@ -142,11 +145,11 @@ class Prepared:
         return self._body
 
     def addressed(self, number: int) -> bytes:
-        """The message as JSON with the id of a follower."""
+        """Return the message as JSON with the id of a follower."""
         return b'{"id":%d,%b' % (number, self.body[1:])
 
     def folded(self, older: Prepared) -> Prepared:
-        """This message for a client that did not get an older one."""
+        """Return this message for a client that did not get an older message."""
         if isinstance(self.message, Rows) and isinstance(older.message, Rows):
             return Prepared(self.message.folded(older.message))
         return self

@@ -1,4 +1,4 @@
-"""One client of a stream: the topics that it follows, and the messages that wait for it."""
+"""One client of a stream: the topics that it follows, and its waiting messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fieldbrook.gateway.management.live.topics import source_of
 TOPICS_LIMIT = 8
 WAITING_LIMIT = 8
 SILENCE_S = 15.0
-_LOOK_S = 1.0  # how long a silent client may keep topics after it has lost the right to them
+_LOOK_S = 1.0  # how long a silent client may keep topics after it has lost its rights
 
 
 class Following:
@@ -43,7 +43,7 @@ class Following:
         self.number, self.after, self.project_id = number, after, project_id
         self.channel: Channel | None = None
         self.missed: Prepared | None = None
-        """Older messages that the client will not get, folded into one."""
+        """Older messages that the client will not get, merged into one."""
 
     def give(self, message: Prepared) -> None:
         """See `channels.Follower`."""
@@ -58,8 +58,8 @@ class Following:
 class Page:
     """A client that follows up to `TOPICS_LIMIT` topics.
 
-    `WAITING_LIMIT` messages wait for a client that reads slowly. When there are more, the rows of
-    the oldest one are dropped and counted in a later message of the same topic.
+    Up to `WAITING_LIMIT` messages wait for a client that reads slowly. With more, the rows of the
+    oldest message are dropped and counted in a later message of the same topic.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Page:
         """Begin to follow a topic.
 
         Raises:
-            NodeError: the page may not follow it, or follows too many.
+            NodeError: the page may not follow the topic, or follows too many topics.
         """
         if request.id in self._followings:
             raise BadRequestError(FieldError("follow.id", "is in use: drop it first", "body"))
@@ -119,12 +119,12 @@ class Page:
         self._waiting = deque(kept)
 
     def end(self, number: int, error: NodeError) -> None:
-        """Drop a topic and tell the client why."""
+        """Drop a topic and send the client the reason."""
         self.drop(number)
         self.refuse(error, number)
 
     def refuse(self, error: NodeError, number: int | None = None) -> None:
-        """Tell the client of an error, of a topic or of its last message."""
+        """Send the client an error about a topic or about its last message."""
         body = {"error": error.body(self._context.version)}
         self._errors.append(
             replies.to_json(body if number is None else {"id": number, **body}).rstrip()
@@ -132,7 +132,7 @@ class Page:
         self._news.set()
 
     def put(self, following: Following, message: Prepared) -> None:
-        """Keep a message for the client."""
+        """Queue a message for the client."""
         if following.missed is not None:
             message, following.missed = message.folded(following.missed), None
         if len(self._waiting) >= WAITING_LIMIT:
@@ -146,11 +146,11 @@ class Page:
             if following is oldest:
                 self._waiting[at] = following, later.folded(message)
                 return
-        # A topic has one such message: while it is there, none of the topic waits.
+        # A topic has one such message; while it exists, no other message of the topic waits.
         oldest.missed = message
 
     async def next(self, wait_s: float = SILENCE_S) -> bytes | None:
-        """The next message, b"" when there is none in time, or None when the stream has ended."""
+        """Return the next message; b"" if none arrived in time, None if the stream has ended."""
         silent = self._monotonic() + wait_s
         while True:
             if not self._still_allowed():
@@ -169,7 +169,7 @@ class Page:
                     await self._news.wait()
 
     def _still_allowed(self) -> bool:
-        """Look at the rights again when the registry has changed; topics may end by that."""
+        """Check the rights again after a change of the registry; topics without rights end."""
         if self._monotonic() >= self._until:
             return False
         version = self._context.reader.version()
@@ -186,11 +186,11 @@ class Page:
         return True
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following all topics."""
         for number in list(self._followings):
             self.drop(number)
 
 
 def _rights(caller: Caller) -> dict[str, str] | None:
-    """The rights of an access key; None for a login, which has all rights of its account."""
+    """Return the rights of an access key; None for a login, which has all rights of its account."""
     return None if caller.key is None else caller.key.privileges

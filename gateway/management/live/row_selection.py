@@ -1,4 +1,4 @@
-"""Row selection: which rows a message shows when there are more than it may have."""
+"""Row selection: chooses the rows of a message if there are more than it may have."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class RowSelection(Generic[T]):
         (self._failed if failed else self._others).append((place, row))
 
     def chosen(self) -> list[tuple[int, T]]:
-        """The rows to show with their places, the oldest first."""
+        """Return the rows to show with their places, oldest first."""
         room = self._limit - len(self._failed)
         others = list(self._others)[-room:] if room else []
         return sorted([*self._failed, *others], key=lambda one: one[0])
 
 
 def last_without(indexes: Iterable[int], excluded: Iterable[int], limit: int) -> list[int]:
-    """The last `limit` of ascending indexes that are not excluded, ascending.
+    """Return the highest `limit` indexes that are not excluded, in ascending order.
 
     Args:
         indexes: in descending order.

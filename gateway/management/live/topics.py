@@ -40,13 +40,13 @@ GROUPS: dict[Topic, Group] = {
     "health": Group.ACCOUNT,
     "letters": Group.EVENT,
 }
-"""The groups of which an access key needs READONLY, by topic."""
+"""The groups on which an access key needs READONLY, by topic."""
 
 _F = TypeVar("_F", bound=msgspec.Struct)
 
 
 class EventsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of `events`, as those of the route `/event_log`; `publisher` is a key or an id."""
+    """Filters of `events`, like those of the route `/event_log`; `publisher` is a key or an id."""
 
     type: str = ""
     publisher: str = ""
@@ -55,7 +55,8 @@ class EventsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LogsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of `logs`, as those of the route `/applet_log`: `level` or worse, and a text."""
+    """Filters of `logs`, like those of the route `/applet_log`: `level` or more severe, and a
+    text."""
 
     level: Level | None = None
     contains: str = ""
@@ -64,11 +65,12 @@ class LogsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NoFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of topics without filters."""
+    """The filter of topics without filters."""
 
 
 class Source(NamedTuple):
-    """The source of a topic: its channel's key, a function that creates its reader, a project."""
+    """The source of a topic: its channel's key, a function that creates its reader, and its
+    project."""
 
     key: Hashable
     make: Callable[[], Reader]
@@ -78,10 +80,11 @@ class Source(NamedTuple):
 def source_of(
     context: ManagementContext, workers: Workers, caller: Caller, follow: Follow
 ) -> Source:
-    """Find what a caller wants to follow.
+    """Find the source of the topic that a caller requests.
 
     Raises:
-        NodeError: the caller may not follow it, it does not exist, or a filter is wrong.
+        NodeError: the caller may not follow the topic, the topic does not exist, or a filter is
+            wrong.
     """
     if caller.key is not None:
         group = GROUPS[follow.topic]
@@ -98,7 +101,7 @@ def source_of(
     if project is None:
         raise BadRequestError(FieldError("follow.project", "missing required field", "body"))
     if follow.after:
-        # Refused here: an error of the reader would end the channel for all who follow it.
+        # Check this here, because an error of the reader would end the channel for all followers.
         read_place(follow.after)
     store = partial(context.store_reader, project.project_id)
     key: tuple[Hashable, ...] = (topic, project.project_id)
@@ -137,7 +140,7 @@ def _series(context: ManagementContext, account: Account, project: Project | Non
 
 
 def _bound(follow: Follow, kind: type[_F]) -> _F:
-    """The filter of a request; empty values count as absent.
+    """Return the filter of a request; empty values count as absent.
 
     Raises:
         BadRequestError: a filter is unknown or has a wrong value.

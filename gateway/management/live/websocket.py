@@ -1,7 +1,7 @@
 """`/stream` as a WebSocket: one connection per page for all its topics.
 
-A browser opens six connections to a host over HTTP/1.1, and a stream of server-sent events takes
-one for each page; WebSockets do not count among them.
+A browser opens at most six connections to a host over HTTP/1.1. A stream of server-sent events uses
+one for each page; WebSockets do not count.
 
 Source: RFC 6455.
 """
@@ -77,7 +77,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
             await super().get(*args, **kwargs)
 
     def check_origin(self, origin: str) -> bool:
-        """Accept pages of this host alone: browsers open WebSockets to any host."""
+        """Accept only pages of this host, because browsers open WebSockets to any host."""
         page = urlsplit(origin)
         public = urlsplit(self.context.settings.public_url or "")
         own = page.netloc.lower() == self.request.headers.get("Host", "").lower()
@@ -91,7 +91,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         self._late = loop.call_later(TOKEN_LIMIT_S, self._refuse_late)
         stream: Any = self.ws_connection and getattr(self.ws_connection, "stream", None)
         if hasattr(stream, "limit_unsent"):
-            # Otherwise the kernel takes megabytes, and a slow client seems to read nothing.
+            # Otherwise the kernel buffers megabytes, and a slow client seems to read nothing.
             stream.limit_unsent(_UNSENT_BYTES)
             stream.upgraded = True
 
@@ -136,7 +136,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         self._sending = asyncio.get_running_loop().create_task(self._send(self._page))
 
     def _known(self) -> None:
-        """The token has come, or never will."""
+        """Note that the token has arrived, or will not arrive."""
         if self._late is not None:
             self._late.cancel()
         self._services.unauthenticated.discard(self._evict)
@@ -161,7 +161,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
         except NodeError as error:
             self._end(error)
         except websocket.WebSocketClosedError:
-            return  # the client has gone
+            return  # the client has disconnected
 
     def _refuse_late(self) -> None:
         self._end(
@@ -175,7 +175,7 @@ class StreamHandler(BaseHandler, websocket.WebSocketHandler):
             (stream.evict if hasattr(stream, "evict") else stream.close)()
 
     def _end(self, error: NodeError) -> None:
-        """Tell the client why, and close the connection."""
+        """Send the client the reason, and close the connection."""
         body = {"error": error.body(self.context.version)}
         try:
             self.write_message(replies.to_json(body))

@@ -77,8 +77,8 @@ def describe(routes: Sequence[Route], prefixes: Sequence[str], version: str) -> 
     """Generate the document.
 
     Args:
-        routes: the declarations; of two with the same method and path shape the first counts,
-            as it does for requests.
+        routes: the declarations; of two with the same method and path shape the first one is used,
+            as for requests.
         prefixes: the prefixes of all paths.
         version: the version of the node.
     """
@@ -137,7 +137,7 @@ def _shape(route: Route) -> str:
 
 
 def _path_names(routes: Iterable[Route]) -> dict[str, str]:
-    """The path of each shape of a route.
+    """Return the path of each shape of a route.
 
     The document may contain a shape only once, but the methods of one path may name its
     parameters differently. Such names are joined by `_or_`.
@@ -159,7 +159,8 @@ def _path_names(routes: Iterable[Route]) -> dict[str, str]:
 
 
 def _operation_ids(routes: Sequence[Route]) -> dict[tuple[str, str], str]:
-    """A unique operation id per route: the generations of routes share operation names."""
+    """Return a unique operation id per route, because the generations of routes share operation
+    names."""
     often = Counter(route.operation for route in routes)
     return {
         (route.method, route.pattern): route.operation
@@ -301,7 +302,7 @@ def _add_json(content: Json, schema: Json) -> None:
         content["application/json"]["schema"] = {"oneOf": [*forms, schema]}
 
 
-# One event of a stream, by the names of its fields (HTML, 9.2.6); `data` is JSON.
+# One event of a stream, with the names of its fields (HTML, 9.2.6); `data` is JSON.
 _SERVER_SENT: Json = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
@@ -324,7 +325,7 @@ def _json_schema(kind: Any) -> Json:
 
 
 def _replies(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """The structs of an answer; it may be a union, or have lists of them."""
+    """Return the structs of an answer, which may be a union or contain lists of structs."""
     for member in _members(kind):
         found = get_args(member)[0] if get_origin(member) is list else member
         if isinstance(found, type) and issubclass(found, msgspec.Struct):
@@ -364,7 +365,7 @@ def _schemas(kinds: Iterable[Any]) -> Json:
 
 
 def _own_schema(kind: Any) -> Json:
-    """The schema of a struct itself, not a reference to it."""
+    """Return the schema of a struct itself, not a reference to it."""
     schema: Json = _schemas([kind])[kind.__name__]
     _require_content(schema)
     return schema
@@ -380,11 +381,11 @@ def _reference(kind: Any) -> Json:
 def _schema_of(kind: type) -> Json:
     if kind is Sfid:
         return dict(_SFID)
-    raise NotImplementedError  # tells msgspec that the hook does not know the type
+    raise NotImplementedError  # tells msgspec that the hook does not handle the type
 
 
 def _without_titles(schema: Any) -> Any:
-    """Remove the titles of schemas: they repeat the schemas' names."""
+    """Remove the titles of schemas, because they repeat the schemas' names."""
     if isinstance(schema, dict):
         return {
             key: _without_titles(value)

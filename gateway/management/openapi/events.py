@@ -1,4 +1,5 @@
-"""The event endpoint in the OpenAPI document. It is no management route and takes three forms.
+"""The event endpoint in the OpenAPI document. It is not a management route, and requests have three
+forms.
 
 Source: interface document, section 3; docs/reference/clients.md.
 """
@@ -191,7 +192,7 @@ def _either(*names: str) -> Json:
 
 
 def paths() -> Json:
-    """The path of the endpoint with its only operation."""
+    """Return the path of the endpoint with its only operation."""
     failures = (400, 401, 403, 404, 413, 422, 429, 500, 503)
     operation = {
         "operationId": "HandleEvent",

@@ -18,11 +18,11 @@ ContractSignatureCheck = Callable[[int, str, bytes, bytes], Awaitable[bool]]
 """Verifies a contract wallet's signature.
 
 Called with the chain id, the wallet's address (0x…), the digest and the signature. Returns
-whether the wallet accepts the signature; False for every chain but the one whose contracts may
+whether the wallet accepts the signature; False for every chain except the one whose contracts may
 sign in.
 
 Raises:
-    UnavailableError: the chain cannot be asked.
+    UnavailableError: the chain is unavailable.
 """
 
 # The selector of isValidSignature(bytes32,bytes), which is also the answer of a contract.
@@ -32,12 +32,12 @@ _MAGIC = bytes.fromhex("1626ba7e")
 class ContractWallets:
     """Asks the process of one chain whether a contract wallet accepts a signature.
 
-    Only one chain is asked: an account is identified by its address alone, and on another chain
-    the same address may be another owner's contract.
+    Only one chain is used, because an account is identified only by its address, and on another
+    chain the same address may be the contract of another owner.
 
     Args:
         run_dir: the folder of the sockets.
-        chain: the chain to ask; with None, no contract wallet can sign in.
+        chain: the chain of the contracts; with None, no contract wallet can sign in.
     """
 
     def __init__(self, run_dir: Path, chain: Chain | None) -> None:

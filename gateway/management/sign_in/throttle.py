@@ -1,11 +1,11 @@
 """Rate limit against password guessing, in bounded memory.
 
 Every attempt takes from two buckets before the password is checked: the bucket of the username
-and the bucket of the client's address. A right password gives both back. Concurrent attempts
-therefore count as much as sequential ones.
+and the bucket of the client's address. A correct password returns both. Therefore concurrent
+attempts count as much as sequential ones.
 
-An attacker's failures must not lock out the owner of an account: an address that has signed in
-under a name before has a bucket of its own for that name.
+An attacker's failures must not lock out the owner of an account. Therefore an address that has
+signed in under a name before has a separate bucket for that name.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Buckets:
         self._rate = rate
         self._clock = clock
         self._limit = limit
-        # Key -> when its failures will all be forgotten.
+        # By key: the time at which all its failures are forgotten.
         self._clear_at: collections.OrderedDict[object, float] = collections.OrderedDict()
 
     def __len__(self) -> int:
         return len(self._clear_at)
 
     def wait_s(self, key: object) -> float:
-        """Seconds until one more attempt is allowed; 0 when it is allowed now."""
+        """Return the seconds until one more attempt is allowed; 0 if it is allowed now."""
         room = self._rate.burst * self._rate.seconds_each
         owed = self._clear_at.get(key, 0.0) - self._clock()
         return max(0.0, owed + self._rate.seconds_each - room)
@@ -58,7 +58,7 @@ class Buckets:
         self._put(key, max(self._clear_at.get(key, 0.0), self._clock()) + self._rate.seconds_each)
 
     def give_back(self, key: object) -> None:
-        """Remove one failure, because the attempt was right."""
+        """Remove one failure, because the attempt was successful."""
         if key in self._clear_at:
             self._put(key, self._clear_at[key] - self._rate.seconds_each)
 
@@ -88,7 +88,7 @@ class SignInThrottle:
         """Count an attempt before its password is checked.
 
         Raises:
-            TooManyAttemptsError: too many attempts have failed; the error says how long to wait.
+            TooManyAttemptsError: too many attempts have failed; the error has the time to wait.
         """
         peer = peer_of(peer)
         wait_s = max(self._names.wait_s(self._name(name, peer)), self._peers.wait_s(peer))
@@ -104,7 +104,7 @@ class SignInThrottle:
         self._peers.give_back(peer)
 
     def succeeded(self, name: str, peer: str) -> None:
-        """Do not count a right attempt, and remember the address for this name."""
+        """Do not count a successful attempt, and remember the address for this name."""
         self.cancel(name, peer)
         peer = peer_of(peer)
         self._known[name, peer] = None

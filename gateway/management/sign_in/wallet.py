@@ -1,10 +1,10 @@
 """Signing in with a wallet: EIP-4361 messages, EIP-191 signatures, and nonces used once.
 
-An address may belong to a contract: then its chain decides whether a signature is valid (EIP-1271).
+An address may belong to a contract. Then its chain decides whether a signature is valid (EIP-1271).
 
-The node does not store the nonces that it issues. A nonce carries its time and a MAC of the node,
-and the registry remembers used nonces until they expire. Where clients may choose their own nonces,
-the digest of the whole message takes the place of the nonce.
+The node does not store the nonces that it issues. A nonce contains its time and a MAC of the node,
+and the registry stores used nonces until they expire. If clients may choose their own nonces, the
+digest of the whole message is used instead of the nonce.
 
 Source: EIP-4361, EIP-191, EIP-55, EIP-1271; interface document, 4.5.
 """
@@ -33,7 +33,7 @@ from fieldbrook.wasm.signatures import recover_address
 
 NONCE_LIFETIME_MS = 300_000
 ANYBODY = "*"
-_SKEW_MS = 60_000  # a wallet's clock may be ahead of ours by this much
+_SKEW_MS = 60_000  # how far a wallet's clock may be ahead of the node's clock
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _MESSAGE = re.compile(
@@ -68,10 +68,10 @@ class WalletPolicy(msgspec.Struct, frozen=True):
     nonce_required: bool = True
 
     def may_create(self, address: str) -> bool:
-        """Whether an account is created for an address that has none.
+        """Return whether an account is created for an address without an account.
 
         Raises:
-            WhiteListForbiddenError: there is a white list and the address is not on it.
+            WhiteListForbiddenError: there is a white list without the address.
         """
         listed = address in self.whitelist or ANYBODY in self.whitelist
         if self.whitelist and not listed:
@@ -145,8 +145,8 @@ def require_domain(
         message: the parsed message.
         policy: its `domains` are the accepted ones.
         host: the `Host` header of the request itself, never a proxy's forwarded value.
-        is_own: whether a host, without its port, can be this node. The sender of a request
-            chooses its `Host`, so where the node knows its names, the host must be one of them.
+        is_own: whether a host, without its port, can be this node. The sender of a request chooses
+            its `Host`. So if the names of the node are known, the host must be one of them.
 
     Raises:
         InvalidEthLoginMessageError: the message's domain is not accepted.
@@ -207,7 +207,7 @@ def issue_nonce(key: bytes, now_ms: int) -> str:
 def require_checksum(message: SignInMessage) -> str:
     """Check the EIP-55 checksum of the stated address and return the address in lower case.
 
-    Call it in a thread: the first call imports the elliptic-curve library.
+    Call this in a thread, because the first call imports the elliptic-curve library.
 
     Raises:
         InvalidEthLoginMessageError: the capitals of the address are not those of EIP-55.
@@ -218,7 +218,8 @@ def require_checksum(message: SignInMessage) -> str:
 
 
 def signature_bytes(text: str) -> bytes:
-    """Decode a signature; an account's has 65 bytes, a contract wallet's any number.
+    """Decode a signature. The signature of a key has 65 bytes, that of a contract wallet any
+    number.
 
     Raises:
         InvalidEthLoginSignatureError: the text is not hexadecimal.
@@ -230,13 +231,13 @@ def signature_bytes(text: str) -> bytes:
 
 
 def eip191_digest(message: SignInMessage) -> bytes:
-    """The EIP-191 digest that a wallet signs: 32 bytes."""
+    """Return the EIP-191 digest that a wallet signs: 32 bytes."""
     data = message.text.encode()
     return keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
 
 
 def signature_problem(message: SignInMessage, digest: bytes, signature: bytes) -> str:
-    """Return why a signature is not of the stated address's key; "" if it is."""
+    """Return why a signature was not made by the key of the stated address; "" if it was."""
     if len(signature) != 65:
         return "it is not 65 bytes"
     if signature[64] not in (27, 28):

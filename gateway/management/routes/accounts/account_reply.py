@@ -33,7 +33,7 @@ class AccountPage(Page[AccountReply], frozen=True):
 def account_reply(
     account: Account, *, password: str | UnsetType = UNSET, projects: int | UnsetType = UNSET
 ) -> AccountReply:
-    """An account, without the hash of its password."""
+    """Return the answer for an account, without the hash of its password."""
     return AccountReply(
         account_id=str(account.account_id),
         username=account.username,

@@ -105,7 +105,7 @@ async def change_password_by_id(
 
 
 def generated_password() -> str:
-    """A random password."""
+    """Return a random password."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(_GENERATED_LENGTH))
 
 

@@ -113,7 +113,7 @@ async def reset_password(call: Call[ResetPassword, None]) -> AccountReply:
     if account.account_id == call.account.account_id:
         reason = "is your own: change your password with PUT /account"
         raise BadRequestError(FieldError("accountID", reason, "path"))
-    # Whoever knows the new password has all rights of that account.
+    # A caller that sets the password gets all rights of that account.
     require_all_rights(call, "setting a password")
     given = call.body.password
     if given is not None:

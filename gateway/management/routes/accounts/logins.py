@@ -1,4 +1,4 @@
-"""Logins: with a password, for longer, and ended.
+"""Logins: beginning with a password, renewing, and ending.
 
 A login begins with a password or a wallet's signature and gets a token, which can be exchanged for
 a newer one for `tokens.RENEWABLE_S`. Ending a login makes all its tokens invalid.

@@ -194,7 +194,7 @@ async def unbind_operator(call: Call[None, None]) -> None:
 
 
 async def default_operator(call: Call[Any, Any], account_id: int) -> Operator:
-    """The operator `default` of an account; it is created if there is none."""
+    """Return the operator `default` of an account; it is created if there is none."""
     found = call.context.reader.operator_named(account_id, DEFAULT_OPERATOR)
     if found is not None:
         return found
@@ -208,7 +208,7 @@ async def default_operator(call: Call[Any, Any], account_id: int) -> Operator:
 
 
 async def default_draft(call: Call[Any, Any]) -> OperatorDraft:
-    """An operator `default` with a random key, for a new account."""
+    """Return an operator `default` with a random key, for a new account."""
     vault = call.context.vault
     return await call.workers.run(
         call.owner, lambda: draft_operator(vault, DEFAULT_OPERATOR, ECDSA, new_secret())

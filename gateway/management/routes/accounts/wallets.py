@@ -98,7 +98,7 @@ async def _require_signature(call: Call[WalletLogin, None], message: wallet.Sign
     Raises:
         InvalidEthLoginMessageError: the stated address lacks the checksum of EIP-55.
         InvalidEthLoginSignatureError: the text is no signature, or not one by the address.
-        UnavailableError: the address may be a contract, and the chain cannot be asked.
+        UnavailableError: the address may be a contract, and the chain is unavailable.
     """
     signature = wallet.signature_bytes(call.body.signature)
 

@@ -122,7 +122,7 @@ def _fields(kept: ContractAbi, project: Project, abi: list[dict[str, Any]]) -> d
 
 
 def abi_named(call: Call[Any, Any], name: str) -> ContractAbi:
-    """The ABI with this name in the project that the path names.
+    """Return the ABI with this name in the project that the path names.
 
     Raises:
         ProjectNotFoundError: there is no such project.
@@ -136,12 +136,12 @@ def abi_named(call: Call[Any, Any], name: str) -> ContractAbi:
 
 
 def entries(kept: ContractAbi) -> list[dict[str, Any]]:
-    """The entries of a stored ABI."""
+    """Return the entries of a stored ABI."""
     return msgspec.json.decode(kept.content, type=list[dict[str, Any]])
 
 
 def find_problem(kept: Sequence[ContractAbi]) -> str:
-    """The reason why ABIs from another node cannot be stored; empty if they can."""
+    """Return the reason why ABIs from another node cannot be stored; empty if they can."""
     if len(kept) > ABIS_LIMIT or len({abi.name for abi in kept}) < len(kept):
         return f"more than {ABIS_LIMIT} ABIs, or two with the same name"
     for abi in kept:
@@ -155,7 +155,7 @@ def find_problem(kept: Sequence[ContractAbi]) -> str:
 
 
 def _problem(abi: list[dict[str, Any]], content: bytes) -> str:
-    """The reason why an ABI cannot be stored; empty if it can."""
+    """Return the reason why an ABI cannot be stored; empty if it can."""
     if not abi:
         return MISSING
     if len(abi) > ENTRIES_LIMIT or len(content) > LIMIT_BYTES:

@@ -117,7 +117,7 @@ def signatures(abi: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def parse_signature(text: str) -> tuple[EventAbi, bool]:
-    """Parse a signature; returns the event, and whether the indexed arguments are known.
+    """Parse a signature; return the event, and whether the indexed arguments are known.
 
     Raises:
         EventError: the signature is malformed.
@@ -207,7 +207,7 @@ class _Tokens:
         return token
 
     def accept(self, token: str) -> bool:
-        """Consume the next token if it is `token`; returns whether it was."""
+        """Consume the next token if it is `token`; return whether it was."""
         if self.peek != token:
             return False
         self._at += 1

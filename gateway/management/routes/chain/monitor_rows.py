@@ -99,7 +99,7 @@ def monitor_reply(
     Args:
         cursor: the progress of the monitor; None before it has begun.
         newest: the newest block from which events may be sent.
-        known: whether the settings still name the monitor's chain.
+        known: whether the settings still contain the monitor's chain.
         reachable: whether the last request to the chain was answered.
     """
     identifier = str(monitor.monitor_id)
@@ -161,7 +161,7 @@ def _contract_log(
 
 
 def _has_told_all(monitor: Monitor, cursor: Cursor) -> bool:
-    """Whether a monitor has sent all its events and only waits until they are final."""
+    """Return whether a monitor has sent all its events and only waits until they are final."""
     if monitor.kind == CHAIN_TX:
         return cursor.stands
     return 0 < monitor.block_end <= cursor.block
@@ -186,7 +186,7 @@ def _state(monitor: Monitor, cursor: Cursor | None, known: bool, reachable: bool
 
 
 def _progress(monitor: Monitor, cursor: Cursor | None, newest: int) -> dict[str, Any]:
-    """The fields of the progress; none before the monitor has begun."""
+    """Return the fields of the progress; there are none before the monitor has begun."""
     if cursor is None:
         return {}
     return {

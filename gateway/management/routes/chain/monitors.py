@@ -80,7 +80,7 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
     abi_name: Text = msgspec.field(default="", name="abiName")
 
     def command(self, kept: ContractAbi | None = None) -> dict[str, Any]:
-        """Check the values beyond their types, and return the arguments for the registry.
+        """Check the values (not only their types), and return the arguments for the registry.
 
         Args:
             kept: the stored ABI that `abiName` refers to.
@@ -117,7 +117,7 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
         }
 
     def _event(self, abi: list[dict[str, Any]]) -> dict[str, str]:
-        """The registry's fields of the selected event, and its topic."""
+        """Return the registry's fields of the selected event, and its topic."""
         if not self.event and not abi:
             return {}
         chosen = contract_events.select_event(self.event.strip(), abi)

@@ -40,8 +40,8 @@ from fieldbrook.storage.chain.transactions import (
 )
 
 DAY_MS = 86_400_000
-# In a path, for administrators: any project. No project can have this name. Transactions stay when
-# their project is removed.
+# In a path, this stands for any project, for administrators only: transactions stay when their
+# project is removed. No project can have this name.
 ANY_PROJECT = "x"
 
 State = Literal["INIT", "PENDING", "IN_BLOCK", "CONFIRMED", "FAILED"]

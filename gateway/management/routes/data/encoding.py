@@ -24,16 +24,16 @@ class Bytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(text: str, encoding: Encoding, field: str, at: str = "query") -> bytes:
-    """The bytes that a text of a request stands for.
+    """Return the bytes that a text of a request encodes.
 
     Args:
-        text: what the client sent.
-        encoding: how it was encoded.
+        text: the text from the client.
+        encoding: the encoding of the text.
         field: the name of the field, for the error.
         at: where the field is: `query` or `body`.
 
     Raises:
-        BadRequestError: it is not base64, or has characters that UTF-8 cannot encode.
+        BadRequestError: the text is not base64, or has characters that UTF-8 cannot encode.
     """
     try:
         return text.encode() if encoding == "text" else base64.b64decode(text, validate=True)
@@ -43,7 +43,8 @@ def decode(text: str, encoding: Encoding, field: str, at: str = "query") -> byte
 
 
 def encode(data: bytes, wanted: Encoding) -> tuple[str, Encoding]:
-    """Bytes as text and its encoding: the wanted one if it can represent them, else base64."""
+    """Return bytes as text and the encoding: the requested one if it can represent them, else
+    base64."""
     if wanted == "text":
         try:
             return data.decode(), "text"
@@ -53,16 +54,16 @@ def encode(data: bytes, wanted: Encoding) -> tuple[str, Encoding]:
 
 
 def shown_bytes(shown: Shown) -> Bytes:
-    """The view of bytes of which only the first are known."""
+    """Return the view of bytes of which only the first are known."""
     data = shown.data
-    if shown.size > len(data):  # the cut must not make base64 of a text
+    if shown.size > len(data):  # a text that is cut within a character must not become base64
         data = data.decode("utf-8", "ignore").encode() if _is_text(data) else data
     value, encoding = encode(data, "text")
     return Bytes(value=value, encoding=encoding, size=shown.size)
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether bytes are UTF-8, apart from a character that is cut off at their end."""
+    """Return whether bytes are UTF-8, apart from an incomplete character at their end."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

@@ -19,7 +19,7 @@ from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.routes.data.encoding import Encoding, decode, encode
 from fieldbrook.storage.project import kv
 
-_PAGE_BYTES = 1 << 20  # of keys and values; base64 and JSON may double them
+_PAGE_BYTES = 1 << 20  # size of keys and values; base64 and JSON may double it
 
 
 class KeyQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,12 +223,12 @@ def _pair(key: bytes, value: bytes, wanted: Encoding) -> StoredPair:
 
 
 def _next(keys: list[bytes]) -> str:
-    """The cursor behind the last key: `.` and the key in URL-safe base64, never empty."""
+    """Return the cursor after the last key: `.` and the key in URL-safe base64, never empty."""
     return "." + base64.urlsafe_b64encode(keys[-1]).decode()
 
 
 def _after(query: ReadPairs) -> bytes | None:
-    """The key of a cursor; None for the start."""
+    """Return the key of a cursor; None for the start."""
     if not query.after:
         return None
     try:

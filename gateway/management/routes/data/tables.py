@@ -1,6 +1,6 @@
-"""The SQL tables of a project: what there is, pages of rows, and SELECT statements.
+"""The SQL tables of a project: lists of tables, pages of rows, and SELECT statements.
 
-Everything is read on connections of the gateway that can change nothing, in threads.
+All data is read in threads, on the gateway's own connections, which can change nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ async def run_query(call: Call[Query, None]) -> QueryReply:
 
 
 async def _reader(call: Call[Any, Any]) -> DatabaseReader | None:
-    """The reader of the project's database; None for a project without one."""
+    """Return the reader of the project's database; None for a project without a database."""
     project_id = own_project(call).project_id
     if call.context.cluster.is_member:
         # Only the host that owns the project, and has opened it, has all rows.
@@ -165,7 +165,7 @@ async def _run(call: Call[Any, Any], work: Callable[[], _T]) -> _T:
     Raises:
         NotFoundError: there is no such table or column.
         BadRequestError: the statement failed.
-        TooManyRequestsError: too many queries wait, of all accounts or of this one.
+        TooManyRequestsError: too many queries wait, in total or of this account.
     """
     try:
         return await call.workers.queries.run(call.account.account_id, work)

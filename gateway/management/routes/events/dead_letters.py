@@ -32,7 +32,7 @@ class SelectLetters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filter(self) -> LetterFilter:
-        """The filter; one that accepts all when nothing is given."""
+        """Return the filter; it accepts all letters if no field is given."""
         return LetterFilter(
             self.reason or None,
             self.applet_id or None,

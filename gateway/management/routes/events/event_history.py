@@ -191,7 +191,8 @@ async def _find_details(
     event_id: str,
     events: Sequence[PlacedEvent],
 ) -> tuple[list[LogLine], Sequence[EffectOf]]:
-    """Find the log lines and effects of the events with one id, around the times they ran at."""
+    """Find the log lines and effects of the events with one id, around the times at which they
+    ran."""
     if store is None:
         return [], []
     spans = spans_of(event.record for event in events)

@@ -1,4 +1,4 @@
-"""Events of the history as clients get them."""
+"""Views of events in the history, for clients."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventRows:
-    """Makes rows with the current names of applets and handlers, which it reads once each."""
+    """Makes rows with the current names of applets and handlers; each name is read once."""
 
     def __init__(self, reader: RegistryReader) -> None:
         self._reader = reader

@@ -33,7 +33,7 @@ from fieldbrook.storage.project.log_search import LogFilter, LogPage
 from fieldbrook.storage.project.rows import MetricRow, NumberedRow
 
 _POLL_S = 0.25
-_SILENCE_S = 15.0  # after so long without rows, a comment keeps the connection alive
+_SILENCE_S = 15.0  # after this time without rows, a comment keeps the connection alive
 _SEQUENCE_LIMIT = (1 << 63) - 1
 _ANY_ROW = LogFilter()
 
@@ -114,7 +114,7 @@ def _search(store: ProjectStoreReader, query: SearchLog, wanted: LogFilter) -> L
     newest = store.logs(-1, 1)
     if not newest:
         return LogPage([], 0)
-    # A client goes on after the newest row there is, whether it matches or not.
+    # A client continues after the newest row, whether it matches or not.
     last = newest[-1].sequence
     rows = store.find_logs_before(wanted, last + 1, min(-query.after, query.limit)).rows
     return LogPage(rows[::-1], last)
@@ -168,7 +168,8 @@ async def read_metrics(call: Call[None, ReadLog]) -> MetricPart:
 
 
 def _start_sequence(call: Call[None, SearchLog]) -> int:
-    """The sequence to start after: the `Last-Event-ID` of a client that reconnects, or `after`."""
+    """Return the sequence to start after: the `Last-Event-ID` of a client that reconnects, or
+    `after`."""
     seen = call.last_event_id
     if seen.isascii() and seen.isdecimal() and int(seen) <= _SEQUENCE_LIMIT:
         return int(seen)

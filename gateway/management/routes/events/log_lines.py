@@ -1,4 +1,4 @@
-"""Lines of the applet log as clients get them."""
+"""Views of lines of the applet log, for clients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fieldbrook.wasm.module import abi
 
 Level = Literal["panic", "fatal", "error", "warning", "warn", "info", "debug", "trace"]
 """A level of the applet log in requests. `warn` is an older name of `warning`; answers never
-have it."""
+contain it."""
 
 
 def level_number(level: Level) -> int:
-    """Return the number of a level, which is that of the ABI: 0 is the most severe."""
+    """Return the number of a level, as in the ABI: 0 is the most severe."""
     return abi.LEVEL_NAMES.index("warning" if level == "warn" else level)
 
 

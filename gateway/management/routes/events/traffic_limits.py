@@ -1,4 +1,5 @@
-"""Traffic limits of a project: administrators set them, its owner sees them."""
+"""Traffic limits of a project: administrators set them, and the owner of the project can read
+them."""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ def _reply(limit: TrafficLimit) -> TrafficLimitReply:
 
 
 def is_duration(duration_ms: int) -> bool:
-    """Whether the length of a window is within the allowed range."""
+    """Return whether the length of a window is within the allowed range."""
     return _SHORTEST_MS <= duration_ms <= _LONGEST_MS
 
 

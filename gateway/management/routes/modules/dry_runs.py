@@ -134,7 +134,7 @@ async def _run(call: Call[Any, Any], trial: Trial) -> Report:
 
     Raises:
         BadRequestError: the run exceeded a limit of its process.
-        TooManyRequestsError: too many dry runs wait, of all accounts or of this one.
+        TooManyRequestsError: too many dry runs wait, in total or of this account.
     """
     runner = call.context.dry_runner
     if runner is None:
@@ -150,7 +150,8 @@ async def _run(call: Call[Any, Any], trial: Trial) -> Report:
 
 
 def _module(call: Call[Any, Any], applet: Applet, number: int | None) -> tuple[str, Resource]:
-    """The digest and the resource of an applet's module: the present one, or a stored version.
+    """Return the digest and the resource of an applet's module: of the present version, or of a
+    stored one.
 
     Raises:
         NotFoundError: the applet has no such version.

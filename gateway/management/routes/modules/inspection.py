@@ -123,7 +123,7 @@ def _inspect(call: Call[Any, Any]) -> ModuleInspection:
 
 
 def _check(call: Call[Any, Any], folder: Path, content: bytes) -> tuple[list[str], list[str]]:
-    """The handlers of a module, and why an upload of it would be refused."""
+    """Return the handlers of a module, and why an upload of it would be refused."""
     context, owner = call.context, call.account.account_id
     digest = hashlib.sha256(content).digest()
     handlers: list[str] = []
@@ -140,7 +140,7 @@ def _check(call: Call[Any, Any], folder: Path, content: bytes) -> tuple[list[str
     try:
         handlers = compile_file(folder / "module", "", context, owner, folder).handlers
     except (QuotaExceededError, UploadFileDiskLimitError) as error:
-        if not problems:  # it does not need to be said twice
+        if not problems:  # otherwise the reason is already in the list
             problems.append(f"{error.msg}: {error.desc}")
     except ModuleRefusedError as error:
         problems += error.desc.split("; ")
@@ -148,7 +148,7 @@ def _check(call: Call[Any, Any], folder: Path, content: bytes) -> tuple[list[str
 
 
 def _describe(folder: Path) -> ModuleDescription:
-    """The description of the module; an empty one if it is not valid."""
+    """Return the description of the module; an empty one if the module is not valid."""
     module = "fieldbrook.wasm.module.description"
     try:
         output = run_confined(module, [str(folder / "module")], _BOUNDS, folder)

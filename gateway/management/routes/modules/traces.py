@@ -23,7 +23,7 @@ from fieldbrook.storage.project.history.traces import EventTrace
 
 Source = Literal["http", "mqtt", "cron", "api", "chain"]
 _GROUP = Group.WASM_LOG
-_SHOWN_BY_CALLS = (Group.WASM_LOG, Group.PROJECT_CONFIG)  # stored values and rows; variables
+_SHOWN_BY_CALLS = (Group.WASM_LOG, Group.PROJECT_CONFIG)  # for rows and values, for variables
 
 
 class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ async def stop_trace(call: Call[None, None]) -> None:
 
 async def _state(call: Call[StartTrace, None] | Call[None, None], project: Project) -> TraceState:
     state = await call.context.trace_state(project.project_id)
-    store = call.context.store_reader(project.project_id)  # the traces are written by then
+    store = call.context.store_reader(project.project_id)  # by now the traces are written
     kept = await call.search(store.trace_count) if store else 0
     if state is None:
         return TraceState(remaining=0, filter=TraceFilter(), kept=kept)
@@ -142,7 +142,7 @@ async def _state(call: Call[StartTrace, None] | Call[None, None], project: Proje
 
 
 def may_read_calls(call: Call[Any, Any]) -> bool:
-    """Whether the caller may see what host calls show; a login may."""
+    """Return whether the caller may read the content of host calls; a login may."""
     key = call.key
     return key is None or all(
         permission_on(key, group) >= Permission.READONLY for group in _SHOWN_BY_CALLS
@@ -150,7 +150,7 @@ def may_read_calls(call: Call[Any, Any]) -> bool:
 
 
 def event_calls(trace: EventTrace) -> EventCalls:
-    """The view of a trace."""
+    """Return the view of a trace."""
     return EventCalls(
         calls=[_call(each) for each in trace.calls],
         omitted=trace.omitted,

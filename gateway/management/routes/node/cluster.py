@@ -156,7 +156,7 @@ async def forget(call: Call[None, None]) -> None:
 
 
 def _with_facts(row: HostRow, facts: Facts | None, now: float) -> HostRow:
-    """Add what the host has told, if it was ever heard."""
+    """Add the facts that the host has reported, if it has ever sent any."""
     found = [] if facts is None else [one for one in facts.hosts if one.name == row.name]
     if facts is None or not found or not found[0].heard:
         return row
@@ -251,9 +251,10 @@ async def _change(call: Call[None, None], what: str) -> None:
 
 
 async def _ask(call: Call[Any, None], change: dict[str, Any]) -> None:
-    """Have the process of this host that knows the others change the list of hosts.
+    """Ask this host's process that watches the other hosts to change the list of hosts.
 
-    A node that is alone needs none of these modules, which take a tenth of its start.
+    The modules are imported here, because a node without a cluster does not need them, and they
+    take a tenth of its start.
     """
     from fieldbrook.cluster import joining
     from fieldbrook.cluster.identity import Identity

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.security.node_secrets import SETUP_CODE
 
-_NOT_SHOWN = ""  # an endpoint may hold a key, and any caller of these routes would see it
+_NOT_SHOWN = ""  # an endpoint may contain a key, and any caller of these routes would get it
 
 
 class EthClientReply(msgspec.Struct, frozen=True):

@@ -94,15 +94,15 @@ class HealthReply(msgspec.Struct, frozen=True, kw_only=True):
 class _Rows:
     """The rows of the metrics table for processes and projects.
 
-    Parts at rest are left out when nothing has ever died there. The row of a project has the pid
-    of its worker.
+    Parts without a process are left out if none of their processes has ever died. The row of a
+    project has the pid of its worker.
     """
 
     def __init__(self) -> None:
         table = metrics_table.shared.table
         self.processes: list[tuple[str, int, int]] = []  # part, pid, restarts
         self.projects: list[tuple[int, int, memoryview[float]]] = []  # id, pid, numbers
-        self.counts: Counter[int] = Counter()  # of projects by pid
+        self.counts: Counter[int] = Counter()  # the number of projects, by pid
         for part, pid, row in table.views() if table is not None else ():
             restarts = int(row[metrics.PROCESS_RESTARTS])
             kind, _, name = part.partition(":")
@@ -122,7 +122,7 @@ async def get_health(call: Call[None, None]) -> HealthReply:
 
 
 def current_health(context: ManagementContext) -> HealthReply:
-    """The health of the node as it is now."""
+    """Return the present health of the node."""
     node_health = context.health()
     now_ms = context.clock()
     rows = _Rows()
@@ -208,7 +208,7 @@ def _running(context: ManagementContext, rows: _Rows) -> list[ProjectLoad]:
 
 
 def _busy_s(row: memoryview[float]) -> float:
-    """The time that workers have spent on the project that has this row."""
+    """Return the time that workers have spent on the project with this row."""
     return row[metrics.BUSY_SECONDS] - row[metrics.BUSY_BEFORE]
 
 

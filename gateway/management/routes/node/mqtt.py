@@ -289,8 +289,8 @@ async def _key(call: Call[None, WhichClient]) -> str:
     """Find the session that the path names.
 
     Raises:
-        NotFoundError: there is none.
-        BadRequestError: there are several, and the query does not say which.
+        NotFoundError: there is no such session.
+        BadRequestError: there are several, and the query does not select one.
     """
     client_id, wanted = call.path["clientID"], call.query.principal
     keys = {_principal(key): key for key in await _server(call).keys(client_id)}
@@ -310,7 +310,7 @@ def _principal(key: str) -> str:
 
 
 def _cursor(key: str) -> str:
-    """The key of a session, in characters that need no escapes in a URL."""
+    """Return the key of a session, in characters that need no escapes in a URL."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 

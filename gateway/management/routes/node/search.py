@@ -1,4 +1,4 @@
-"""Search for what an account may see, by name, id, hash or address.
+"""Search by name, id, hash or address, within the rights of an account.
 
 Source: ours.
 """
@@ -45,11 +45,11 @@ GROUPS: dict[str, Group] = {
     OPERATOR: Group.OPERATOR,
     MONITOR: Group.MONITOR,
 }
-"""The groups of which an access key needs READONLY to find a kind."""
+"""The groups on which an access key needs READONLY to find a kind."""
 
 Kind = Literal["project", "applet", "publisher", "event", "transaction", "operator", "monitor"]
 
-_EVENT_ID_LEAST = 6  # shorter texts are words that are being typed
+_EVENT_ID_LEAST = 6  # shorter texts are words that the user is still typing
 _HISTORIES_LIMIT = 200
 _FLUSHED_LIMIT = 16
 _FLUSH_LIMIT_S = 0.3
@@ -120,13 +120,14 @@ async def search(call: Call[None, SearchText]) -> SearchReply:
 
 
 def _begins_a_hash(text: str) -> bool:
-    """Whether a text can be the first digits of a transaction's hash, with or without `0x`."""
+    """Return whether a text can be the first digits of a transaction's hash, with or without
+    `0x`."""
     digits = text.lower().removeprefix("0x")
     return len(digits) in _HASH_DIGITS and set(digits) <= set(string.hexdigits)
 
 
 def _allowed(key: AccessKey | None) -> Set[str]:
-    """The kinds that a caller may find."""
+    """Return the kinds that a caller may find."""
     return {
         kind
         for kind, group in GROUPS.items()
@@ -135,9 +136,10 @@ def _allowed(key: AccessKey | None) -> Set[str]:
 
 
 async def _find_events(call: Call[Any, Any], projects: list[Project], text: str) -> list[Match]:
-    """Look for an event's id in histories: those of running projects first, then the newest.
+    """Search the histories for an event's id: first of running projects, then of the newest
+    projects.
 
-    Projects that other hosts of a cluster own are left out.
+    Projects that other hosts of a cluster own are skipped.
     """
     running = call.context.running()
     owner = call.context.cluster.owner
@@ -164,7 +166,7 @@ async def _find_events(call: Call[Any, Any], projects: list[Project], text: str)
 async def _find_transactions(
     call: Call[Any, Any], projects: list[Project], start: str
 ) -> list[Match]:
-    """Look for transactions whose hash begins so, among the newest of each chain."""
+    """Search the newest transactions of each chain for a hash that begins with the text."""
     names = {project.project_id: project.name for project in projects}
     until = time.monotonic() + _PART_LIMIT_S
     found: list[Match] = []

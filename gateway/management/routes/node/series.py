@@ -1,4 +1,4 @@
-"""The node's and the projects' figures over time, by column, for charts.
+"""The time series of the node and its projects, by column, for charts.
 
 Source: ours.
 """
@@ -103,9 +103,9 @@ def project_rates(
     account_id: int | None,
     only: Project | None = None,
 ) -> dict[str, ProjectRates]:
-    """The rates by name: of one project, of the projects of an account, or of all projects.
+    """Return the rates by name: of one project, of the projects of an account, or of all projects.
 
-    When there are more than `PROJECTS_SHOWN`, those with the most events are taken.
+    If there are more than `PROJECTS_SHOWN`, only those with the most events are returned.
     """
     with reader.snapshot() as registry:
         found = [only] if only else [registry.project(project_id) for project_id in rates]
@@ -129,10 +129,10 @@ def _names(given: list[str], allowed: Sequence[str]) -> list[str]:
 
 
 def _project(call: Call[Any, Any], wanted: str) -> Project:
-    """One of the caller's projects.
+    """Return one of the caller's projects.
 
     Raises:
-        ProjectNotFoundError: there is none of this name, or another account owns it.
+        ProjectNotFoundError: there is no project with this name, or another account owns it.
     """
     project = call.context.reader.project_named(project_name(wanted))
     if project is None or not may_project(call, project.project_id):
@@ -141,7 +141,7 @@ def _project(call: Call[Any, Any], wanted: str) -> Project:
 
 
 def rounded(column: list[float]) -> list[float | None]:
-    """A column as JSON has it: NaN becomes null."""
+    """Return a column for JSON: NaN becomes null."""
     return [None if math.isnan(number) else round(number, _DIGITS) for number in column]
 
 

@@ -17,7 +17,7 @@ from fieldbrook.gateway.management.live.page import SILENCE_S, Page
 from fieldbrook.gateway.management.live.topics import source_of
 
 _ONLY = 1  # the id of the only topic
-_NOTICED_S = 0.5  # how long a client that has gone keeps its place
+_NOTICED_S = 0.5  # how long a disconnected client keeps its place
 
 
 class FollowTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ async def follow_topic(call: Call[None, FollowTopic]) -> Stream:
         after=call.last_event_id or query.after,
     )
     assert call.caller is not None
-    source_of(call.context, call.workers, call.caller, request)  # refused before the answer begins
+    source_of(call.context, call.workers, call.caller, request)  # raises before the answer begins
     page = Page(call.context, call.workers, call.channels, call.caller)
     return Stream(_chunks(page, request), call.account)
 

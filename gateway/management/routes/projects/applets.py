@@ -60,7 +60,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     prefix: Text = ""
 
     def wire(self) -> tuple[str, str]:
-        """Mode and prefix, as the registry's commands expect them."""
+        """Return mode and prefix in the form of the registry's commands."""
         return self.mode, self.prefix
 
 
@@ -100,7 +100,7 @@ class ListApplets(Paging, frozen=True, kw_only=True):
     end: str = msgspec.field(default="", name="lName")
 
     def matches(self, applet: Applet) -> bool:
-        """Whether an applet passes every filter."""
+        """Return whether an applet passes every filter."""
         ids = {*self.ids, *self.applet_ids}
         return (
             (not ids or applet.applet_id in ids)

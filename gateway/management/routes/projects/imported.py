@@ -75,7 +75,7 @@ from fieldbrook.storage.registry.tables import monitor_rule
 _TEXT_LIMIT = 64 << 10
 _TOPICS = 4
 _DIGEST_BYTES = 32
-# Times are shown as RFC 3339 dates, which end with the year 9999.
+# Times are shown in the form of RFC 3339, whose last year is 9999.
 Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 _SHOWN = 64
 _CONFIGS: dict[str, type[msgspec.Struct]] = {

@@ -1,6 +1,7 @@
-"""Instances: the running state of applets. An applet has one instance until that is removed.
+"""Instances: the running state of applets. An applet has one instance until the instance is
+removed.
 
-Source: interface document, 5.3. Where both generations have a route, it answers as in the later
+Source: interface document, 5.3. If both generations have a route, its answer is that of the later
 one.
 """
 
@@ -39,7 +40,7 @@ class FilterInstances(Paging, frozen=True, kw_only=True):
     )
 
     def matches(self, applet: Applet) -> bool:
-        """Whether the instance of an applet passes every filter."""
+        """Return whether the instance of an applet passes every filter."""
         return (
             applet.state != REMOVED
             and (not self.instance_ids or applet.instance_id in self.instance_ids)

@@ -45,7 +45,7 @@ from fieldbrook.system.confined import Bounds, ConfinedError, run_confined
 _MODULE = "fieldbrook.gateway.management.routes.projects.project_files"
 _CPU_S, _TIMEOUT_S = 60, 120.0
 _MEMORY_BYTES = 512 << 20
-_NAME_LIMIT = 255  # of a module's file name, as in most file systems
+_NAME_LIMIT = 255  # for a module's file name, as in most file systems
 _OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES})
 _T = TypeVar("_T")
 _REFUSED, _FAILED = "refused", "failed"
@@ -54,8 +54,8 @@ _REFUSED, _FAILED = "refused", "failed"
 class Contents(msgspec.Struct, frozen=True):
     """The summary of a project's file for the gateway.
 
-    It has the name of the project, the old ids of its applets, the number of its cron jobs, the
-    file names of its modules by SHA-256, and whether it had a worker of its own.
+    It contains the name of the project, the old ids of its applets, the number of its cron jobs,
+    the file names of its modules by SHA-256, and whether the project had a worker of its own.
     """
 
     name: str
@@ -72,7 +72,7 @@ class _Built(msgspec.Struct, frozen=True):
 class ProjectFile(msgspec.Struct, frozen=True):
     """The file of a project during its import.
 
-    `folder` belongs to this import alone; the caller removes it afterwards.
+    Only this import uses `folder`; the caller removes it afterwards.
     """
 
     folder: Path
@@ -120,7 +120,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
         Args:
             target: the folder to create; it is removed after a failure.
             applet_ids: the new id of each applet, by its old id.
-            map_bytes: the size that the store may grow to.
+            map_bytes: the size limit of the store in bytes.
 
         Returns:
             Whether a store was built; False if the file has no data.

@@ -44,7 +44,7 @@ class Expiry(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Timestamp | None = msgspec.field(default=None, name="expiresAt")
 
     def milliseconds(self) -> int:
-        """The time of expiry in Unix milliseconds; 0 means never.
+        """Return the time of expiry in Unix milliseconds; 0 means never.
 
         Raises:
             BadRequestError: the time is in the past, or both fields are given.

@@ -1,9 +1,9 @@
 """Resources: the uploaded modules of an account.
 
-Each account has its own row for a content. The file exists once, as long as any account has a row
-for it. The row of a deleted resource stays while an applet needs it, but no list shows it.
+Each account has its own row for a module. The module's file exists once, as long as any account has
+a row for it. The row of a deleted resource stays while an applet needs it, but no list shows it.
 
-Source: interface document, 2b. Where both generations have a route, it answers as in the later
+Source: interface document, 2b. If both generations have a route, its answer is that of the later
 one.
 """
 

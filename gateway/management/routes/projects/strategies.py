@@ -1,8 +1,8 @@
 """Strategies of a project: each maps an event type to a handler.
 
 The early routes handle several strategies per request, the later ones a single one. A strategy
-is dead if the module does not export its handler. It is accepted nevertheless, as by the
-original, and marked in every answer. Its events become dead letters.
+is dead if the module does not export its handler. Such a strategy is still accepted, as in the
+original interface, and is marked in every answer. Its events become dead letters.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _one(call: Call[Any, Any], strategy: Strategy) -> StrategyReply:
 def modules_by_applet(
     registry: RegistrySnapshot, strategies: Iterable[Strategy]
 ) -> dict[int, Resource]:
-    """The modules of the strategies' applets, by applet id."""
+    """Return the modules of the strategies' applets, by applet id."""
     found = {}
     for applet_id in {strategy.applet_id for strategy in strategies}:
         applet = registry.applet(applet_id)

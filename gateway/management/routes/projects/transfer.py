@@ -45,7 +45,7 @@ from fieldbrook.storage.registry.usage import stored_bytes_in
 
 _UNPACKED_SHARE = 20  # limit of an unpacked archive, as a multiple of the upload limit
 
-_EXPORT_SHARE = 3  # disk space, in sizes of the project: the store's copy, its extract, the file
+_EXPORT_SHARE = 3  # disk space in multiples of the project's size: copy, extract, file
 
 
 class ExportProject(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ async def import_project(call: Call[ImportProject, None]) -> ImportedProjectRepl
         modules = await _compile(call, file, contents)
         project = await _import(call, file, contents, name, modules)
     finally:
-        # In a thread: there may be thousands of files.
+        # In a thread, because there may be thousands of files.
         await asyncio.to_thread(shutil.rmtree, file.folder, ignore_errors=True)
     with context.reader.snapshot() as registry:
         strategies = registry.strategies(project.project_id)
@@ -118,7 +118,8 @@ async def import_project(call: Call[ImportProject, None]) -> ImportedProjectRepl
 async def _compile(
     call: Call[ImportProject, None], file: ProjectFile, contents: Contents
 ) -> list[Module]:
-    """Compile the modules of a file one after the other; none may exceed what others left."""
+    """Compile the modules of a file one after the other; each must fit into the space that the
+    others have left."""
     run = partial(call.workers.uploads.run, call.account.account_id)
     sizes = {sha256: file.module(sha256).stat().st_size for sha256 in contents.modules}
     adding, modules = sum(sizes.values()), list[Module]()
@@ -163,12 +164,13 @@ async def _import(
             new_tokens=call.body.new_tokens,
         )
     except OutcomeUnknownError:
-        raise  # the project may be there; if it is not, the registry removes its store
+        raise  # the project may exist; if not, the registry removes its store
     except NodeError:
         shutil.rmtree(store, ignore_errors=True)
         raise
     if built and not (store / "data.mdb").exists():
-        # The registry restarted meanwhile and removed the store, because it did not know it yet.
+        # The registry restarted meanwhile and removed the store, because the project did not exist
+        # yet.
         await context.registry.call("remove_project", project_id=project_id)
         raise OutcomeUnknownError(what="the registry restarted during the import")
     return project
@@ -188,7 +190,7 @@ def _read(file: ProjectFile, form: Form, context: ManagementContext) -> Contents
 
 
 def _name(call: Call[ImportProject, None], contents: Contents) -> str:
-    """The name of the new project, checked before any module is compiled.
+    """Return the name of the new project, checked before any module is compiled.
 
     Raises:
         BadRequestError: the name is not allowed.
@@ -212,8 +214,8 @@ def _require_quota(call: Call[ImportProject, None], file: ProjectFile, contents:
 
 
 ROUTES: tuple[Route, ...] = (
-    # Both routes reach everything that belongs to a project, including publishers and data, so an
-    # access key needs the group of the account.
+    # Both routes give access to everything that belongs to a project, including publishers and
+    # data, so an access key needs rights on the group of the account.
     Route(
         "POST",
         "/project/x/{projectName}/export",

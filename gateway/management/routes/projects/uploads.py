@@ -1,7 +1,7 @@
 """Uploaded modules are compiled before the registry stores them.
 
-A module that cannot run is therefore refused with the reason of the compiler or the linker and
-leaves nothing behind. A module that replaces another one is ready to run at that moment.
+Therefore a module that cannot run is refused with the reason of the compiler or the linker, and
+nothing of it is kept. A module that replaces another one is ready to run at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def compile_upload(
     """Check and compile an uploaded file for an account; runs in a thread.
 
     Raises:
-        BadRequestError: the file is no module.
+        BadRequestError: the file is not a module.
         UploadFileSizeLimitError: the file is larger than a module may be.
         UploadFileMd5UnmatchedError: the MD5 sum of the file is not the stated one.
         UploadFileDiskLimitError: the disk has too little free space.
@@ -87,7 +87,7 @@ def check_size(content: bytes, context: ManagementContext) -> None:
     """Check that a file is not larger than a module may be.
 
     Raises:
-        UploadFileSizeLimitError: it is larger.
+        UploadFileSizeLimitError: the file is larger.
     """
     if len(content) > context.upload_limit_bytes:
         raise UploadFileSizeLimitError(size=len(content), limit_bytes=context.upload_limit_bytes)
@@ -132,11 +132,11 @@ def compile_file(
 
     Args:
         source: the file.
-        filename: its name at the client.
+        filename: the name of the file at the client.
         context: the gateway's context.
-        owner_id: the account whose quota counts.
+        owner_id: the account whose quota applies.
         outdir: the folder of the result.
-        other_bytes: what the same request adds to the account besides this module.
+        other_bytes: the bytes that the same request adds to the account besides this module.
 
     Raises:
         ModuleRefusedError: the file is no module, or the module cannot run here.
@@ -166,7 +166,8 @@ def compile_file(
 
 
 def _quota_room(context: ManagementContext, owner_id: int, source: Path) -> int:
-    """The bytes that an account may add beside a module, in its compiled form too."""
+    """Return the bytes that an account may still add, in addition to a module and its compiled
+    form."""
     account = context.reader.account(owner_id)
     limit = None if account is None else context.quotas.limit(account, BYTES)
     known = context.reader.resource_with_content
@@ -182,7 +183,7 @@ def _digest(source: Path) -> bytes:
 
 
 def require_room(size: int, context: ManagementContext) -> None:
-    """Check that the disk has space for `size` bytes beside the reserve of the settings.
+    """Check that the disk has space for `size` bytes in addition to the reserve of the settings.
 
     Raises:
         UploadFileDiskLimitError: fewer bytes than the reserve would stay free.

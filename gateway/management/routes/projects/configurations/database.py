@@ -116,7 +116,7 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def database_value(database: Database) -> bytes:
-    """The stored form: every table in a schema."""
+    """Return the stored form, in which every table is in a schema."""
     early = [msgspec.structs.replace(table, times=True) for table in database.tables]
     more = [Schema(tables=early)] if early else []
     schemas = [*database.schemas, *more]
@@ -140,7 +140,8 @@ def check_database(database: Database, at: str = "") -> list[FieldError]:
 
 
 def _too_many(database: Database, prefix: str) -> list[FieldError]:
-    """The error of more schemas, tables or columns than the event loop should check one by one."""
+    """Return the error of too many schemas, tables or columns to be checked one by one in the event
+    loop."""
     where = f"{prefix}schemas"
     if len(database.schemas) > _TABLES_LIMIT:
         return [FieldError(where, f"more than {_TABLES_LIMIT} schemas", "body")]
@@ -153,7 +154,8 @@ def _too_many(database: Database, prefix: str) -> list[FieldError]:
 
 
 def _check_as_sql(database: Database, at: str) -> list[FieldError]:
-    """The errors of tables that the interface allows but the project's database does not."""
+    """Return the errors of tables that the interface allows but the project's database does not
+    allow."""
     try:
         schema = parse_schema(msgspec.json.decode(database_value(database)))
         require_room(schema, {}, ())

@@ -49,8 +49,9 @@ def stored_value(call: Call[None, None], kind: str, default: bytes | None = None
     """Return a stored configuration, or else the default of its kind.
 
     Raises:
-        ConfigNotFoundError: there is neither, or the project does not exist. Clients expect this
-            error for a removed project (interface document, 12.2, scenario 6).
+        ConfigNotFoundError: there is neither a configuration nor a default, or the project does not
+            exist. Clients expect this error for a removed project (interface document, 12.2,
+            scenario 6).
     """
     name = call.path["projectName"]
     try:
@@ -68,7 +69,7 @@ def refuse(errors: list[FieldError]) -> None:
     """Refuse a request that has errors.
 
     Raises:
-        BadRequestError: with all errors.
+        BadRequestError: there are errors; it contains all of them.
     """
     if errors:
         raise BadRequestError(*errors)

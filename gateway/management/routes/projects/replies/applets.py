@@ -50,7 +50,7 @@ class CacheReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlainApplet(msgspec.Struct, frozen=True, kw_only=True, rename=json_key):
-    """An applet alone."""
+    """An applet without its instance, resource and strategies."""
 
     applet_id: str
     project_id: str
@@ -136,7 +136,7 @@ class VersionPage(Page[VersionReply], frozen=True):
 
 
 def instance_reply(applet: Applet) -> InstanceReply:
-    """The instance of an applet."""
+    """Return the instance of an applet."""
     return InstanceReply(
         instance_id=str(applet.instance_id),
         applet_id=str(applet.applet_id),
@@ -200,7 +200,7 @@ def applet_row(applet: Applet, resource: Resource | None) -> AppletRow:
 def version_reply(
     version: AppletVersion, resource: Resource, author: Account | None, applet: Applet
 ) -> VersionReply:
-    """A stored version of an applet; `resource` is its module."""
+    """Return a stored version of an applet; `resource` is its module."""
     return VersionReply(
         version=version.number,
         applet_id=str(version.applet_id),

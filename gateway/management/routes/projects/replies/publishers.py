@@ -47,7 +47,8 @@ class PublisherPage(Page[ActivePublisher], frozen=True):
 
 
 class PublisherRow(PublisherReply, frozen=True, kw_only=True):
-    """A publisher in the list of the early interface, which spells the key `ProjectName` so."""
+    """A publisher in the list of the early interface, which spells the key `ProjectName` in this
+    way."""
 
     project_name: str = msgspec.field(name="ProjectName")
 

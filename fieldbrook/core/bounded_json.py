@@ -1,4 +1,5 @@
-"""Decoding of untrusted JSON that has no schema: excessive nesting is a clean error."""
+"""Decoding of untrusted JSON that has no schema; excessive nesting raises an error instead of a
+crash."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def strict_json(text: bytes | str) -> Any:
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
     value = json.loads(text, parse_float=_finite, parse_constant=_no_number)
-    if "\\u" in text:  # in UTF-8 only an escape can make a lone surrogate; encoding finds it
+    if "\\u" in text:  # only an escape can make a lone surrogate in UTF-8; encoding detects it
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -48,9 +49,9 @@ def _no_number(name: str) -> NoReturn:
 def from_json(text: bytes | str, decode: Callable[[Any], Any] = strict_json) -> Any:
     """Decode a JSON text with `strict_json` or another decoder.
 
-    The garbage collector is off meanwhile. A decoder recurses for each bracket and its
-    allocations could start a collection deep in the recursion. A finalizer that runs there has
-    no stack left for a call, fails, and leaks the resource that it was to release.
+    The garbage collector is off meanwhile. A decoder recurses for each bracket, and its allocations
+    could start a collection deep in the recursion. A finalizer that runs there would have no stack
+    left for a call. It would fail, and leak the resource that it should release.
 
     Raises:
         ValueError: the text is not JSON.
@@ -64,6 +65,7 @@ def from_json(text: bytes | str, decode: Callable[[Any], Any] = strict_json) -> 
     except RecursionError:
         raise TooDeepError from None
     finally:
-        # When two threads decode at once, the first to end enables the collector for both.
+        # If two threads decode at the same time, the first one to finish enables the collector for
+        # both.
         if collects:
             gc.enable()

@@ -39,7 +39,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """Milliseconds as Go prints them, e.g. `10m0s`, `1h30m0s`, `1.5s`, `250ms`."""
+    """Format milliseconds as Go does, e.g. `10m0s`, `1h30m0s`, `1.5s`, `250ms`."""
     if ms == 0:
         return "0s"
     if ms < 1_000:

@@ -10,7 +10,7 @@ State = Literal["ok", "warning", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `text` is for people, `facts` are for programs."""
+    """The result of one check. `text` is for users, `facts` are for programs."""
 
     check: str
     state: State

@@ -1,4 +1,4 @@
-"""Calls of host functions by handlers, as dry runs and traces keep them."""
+"""Records of handlers' calls of host functions, for dry runs and traces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Shown(msgspec.Struct, array_like=True, frozen=True):
-    """Bytes for people: the first ones, and how many there are in all."""
+    """Bytes to be displayed: the first bytes, and the total number."""
 
     data: bytes
     size: int
@@ -18,13 +18,14 @@ class HostCall(msgspec.Struct, array_like=True, frozen=True):
     Attributes:
         function: the name of the function.
         strategy_id: the strategy whose handler made the call; 0 in a dry run.
-        subject: what the call was about: a key, a statement, a topic, a variable, a chain.
-        before: the value of a key before it was written; None for a new key and other functions.
-        result: what the handler got, or what it wrote or sent. None when there is none, such as
-            the value of an unknown key.
+        subject: the object of the call: a key, a statement, a topic, a variable or a chain.
+        before: the value of a key before it was written; None for a new key, and for other
+            functions.
+        result: the bytes that the handler got, wrote or sent. None if there are none, for example
+            for an unknown key.
         error: why the call was refused, or "".
         at_us: microseconds from the start of the run to the call.
-        us: microseconds that the host worked for it; 0 for what it only keeps until the commit.
+        us: microseconds of work in the host; 0 for an effect that is only kept until the commit.
     """
 
     function: str

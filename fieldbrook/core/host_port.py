@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import NamedTuple
 
-_LONGEST = 300  # a host name has 253 characters at most
+_LONGEST = 300  # a host name has at most 253 characters
 _PORTS_LEFT_OUT = frozenset({"80", "443"})
 _HOST = re.compile(r"[a-z0-9._-]++", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}+", re.ASCII)
@@ -27,14 +27,14 @@ class HostPort(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the host is `localhost` or a loopback address."""
+        """Return whether the host is `localhost` or a loopback address."""
         return self.host == "localhost" or is_loopback(self.host)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether the text is a loopback IP address (without brackets).
+    """Return whether the text is a loopback IP address (without brackets).
 
-    A port of both IP versions names a client of IPv4 `::ffff:127.0.0.1`.
+    On a port for both IP versions, the address of an IPv4 client is `::ffff:127.0.0.1`.
     """
     try:
         parsed = ipaddress.ip_address(address)

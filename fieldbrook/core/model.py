@@ -1,4 +1,4 @@
-"""The records of the registry, as they are stored and as they travel between processes.
+"""The records of the registry, in the form in which they are stored and sent between processes.
 
 Identifiers are 63-bit integers here and decimal strings in JSON. Times are Unix
 milliseconds (int). Records are msgspec structs encoded as arrays, so a field may be
@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 DEFAULT_EVENT_TYPE = "DEFAULT"
-EVENT_TYPE_LIMIT = 256  # characters; a strategy cannot name a longer event type
+EVENT_TYPE_LIMIT = 256  # characters; no strategy can have a longer event type
 NAME_LIMIT = 256  # characters of an applet's name
 DEFAULT_HANDLER = "start"
 
@@ -25,7 +25,7 @@ PER_EVENT, PER_BATCH, PER_INSTANCE = "EVENT", "BATCH", "INSTANCE"
 REUSE_EVENTS = 1_000
 REUSE_EVENTS_LIMIT = 1_000_000
 CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
-NODE_PUBLISHER = 1  # publisher id of the node's own events; allocated ids lie far above it
+NODE_PUBLISHER = 1  # publisher id of the node's own events; allocated ids are much larger
 # Name and key of the publisher that stands for senders without a token, in a public project.
 ANONYMOUS = "anonymous"
 EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
@@ -36,8 +36,8 @@ MEMORY, REDIS = "MEMORY", "REDIS"
 PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW = "PROJECT_DATABASE", "PROJECT_ENV", "PROJECT_FLOW"
 PROJECT_SPENDING = "PROJECT_SPENDING"
 PROJECT_CHAINS = "PROJECT_CHAINS"
-# What an event is answered while a chain that its handler needs is unavailable: the handler's code,
-# or 503, so that the sender tries again.
+# The answer to an event if a chain that its handler needs is unavailable: the handler's code, or
+# 503, so that the sender tries again.
 CHAIN_CODE, CHAIN_RETRY = "CODE", "RETRY"
 
 
@@ -106,11 +106,11 @@ class Resource(Record, frozen=True, kw_only=True):
 
     @property
     def stored_size(self) -> int:
-        """The bytes that count for the quota of its account."""
+        """The bytes that count for the quota of the resource's account."""
         return self.size + self.compiled_size
 
     def exports(self, handler: str) -> bool:
-        """Whether the module exports this handler.
+        """Return whether the module exports this handler.
 
         A strategy whose handler is not exported is kept, and its events become dead letters.
         """
@@ -195,7 +195,7 @@ class Publisher(Record, frozen=True, kw_only=True):
 
 
 class CronJob(Record, frozen=True, kw_only=True):
-    """A schedule that sends events to a project. `expression` is as its owner wrote it."""
+    """A schedule that sends events to a project. `expression` is the text that the user sent."""
 
     cron_job_id: int
     project_id: int
@@ -206,7 +206,7 @@ class CronJob(Record, frozen=True, kw_only=True):
 class Monitor(Record, frozen=True, kw_only=True):
     """A watch on a chain: matching logs, a transaction or a height become events of a project.
 
-    `kind` decides which of the fields below `event_type` are used. Contract logs use
+    `kind` determines which of the fields after `event_type` are used. Contract logs use
     `address`, `topics` (four, "" matches any) and the blocks (`block_end` 0: no end); a
     transaction uses `tx_hash`; a height uses `height`. `block_current` is the next block to
     scan. A `finished` monitor sends no more events. `event` is the signature that selects the

@@ -16,7 +16,8 @@ DEFAULT_LOG_RANGE = 20_000
 DEFAULT_MAX_FEE = 500_000_000_000
 DEVELOPMENT_IDS = frozenset({1_337, 31_337})
 """Ids of the chains that development tools make: those of Ganache and geth, and of Hardhat and
-Anvil. They make a block for each transaction, so nothing would ever have confirmations."""
+Anvil. These tools make a block only for each transaction, so the last block would never get
+confirmations."""
 _GWEI = 10**9
 
 
@@ -25,16 +26,15 @@ class Network:
     """A known chain.
 
     Attributes:
-        confirmations: how many blocks a block needs on top of it before its contents become
-            events.
+        confirmations: how many later blocks a block needs before its contents become events.
         poll_ms: the polling interval, about the time between two blocks.
         finality: the number of blocks after which a block is final; None if it is not stated.
-        final_tag: whether endpoints know the block `finalized`.
-        priority_fee: the least priority fee in wei per gas that blocks include, and what is
-            offered when an endpoint suggests none; None for the usual one.
-        max_fee_per_gas: the most that a transaction pays, in wei per gas.
+        final_tag: whether endpoints support the block tag `finalized`.
+        priority_fee: the smallest priority fee in wei per gas with which blocks include a
+            transaction; it is also offered if an endpoint suggests none. None for the usual fee.
+        max_fee_per_gas: the highest fee of a transaction, in wei per gas.
         test: whether its coins have no value.
-        sources: where the figures come from.
+        sources: the sources of the figures.
     """
 
     chain_id: int
@@ -49,7 +49,7 @@ class Network:
     sources: tuple[str, ...] = ()
 
     def defaults(self) -> dict[str, Any]:
-        """Return the keys of the setting `chains` that need not be given for this chain."""
+        """Return the keys of the setting `chains` that have a default for this chain."""
         return {
             "id": self.chain_id,
             "name": self.name,
@@ -61,7 +61,7 @@ class Network:
         }
 
 
-# A base fee is 1,000 gwei at least, and the fee limit allows for twice the base fee.
+# The base fee is at least 1,000 gwei, and the fee limit is enough for twice the base fee.
 _IOTEX: dict[str, Any] = {
     "poll_ms": 2_500,
     "finality": 0,
@@ -117,8 +117,8 @@ _POLYGON: dict[str, Any] = {
         "https://github.com/maticnetwork/matic.js/issues/373",
     ),
 }
-# Usually final after 2 blocks; without the votes of the validators, when 11 of them, with 16 blocks
-# in a row each, have built on a block.
+# Blocks are usually final after 2 blocks. Without the votes of the validators, a block is final
+# when 11 of them, with 16 consecutive blocks each, have built on it.
 _BNB: dict[str, Any] = {
     "confirmations": 3,
     "poll_ms": 1_000,  # two blocks

@@ -1,7 +1,7 @@
-"""Known providers of endpoints: the largest range of blocks whose logs each returns at once.
+"""Known providers of endpoints, and the largest range of blocks in a log query of each.
 
-The node finds the limits of any endpoint by itself. With a known
-provider it makes fewer requests that are refused.
+The node finds the limits of any endpoint by itself. With a known provider, fewer requests are
+refused.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class Provider:
     """A provider of endpoints.
 
     Attributes:
-        hosts: its host names; those below them count, too.
-        log_range: of how many blocks it returns logs in one request, with its smallest plan.
-        source: where the figure comes from.
+        hosts: the host names of the provider, including all their subdomains.
+        log_range: the most blocks of a log query, with the smallest plan.
+        source: the source of the figure.
     """
 
     name: str
@@ -81,6 +81,6 @@ PROVIDERS = (
 
 
 def provider_of(url: str) -> Provider | None:
-    """Return the provider of an endpoint; None if it is not a known one."""
+    """Return the provider of an endpoint; None if the provider is unknown."""
     host = f".{urlsplit(url).hostname or ''}"
     return next((p for p in PROVIDERS if any(host.endswith(f".{h}") for h in p.hosts)), None)

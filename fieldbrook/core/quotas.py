@@ -36,7 +36,7 @@ NOUNS: dict[str, str] = {
 }
 NAMES = tuple(NOUNS)
 
-# Where a limit comes from.
+# The sources of a limit.
 OF_SETTINGS, OF_ACCOUNT, OF_ROLE = "SETTINGS", "ACCOUNT", "ROLE"
 
 
@@ -49,11 +49,11 @@ class Quotas(msgspec.Struct, frozen=True):
     limits: Mapping[str, int | None] = msgspec.field(default_factory=dict)
 
     def limit(self, account: Account, name: str) -> int | None:
-        """The limit of an account for one quota; None means no limit."""
+        """Return the limit of an account for one quota; None means no limit."""
         return self.limit_and_source(account, name)[0]
 
     def limit_and_source(self, account: Account, name: str) -> tuple[int | None, str]:
-        """As `limit`, with its source: `OF_ACCOUNT`, `OF_ROLE` or `OF_SETTINGS`."""
+        """Return the limit and its source: `OF_ACCOUNT`, `OF_ROLE` or `OF_SETTINGS`."""
         if name in account.quotas:
             return account.quotas[name], OF_ACCOUNT
         if account.role == ADMIN:

@@ -4,7 +4,7 @@ A key's text is `w3b_` + unpadded base64url of `<version>_<Unix seconds>_<random
 the random part has 12 visible characters other than `_`. The node stores only the SHA-256 of
 the random part and the second of creation, so a key can be shown only once.
 
-A key is granted permissions on groups of operations; it has no access to groups not listed.
+A key has permissions on groups of operations, and no access to groups that are not listed.
 
 Source: interface document, 4.4.
 """
@@ -32,7 +32,7 @@ from fieldbrook.core.model import AccessKey
 PREFIX = "w3b_"
 VERSION = 1
 RANDOM_LENGTH = 12
-TEXT_LIMIT = 128  # of a key's text; ours have 38 characters
+TEXT_LIMIT = 128  # characters of a key's text; keys of this node have 38
 
 _RANDOM = "".join(sorted(set(string.ascii_letters + string.digits + string.punctuation) - {"_"}))
 _CONTENT = re.compile(r"([0-9]{1,4})_([0-9]{1,15})_([!-^`-~]{12})", re.ASCII)
@@ -48,7 +48,7 @@ class Permission(enum.IntEnum):
 
 
 class Group(enum.StrEnum):
-    """The groups of operations, as keys name them."""
+    """The groups of operations, with their names in keys."""
 
     ACCOUNT = "Account"
     ACCOUNT_REGISTER = "Account Register"
@@ -110,12 +110,12 @@ class NewKey(NamedTuple):
 
 
 def publisher_key_name(publisher_id: int) -> str:
-    """The name of a publisher's key among those of the project's account."""
+    """Return the name of a publisher's key among the keys of the project's account."""
     return f"pub_{publisher_id}"
 
 
 def is_access_key(token: str) -> bool:
-    """Whether a token has the prefix of access keys; it may still be malformed."""
+    """Return whether a token has the prefix of access keys; the token may still be malformed."""
     return token.startswith(PREFIX)
 
 
@@ -129,7 +129,7 @@ def issue(now_ms: int) -> NewKey:
 
 
 def parse(text: str) -> ParsedKey:
-    """Parse the text of a key; the node may not know the key.
+    """Parse the text of a key; the node may have no record of the key.
 
     Raises:
         InvalidAccessKeyError: the text is malformed. The description never contains the text.
@@ -155,7 +155,7 @@ def parse(text: str) -> ParsedKey:
 
 
 def require_valid(key: AccessKey | None, parsed: ParsedKey, now_ms: int) -> AccessKey:
-    """Check that the record found by the digest matches the parsed key and has not expired.
+    """Check that the record with the digest of a parsed key matches the key and has not expired.
 
     Returns:
         The record `key`.
@@ -188,7 +188,7 @@ def require_permission(key: AccessKey, group: str, needed: Permission, operation
 
 
 def permission_on(key: AccessKey, group: str) -> Permission:
-    """The permission of a key on a group; `NO_ACCESS` when the group is not listed."""
+    """Return the permission of a key on a group; `NO_ACCESS` if the group is not listed."""
     try:
         return Permission[key.privileges.get(group, "NO_ACCESS")]
     except KeyError:
@@ -196,7 +196,8 @@ def permission_on(key: AccessKey, group: str) -> Permission:
 
 
 def known_privileges(asked: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Privileges as stored: unknown groups are dropped, the last entry of a group wins."""
+    """Return privileges in the stored form: unknown groups are dropped, and the last entry of a
+    group is used."""
     known = {group.value for group in Group}
     return {
         name: Permission[permission.upper()].name for name, permission in asked if name in known

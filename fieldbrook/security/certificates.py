@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAYS = 365
-_BACKDATED = timedelta(minutes=5)  # clocks of devices differ
+_BACKDATED = timedelta(minutes=5)  # because clocks of devices differ
 _KEY_USES = (
     "digital_signature",
     "content_commitment",
@@ -43,7 +43,8 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """A certificate authority. Its key is in this object only, unless `key` is stored."""
+    """A certificate authority. Only this object has the authority's key, unless the caller stores
+    `key`."""
 
     def __init__(self, name: str = "fieldbrook trial authority") -> None:
         self._now = datetime.now(UTC)
@@ -59,7 +60,7 @@ class Authority:
         """Return the authority with this certificate and key, in PEM.
 
         Raises:
-            ValueError: they cannot be read.
+            ValueError: the certificate or the key cannot be read.
         """
         authority = cls.__new__(cls)
         authority._now = datetime.now(UTC)
@@ -86,7 +87,7 @@ class Authority:
     ) -> Issued:
         """Issue a certificate for a server with these host names and addresses, or for a client.
 
-        A `peer` is both.
+        A `peer` is both a server and a client.
 
         Raises:
             ValueError: a name cannot be in a certificate.

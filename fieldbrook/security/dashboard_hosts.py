@@ -1,7 +1,7 @@
 """The host names that a browser may use for the dashboard: a defence against DNS rebinding.
 
-A foreign page can make its own name resolve to this node and then read what the node answers to
-that name. Such a name is in the header `Host`, and is refused.
+A foreign page can make its own host name resolve to this node, and then read the node's answers. In
+such a request the header `Host` contains the foreign name, so the request is refused.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from fieldbrook.security import tls
 
 
 def is_dashboard_host(header: str, names: Sequence[str]) -> bool:
-    """Whether a browser may use this host for the dashboard.
+    """Return whether a browser may use this host for the dashboard.
 
     Args:
         header: the header `Host`; a client that is no browser may send none ("").
         names: names of the node, in lower case, with `*.` for any one label.
 
     Returns:
-        True for `localhost` and names below it, for an IP address, which cannot be rebound, and
-        for one of the names.
+        True for `localhost` and its subdomains, for an IP address, which cannot be rebound, and for
+        one of the names.
     """
     found = read_host_port(header)
     if found is None:

@@ -10,7 +10,7 @@ def keccak256(data: bytes) -> bytes:
     """Return the digest of 32 bytes."""
     try:
         from sha3 import keccak_256
-    except ImportError:  # no wheel for this system: see `install_requires`
+    except ImportError:  # there is no wheel for this system; see `install_requires`
         from Crypto.Hash import keccak
 
         return keccak.new(data=data, digest_bits=256).digest()

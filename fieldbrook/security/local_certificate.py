@@ -1,9 +1,11 @@
-"""The certificate that a node makes for itself: of `localhost`, `127.0.0.1` and `::1`.
+"""The certificate that a node makes for itself, for `localhost`, `127.0.0.1` and `::1`.
 
-With it https://localhost:3000 works without any setting. It comes from an authority of its own,
-whose key is not stored, so whoever trusts the authority trusts this one certificate and no other.
+With this certificate, https://localhost:3000 works without any setting. It is issued by an
+authority of its own, whose key is not stored. So a client that trusts the authority trusts this one
+certificate and no other.
 
-`cryptography` is imported only to make a certificate: its import would be a part of every start.
+`cryptography` is imported only when a certificate is made, because the import would slow down every
+start.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from fieldbrook.system.fsync import make_folder
 NAMES = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_FILE = "localhost-ca.pem"
 _FILE = "localhost.pem"
-_DAYS = 800  # browsers of Apple take no certificate for longer than 825 days
+_DAYS = 800  # browsers of Apple accept no certificate that is valid for more than 825 days
 _RENEWED_AFTER_S = (_DAYS - 90) * 86_400
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 
 def local_identity(folder: Path, now_s: float | None = None) -> tls.Identity:
-    """The certificate and its key; made when there is none, or when it expires within 90 days.
+    """Return the certificate and its key; make it if there is none, or if it expires within 90
+    days.
 
-    Both are in `localhost.pem` (0600), followed by the authority's certificate, which is also in
-    `localhost-ca.pem`: one file cannot be half replaced.
+    Both are in `localhost.pem` (0600), followed by the authority's certificate. They are in one
+    file, so that they are replaced together. The authority's certificate is also in
+    `localhost-ca.pem`.
 
     Args:
         folder: the folder of the node's secrets.
@@ -49,9 +53,9 @@ def local_identity(folder: Path, now_s: float | None = None) -> tls.Identity:
 
 
 def _made_s(path: Path) -> float:
-    """The time when the certificate in the file was made; 0 when it is missing or damaged.
+    """Return the time when the certificate in the file was made; 0 if it is missing or damaged.
 
-    It is the time when its authority was made, which `ssl` can read.
+    It was made at the same time as its authority, and `ssl` can read the time of the authority.
     """
     try:
         context = tls.server_context(tls.Identity(path, path))
@@ -75,6 +79,6 @@ def _replace(path: Path, content: bytes) -> None:
     make_folder(path.parent)
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    draft.touch(0o600)  # the folder is closed to others anyway
+    draft.touch(0o600)  # other users cannot access the folder anyway
     draft.write_bytes(content)
     draft.replace(path)

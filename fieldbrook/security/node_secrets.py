@@ -15,7 +15,7 @@ SETUP_CODE = "setup-code"
 
 
 def load_or_create_key(folder: Path, name: str) -> bytes:
-    """Read the key in `folder/name`; create it from 32 random bytes when there is none.
+    """Read the key in `folder/name`; if there is none, create it from 32 random bytes.
 
     Raises:
         StoreError: the file does not have 32 bytes, or cannot be read or written.
@@ -27,13 +27,14 @@ def load_or_create_key(folder: Path, name: str) -> bytes:
 
 
 def setup_code(folder: Path) -> str:
-    """The code that is required to register the first administrator; created when missing."""
+    """Return the code that is required to register the first administrator; create it if it is
+    missing."""
     code = load_or_create(folder / SETUP_CODE, secrets.token_urlsafe(12).encode() + b"\n")
     return code.decode("ascii", "replace").strip()
 
 
 def load_or_create(path: Path, fresh: bytes) -> bytes:
-    """Read a secret's file; create it with the content `fresh` when there is none.
+    """Read a secret's file; if there is none, create it with the content `fresh`.
 
     Raises:
         StoreError: the file cannot be read or written.
@@ -47,7 +48,7 @@ def load_or_create(path: Path, fresh: bytes) -> bytes:
 
 
 def problems_in(folder: Path) -> list[str]:
-    """Problems of the secrets in a folder that would make the next start fail.
+    """Return problems of the secrets in a folder that would make the next start fail.
 
     Returns:
         One line for each file that is missing, cannot be read, or is not a key.
@@ -69,8 +70,8 @@ def problems_in(folder: Path) -> list[str]:
 
 def _create(path: Path, content: bytes) -> None:
     make_folder(path.parent)
-    # Written to a temporary file and linked: a crash never leaves a partial secret, and when two
-    # processes create it at once, the first one's secret stays.
+    # The secret is written to a temporary file and linked. So a crash never leaves a partial
+    # secret, and if two processes create it at the same time, the secret of the first one stays.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

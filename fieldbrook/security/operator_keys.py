@@ -1,8 +1,8 @@
 """Keys of operators: the private keys that sign the transactions of projects.
 
-A private key is stored sealed: encrypted with AES-256-GCM under a key of the node, with its
-address as associated data, so that a sealed key moved to another operator does not decrypt.
-Error texts never contain a key. The libraries are imported by the first call that needs them.
+A private key is stored sealed: encrypted with AES-256-GCM under a key of the node, with its address
+as associated data. So a sealed key that is copied to another operator cannot be decrypted. Error
+texts never contain a key. The libraries are imported by the first call that needs them.
 
 Source: EIP-55, RFC 8032; interface document, 4.4 and 5.7.
 """
@@ -53,7 +53,8 @@ class Vault:
         """Decrypt what `seal` returned.
 
         Raises:
-            StoreError: `sealed` is of another node's key, of another address, or is damaged.
+            StoreError: `sealed` was encrypted with another node's key or for another address, or is
+                damaged.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -70,7 +71,7 @@ class Vault:
 
 
 def new_secret() -> bytes:
-    """A random private key for ECDSA over secp256k1."""
+    """Return a random private key for ECDSA over secp256k1."""
     return (1 + secrets.randbelow(_ORDER - 1)).to_bytes(32, "big")
 
 
@@ -89,7 +90,7 @@ def parse_secret(text: str, kind: int) -> bytes:
 
 
 def address_of(secret: bytes, kind: int) -> str:
-    """The address of a private key: EIP-55 for ECDSA, base58 for ED25519."""
+    """Return the address of a private key: EIP-55 for ECDSA, base58 for ED25519."""
     if kind == ED25519:
         return base58(secret[32:])
     from coincurve import PrivateKey

@@ -1,7 +1,7 @@
 """TLS of the node's ports: loading, checking and renewing the certificate in the settings.
 
-Files are PEM. The certificate's file holds the chain, the node's own certificate first.
-Renewed files need no restart: the context is changed in place and serves the next connection.
+Files are PEM. The certificate's file contains the chain, beginning with the node's own certificate.
+Renewed files need no restart: the context is changed in place and is used for the next connection.
 Invalid files leave the context unchanged.
 
 The minimum version is TLS 1.2. For 1.2 only suites with forward secrecy and authenticated
@@ -37,7 +37,7 @@ _LARGEST_FILE = 1 << 20
 class Identity(NamedTuple):
     """The files of a TLS port: its certificate, its key, and the authorities of its clients.
 
-    With `client_ca` only clients with a certificate of one of these authorities are served.
+    With `client_ca`, only clients with a certificate from one of these authorities are served.
     """
 
     certificate: Path
@@ -46,7 +46,7 @@ class Identity(NamedTuple):
 
 
 def identity_of(settings: Settings) -> Identity | None:
-    """The TLS files in the settings; None when the ports use no TLS.
+    """Return the TLS files in the settings; None if the ports use no TLS.
 
     Raises:
         SettingsError: one of the settings is set without `tls_certificate` and `tls_key`.
@@ -118,7 +118,7 @@ def examine(settings: Settings, now_s: float | None = None) -> tuple[Identity | 
 
 
 def expiry_of(identity: Identity) -> datetime:
-    """Return until when the certificate is valid.
+    """Return the time at which the certificate expires.
 
     Raises:
         SettingsError: the file cannot be read or has no certificate.
@@ -152,7 +152,7 @@ def server_context(identity: Identity) -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, identity: Identity) -> None:
-    """Load a certificate and its key into a context, for the next connection and later ones.
+    """Load a certificate and its key into a context, for all later connections.
 
     Raises:
         SettingsError: the files are invalid; the context is unchanged.
@@ -161,7 +161,7 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
     _read("certificate", certificate)
     _read("key", key)
     try:
-        # Loaded into a trial context first: a failure half-way through would leave the real
+        # They are loaded into a trial context first, because a partial failure would leave the real
         # context with a certificate and a key that do not match.
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         for each in (trial, context):
@@ -178,7 +178,7 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def names_in(certificate: Path) -> tuple[str, ...]:
-    """The subject alternative names of a certificate, which clients compare (RFC 9525, 6.3).
+    """Return the subject alternative names of a certificate, which clients compare (RFC 9525, 6.3).
 
     Returns:
         Host names in lower case, with `*.` for any one label, then IP addresses.
@@ -204,14 +204,15 @@ def names_in(certificate: Path) -> tuple[str, ...]:
 
 
 def covers(names: Sequence[str], host: str) -> bool:
-    """Whether a certificate's names cover `host`, a host name or an address in lower case."""
+    """Return whether a certificate's names cover `host`, a host name or an address in lower
+    case."""
     host = host.removesuffix(".")
     _, _, above = host.partition(".")
     return host in names or (bool(above) and f"*.{above}" in names)
 
 
 def broker_context(settings: Settings) -> ssl.SSLContext | None:
-    """Make the context that verifies an external broker; None when its connection uses no TLS.
+    """Make the context that verifies an external broker; return None if its connection uses no TLS.
 
     Raises:
         SettingsError: the authorities' file is invalid, or is set without `mqtt_broker_tls`.
@@ -237,7 +238,7 @@ class CertificateWatch:
         self._seen = self._marks()
 
     def has_changed(self) -> bool:
-        """Whether a file has changed since the last call."""
+        """Return whether a file has changed since the last call."""
         marks = self._marks()
         if marks == self._seen:
             return False
@@ -257,7 +258,8 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 
 
 class _EncryptedKeyError(Exception):
-    """The key is encrypted; without this OpenSSL would ask for its password at the terminal."""
+    """The key is encrypted. Raised by a callback, because otherwise OpenSSL would ask for the
+    password at the terminal."""
 
 
 def _no_password() -> str:
@@ -265,8 +267,8 @@ def _no_password() -> str:
 
 
 def _read(what: str, path: Path) -> bytes:
-    """Read a file as a whole; OpenSSL, which opens files by their names, has no limit and would
-    wait for a pipe."""
+    """Read a whole file, within limits: OpenSSL opens files by name, without a size limit, and
+    would wait for a pipe."""
     try:
         return read_regular_file(path, _LARGEST_FILE)
     except OSError as error:
@@ -282,7 +284,7 @@ def _trust(context: ssl.SSLContext, path: Path) -> None:
 
 
 def _explain(identity: Identity, error: ssl.SSLError) -> str:
-    """Explain which of the two files is invalid, because OpenSSL does not say."""
+    """Find out which of the two files is invalid, because OpenSSL does not report this."""
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"key {identity.key} does not belong to the certificate {identity.certificate}"
     if error.reason in ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):

@@ -7,8 +7,8 @@ has `gen`, the number of times that all its logins were ended, e.g. by a new pas
 of an older generation are invalid. It also has `jti`, the id of its login, and `auth_time`, the
 time of that login in Unix seconds (OpenID Connect's name); a renewed token keeps both.
 
-The library is imported at its first use: it imports all of `cryptography`, 22 MiB, and workers read
-no tokens.
+The library is imported at its first use, because it imports all of `cryptography` (22 MiB), and
+workers read no tokens.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 from fieldbrook.core.errors import InvalidTokenError
 
-TOKEN_LIMIT = 1_024  # characters; tokens of this node have less than a quarter of that
+TOKEN_LIMIT = 1_024  # characters; tokens of this node are shorter than a quarter of this
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
-PUBLISHER_ISSUER = "fb"  # short: see `PUBLISHER_TOKEN_LIMIT`
+PUBLISHER_ISSUER = "fb"  # short because of `PUBLISHER_TOKEN_LIMIT`
 RENEWABLE_S = 24 * 3600
-"""How long after the password a login can be renewed, in seconds."""
+"""How long after the check of the password a login can be renewed, in seconds."""
 _LOGIN_ID_BYTES = 12
 PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
 
 
 class Login(NamedTuple):
-    """One login of an account; all tokens that are renewed from the first one belong to it."""
+    """One login of an account. Its first token and all renewed ones belong to it."""
 
     login_id: str
     began_s: int
@@ -44,14 +44,15 @@ def new_login(now_s: int) -> Login:
 def last_expiry_s(login: Login, lifetime_s: int) -> int:
     """Return the time at which the last token of a login expires, in Unix seconds.
 
-    `lifetime_s` is the setting `token_lifetime_s`. A token that was issued while it was higher
-    expires no later than others.
+    `lifetime_s` is the setting `token_lifetime_s`. A token that was issued with a higher value of
+    the setting still expires at this time.
     """
     return login.began_s + max(RENEWABLE_S, lifetime_s)
 
 
 class AccountToken(NamedTuple):
-    """The content of an account's token: the account's id, the generation of its logins, its login.
+    """The content of an account's token: the account's id, the generation of its logins, and the
+    login.
 
     `login` is None for a token of fieldbrook 0.1, which had none. `expires_at_s` is Unix seconds.
     """
@@ -117,8 +118,8 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
     """Verify a token of an account.
 
     Returns:
-        The content of the token. The caller compares the generation with the account's current
-        one, and looks whether the login has been ended.
+        The content of the token. The caller must compare the generation with the account's current
+        one, and check whether the login has been ended.
 
     Raises:
         InvalidTokenError: as `read_any_token`, and for the token of a publisher.

@@ -1,9 +1,9 @@
 """The tree of errors: every failure that the node expects, one module per area.
 
-The raiser knows the cause, so the class carries the answer, and the gateway only renders it.
-Between processes a failure travels as the value `(class name, details)`.
+The code that raises an error knows the cause. So the class defines the answer, and the gateway only
+renders it. Between processes a failure is sent as the value `(class name, details)`.
 
-Source: interface document 1.3 and section 9 (the later generation's catalogue wins).
+Source: interface document 1.3 and section 9 (if catalogues differ, that of the later generation).
 
 In: names and values from the code that detects a failure.
 Out: the key, number, status and text of the answer.

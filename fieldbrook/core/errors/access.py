@@ -35,7 +35,8 @@ class InvalidAuthValueError(AuthorizationError):
 
 
 class InvalidAccessKeyError(AuthorizationError):
-    """The access key is malformed, or does not match the stored key. Never carries the key."""
+    """The access key is malformed, or does not match the stored key. The error never contains the
+    key."""
 
     number = 18
     msg = "Invalid Account Access Key"
@@ -66,8 +67,8 @@ class AccessKeyPermissionDeniedError(NodeError):
 
 
 class PublisherTokenError(AuthorizationError):
-    """The token in the header is not the token of the publisher in the header. Never carries the
-    token."""
+    """The token in the header is not the token of the publisher in the header. The error never
+    contains the token."""
 
     key = "InvalidEventToken"
     number = 15

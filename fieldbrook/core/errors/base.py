@@ -1,7 +1,7 @@
 """The base class of all expected failures, and how a failure is shown to clients.
 
-A class has the stable `key` and the numeric `code` that clients match on, the HTTP status, a
-short `msg`, a detailed `desc`, and whether it may be shown to an end user.
+A class has the stable `key` and the numeric `code` on which clients match, the HTTP status, a short
+`msg`, a detailed `desc`, and whether the error may be shown to an end user.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class FieldError:
 class NodeError(Exception):
     """Base class of all expected failures.
 
-    A class with a `status` or a `number` has by default the key and message of its own name:
-    `ProjectNotFoundError` has `ProjectNotFound` and `Project Not Found`.
+    For a class with a `status` or a `number`, the default key and message are derived from its
+    name: `ProjectNotFoundError` has `ProjectNotFound` and `Project Not Found`.
     """
 
     key: ClassVar[str] = "InternalServerError"  # clients match on it; never reworded
     status: ClassVar[int] = 500
     number: ClassVar[int] = 1
     msg: ClassVar[str] = "internal error"
-    can_be_talk: ClassVar[bool] = False  # other classes: True unless they say otherwise
+    can_be_talk: ClassVar[bool] = False  # in other classes the default is True
     retry_after_s: int | None = None
     template: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        if {"status", "number"} & vars(cls).keys():  # others have the key of their base class
+        if {"status", "number"} & vars(cls).keys():  # others inherit the key
             if "key" not in vars(cls):
                 cls.key = cls.__name__.removesuffix("Error")
             if "msg" not in vars(cls):
@@ -67,7 +67,7 @@ class NodeError(Exception):
 
     @property
     def code(self) -> int:
-        """`status * 1000000 + 999000 + number`, as the catalogue numbers them."""
+        """The number in the catalogue: `status * 1000000 + 999000 + number`."""
         return self.status * 1_000_000 + 999_000 + self.number
 
     def fields(self) -> list[FieldError] | None:
@@ -75,7 +75,7 @@ class NodeError(Exception):
         return None
 
     def text(self) -> str:
-        """One line, as it stands inside an event's result (interface document, 1.3)."""
+        """One line, as in an event's result (interface document, 1.3)."""
         talk = "!" if self.can_be_talk else ""
         fields = "".join(f"<{f.field}:{f.msg}>" for f in self.fields() or ())
         desc = f" {self.desc}" if self.desc else ""

@@ -6,7 +6,7 @@ from fieldbrook.core.errors.base import NodeError
 
 
 class UnavailableError(NodeError):
-    """The part of the node that would answer is not running. The request was not accepted;
+    """The component of the node that would answer is not running. The request was not accepted;
     retry."""
 
     key = "ServiceUnavailable"
@@ -17,14 +17,14 @@ class UnavailableError(NodeError):
 
 class ChainUnavailableError(UnavailableError):
     """The chain's process or its RPC endpoints do not answer, or answer wrongly. The text names
-    endpoints by their hosts only, because URLs may hold keys."""
+    endpoints only by their hosts, because URLs may contain keys."""
 
     template = "chain {chain}: {reason}"
 
 
 class OutcomeUnknownError(UnavailableError):
-    """The part of the node that was answering died or does not answer; it may or may not have
-    committed."""
+    """The component of the node that was handling the request died or does not answer; it may or
+    may not have committed."""
 
     number = 2
     template = "{what}, so the outcome is unknown: the change may or may not be committed"
@@ -69,22 +69,23 @@ class JournalFullError(StoreError):
 
 
 class JournalFailedError(StoreError):
-    """The journal could not be written or synced. It is unknown whether the last batches
-    are stored: only the next process that reads the journal can tell, so this one has to end."""
+    """The journal could not be written or synced. It is unknown whether the last batches are
+    stored. Only the next process that reads the journal can find out, so this process has to
+    end."""
 
 
 class JournalBusyError(StoreError):
-    """Another process uses the journal: a worker that still runs, or is about to end."""
+    """Another process uses the journal: a worker that is still running or about to end."""
 
 
 class JournalDamagedError(StoreError):
-    """Batches of the journal are damaged or missing. The details are `reason`, and as far as they
-    are known `file`, `offset` in bytes, `project` and `number` of the batch."""
+    """Batches of the journal are damaged or missing. The details are `reason` and, if they are
+    known, `file`, `offset` in bytes, `project` and `number` of the batch."""
 
 
 class OwnedElsewhereError(StoreError):
-    """Another host of the cluster owns the project, and its store is there. Requests are passed on
-    to that host; this answer means that the hosts do not agree yet, so retry."""
+    """Another host of the cluster owns the project and has its store. Requests are forwarded to
+    that host; this answer means that the hosts do not agree yet, so retry."""
 
     key = "ServiceUnavailable"
     status = 503
@@ -97,12 +98,12 @@ class EngineUnreachableError(StoreError):
 
 
 class StreamStalledError(StoreError):
-    """A stream of the cluster has no quorum of hosts, or no room. A record that was on its way may
-    still be stored: the next owner of the project sees whether it is."""
+    """A stream of the cluster has no quorum of hosts, or no room. A record in flight may still be
+    stored; the next host of the project finds out."""
 
 
 class OwnerChangedError(StoreError):
-    """Another host has taken the project over, so this one cannot commit anything any more."""
+    """Another host has taken the project over, so this host cannot commit anything any more."""
 
 
 class DatabaseUnreachableError(StoreError):

@@ -55,7 +55,7 @@ class PayloadTooLargeError(NodeError):
 
 
 class EffectsTooLargeError(NodeError):
-    """An event's handlers write more than the project's store could take even if it were empty.
+    """An event's handlers write more than the project's store could hold even if it were empty.
     Nothing was kept, and a retry does not help."""
 
     status = 413
@@ -102,7 +102,7 @@ class InvalidChainHeightIDsError(InvalidMonitorIDsError):
 
 
 class InvalidPrivateKeyError(NodeError):
-    """The text is not a valid private key. Never carries the key."""
+    """The text is not a valid private key. The error never contains the key."""
 
     status = 400
     number = 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Imported so that every class is defined when the tree is read below.
+# This import makes sure that every class is defined before the tree is read below.
 from fieldbrook.core.errors.base import NodeError
 from fieldbrook.core.errors.node import InternalError
 

@@ -1,10 +1,10 @@
 """The node's settings: flags, then `FIELDBROOK_*` variables, then a TOML file, then defaults.
 
 In: the command line, the environment and the settings file of an operator.
-Out: `Settings`, checked and frozen; a text for every value that is not allowed.
+Out: `Settings`, checked and frozen; an error text for every value that is not allowed.
 Open first: `schema.py`, then `sources.py`.
 
-Commands of the command line that run no node do not import this, to answer sooner.
+Commands that run no node do not import this package, so that they start faster.
 """
 
 from fieldbrook.core.settings.chain import Chain

@@ -19,20 +19,20 @@ _HTTP_OR_WEBSOCKET = ("https://", "http://", *_WEBSOCKET)
 class Chain(Struct, frozen=True, kw_only=True):
     """A chain that the node uses. Its endpoint URLs may hold keys and are never shown.
 
-    Create it with `read_chain`, which checks the keys and knows those of `networks`.
+    Create it with `read_chain`, which checks the keys and adds the defaults of `networks`.
 
-    When the name or the id is one of `networks`, the other one and the defaults of some other
-    keys come from there. `endpoints` are tried in this order; `endpoint` is another way to write
-    a single one. `websocket` announces new blocks, so that the node sees them before the next
-    poll, and is the last endpoint.
+    If the name or the id is in `networks`, the other one and the defaults of some other keys are
+    taken from there. `endpoints` are tried in this order; a single one may be given as `endpoint`.
+    `websocket` announces new blocks, so that the node reads them before the next poll; it is also
+    used as the last endpoint.
 
-    A block counts when it has `confirmations` blocks on top of it and is not newer than the
+    A block is confirmed when `confirmations` later blocks exist and it is not newer than the
     endpoint's block `block_tag`. One request for logs covers at most `log_range` blocks.
 
-    Transactions pay at most `max_fee_per_gas` wei per gas, and offer `priority_fee` at least.
-    With the fees `legacy` they have a gas price, although blocks have a base fee. A transaction
+    Transactions pay at most `max_fee_per_gas` wei per gas, and offer at least `priority_fee`.
+    With the fees `legacy`, they have a gas price even if blocks have a base fee. A transaction
     that no block has included for `reprice_s` seconds is signed again with higher fees.
-    One that is reported is watched until its block has `finality` blocks on top of it.
+    A transaction that is reported is watched until `finality` later blocks exist.
     """
 
     id: Annotated[int, Meta(ge=1, le=_MOST)]
@@ -50,13 +50,13 @@ class Chain(Struct, frozen=True, kw_only=True):
     reprice_s: Annotated[int, Meta(ge=1, le=86_400)] = 90
 
     def __repr__(self) -> str:
-        """Every key but the addresses."""
+        """Return every key except the addresses."""
         shown = (n for n in self.__struct_fields__ if n not in ("endpoints", "websocket"))
         return f"Chain({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The addresses that requests may go to, the preferred one first."""
+        """The addresses for requests, the preferred one first."""
         last = (
             () if self.websocket is None or self.websocket in self.endpoints else (self.websocket,)
         )
@@ -64,11 +64,11 @@ class Chain(Struct, frozen=True, kw_only=True):
 
 
 def read_chains(given: Any) -> tuple[Chain, ...]:
-    """Make chains of the value of the setting `chains`.
+    """Make chains from the value of the setting `chains`.
 
     Raises:
-        ValueError: with an argument for each wrong key of each chain; without any if the value is
-            no list.
+        ValueError: the value is refused. There is an argument for each wrong key of each chain, and
+            none if the value is no list.
     """
     if not isinstance(given, list | tuple):
         raise ValueError  # noqa: TRY004 - a value of an operator, not of a caller
@@ -85,10 +85,11 @@ def read_chains(given: Any) -> tuple[Chain, ...]:
 
 
 def read_chain(given: Any) -> Chain:
-    """Make a chain of its keys, as the settings contain them.
+    """Make a chain from its keys in the settings.
 
     Raises:
-        ValueError: with an argument for each key that is missing or wrong, without its value.
+        ValueError: keys are missing or wrong. There is an argument for each such key, without its
+            value.
     """
     if isinstance(given, Chain):
         return given
@@ -122,7 +123,7 @@ def _is_url(text: str, beginnings: tuple[str, ...]) -> bool:
 
 
 def _complete(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what is known of the chain, and write `endpoint` as `endpoints`."""
+    """Add the defaults of a known chain, and convert `endpoint` to `endpoints`."""
     keys = dict(given)
     if "endpoint" in keys and "endpoints" not in keys:
         keys["endpoints"] = [keys.pop("endpoint")]
@@ -132,7 +133,7 @@ def _complete(given: Mapping[str, Any]) -> dict[str, Any]:
         network = networks.BY_NAME.get(keys.get("name", "")) or networks.BY_ID.get(
             keys.get("id", 0)
         )
-    except TypeError:  # an unhashable name or id, which the check of the key reports
+    except TypeError:  # an unhashable name or id; the check of the key reports it
         return keys
     if network is None:
         if keys.get("id") in networks.DEVELOPMENT_IDS:

@@ -1,4 +1,4 @@
-"""What a value must fulfil beside its type."""
+"""Checks of settings beyond their types."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ADDRESS = re.compile("0x[0-9a-f]{40}")
 
 
 def read_setting(name: str, value: Any, others: Mapping[str, Any]) -> Any:
-    """Convert a value of a source to that of a setting, and check it.
+    """Convert a value from a source to the type of a setting, and check it.
 
     Args:
         name: the setting.
-        value: as a flag, a variable or the settings file contains it.
-        others: the values of the settings before this one that were given and are right.
+        value: the value in the form of a flag, a variable or the settings file.
+        others: the given and valid values of the settings before this one.
 
     Raises:
         ValueError: the value is refused; each argument is a reason. There is none if a value of

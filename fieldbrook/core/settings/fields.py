@@ -1,4 +1,4 @@
-"""What the keys of a struct accept, and how a value becomes one that they accept."""
+"""The fields of a struct: the values that each accepts, and the conversion to its type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]++(?:_[0-9]++)*+(?:\.0++)?")
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """What one key of a struct accepts.
+    """The description of a field of a struct.
 
     `kind` is its type without None, and `type` the whole annotation.
     """
@@ -31,7 +31,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> str:
-        """The values that are accepted, e.g. `must be true or false`; "" for any text or list."""
+        """A text with the accepted values, e.g. `must be true or false`; "" for any text or
+        list."""
         match self.kind:
             case inspect.LiteralType():
                 return f"must be one of {', '.join(_choices(self.type))}"
@@ -50,7 +51,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Field]:
-    """The fields of a struct by name, from its annotations."""
+    """Return the fields of a struct by name, from its annotations."""
     return {info.name: _field(info) for info in structs.fields(struct)}
 
 
@@ -69,7 +70,8 @@ def _field(info: structs.FieldInfo) -> Field:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The values of the `Literal` in an annotation, in their order, which `inspect` sorts."""
+    """Return the values of the `Literal` in an annotation, in their order; `inspect` would sort
+    them."""
     parts = get_args(annotation)
     if get_origin(annotation) is Literal:
         return parts
@@ -79,11 +81,12 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 def read_value(field: Field, value: Any) -> Any:
     """Convert a value of a source to the type of a field.
 
-    Texts, as flags and variables have them, become numbers and truth values: ` 20_000 ` and
-    `20000.0` are whole numbers, `Yes` and `on` are true. So does 1 for true, and 5.0 for 5.
+    Texts from flags and variables become numbers and booleans: ` 20_000 ` and `20000.0` are whole
+    numbers, `Yes` and `on` are true. Likewise 1 becomes true, and 5.0 becomes 5, if the field
+    requires it.
 
     Raises:
-        ValueError: the field does not accept the value; the text says what it accepts.
+        ValueError: the field does not accept the value; the text has the accepted values.
     """
     try:
         return msgspec.convert(_typed(field.kind, value), field.type, dec_hook=_path)
@@ -92,10 +95,11 @@ def read_value(field: Field, value: Any) -> Any:
 
 
 def _typed(kind: inspect.Type, value: Any) -> Any:
-    """The value that another type stands for; any other as it is, for `convert` to refuse."""
+    """Convert a value of another type if possible; return any other value unchanged, so that
+    `convert` refuses it."""
     match kind, value:
         case inspect.StrType(), str():
-            value.encode()  # fails if a variable is not UTF-8
+            value.encode()  # raises an error if a variable is not UTF-8
         case inspect.BoolType(), str():
             return value.lower() in _TRUE if value.lower() in _TRUE | _FALSE else value
         case inspect.BoolType(), int() | float() if value in (0, 1):

@@ -15,7 +15,7 @@ RENAMED: Mapping[str, str] = {
     "shards": "handler_threads",
     "sql_rows": "sql_result_rows",
 }
-"""New names by old names. Remove an entry in the version after the one that renamed it."""
+"""New names by old names. Remove an entry in the version after the renaming."""
 
 REMOVED: Mapping[str, str] = {
     "mqtt_memory_bytes": "devices connect to the node itself, see the other settings of MQTT",
@@ -23,18 +23,20 @@ REMOVED: Mapping[str, str] = {
     "mqtt_sync": "a message is acknowledged when its event is committed",
     "spare_projects": "projects start in running processes, see the setting workers",
 }
-"""Settings without effect, with what takes their place. Remove an entry like those above."""
+"""Settings without effect, with their replacements. Remove an entry in the version after the
+removal."""
 
 
 def use_new_names(
     values: Mapping[str, Any], spelled: Callable[[str], str], warnings: list[str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Replace old names in the values of one source, drop removed settings, and warn of each.
+    """Replace old names in the values of one source, drop removed settings, and add a warning for
+    each.
 
     Args:
-        values: the settings that this source contains.
-        spelled: how this source writes the name of a setting, e.g. `--http-port`.
-        warnings: receives one sentence for each of them.
+        values: the settings in this source.
+        spelled: returns the name of a setting in the form of this source, e.g. `--http-port`.
+        warnings: gets one sentence for each of them.
 
     Returns:
         The values by new name, and the old names that this source uses, also by new name.
@@ -65,7 +67,7 @@ def use_new_names(
 
 
 def values_of_old_variables() -> dict[str, str]:
-    """The values of old settings in the environment, by old name; case does not matter."""
+    """Return the values of old settings in the environment, by old name; case does not matter."""
     by_variable = {(ENVIRONMENT_PREFIX + old).lower(): old for old in (*RENAMED, *REMOVED)}
     return {
         by_variable[name.lower()]: value

@@ -18,18 +18,19 @@ from fieldbrook.core.settings.values import listed, listed_as_is
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn", "otlp_headers"})
-"""Settings that are never shown, and that have no flag, because all users see command lines."""
+"""Settings that are never shown. They have no flag, because all users of a machine can see command
+lines."""
 
 URLS = frozenset({"prover_url", "otlp_endpoint"})
-"""Settings with a URL whose user, path or query may hold a key; only its host is ever shown."""
+"""Settings with a URL whose user, path or query may contain a key; only the host is shown."""
 
 Source = Literal["default", "file", "environment", "option"]
-"""Where the value of a setting comes from."""
+"""The source of a setting's value."""
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _MOST = 1 << 50
 _ABOUT = ("warnings", "sources")
-"""The fields of `Settings` that are no settings."""
+"""The fields of `Settings` that are not settings."""
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 Text = str | None
@@ -40,7 +41,7 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
 def _per_account(counted: str) -> str:
-    """The description of a limit of what one account may have."""
+    """Return the description of a limit for one account."""
     return (
         f"Number of {counted} per account. Commands that would exceed it are refused. Empty: no "
         "limit. Administrators have no limit."
@@ -271,7 +272,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         "MQTT topic filters that all clients may publish and subscribe to, separated by commas; # "
         "for all topics but those of events. Empty: none.",
     ] = ""
-    # Gateways give a project 15 s to answer: a handler's deadline must end well before.
+    # Gateways give a project 15 s to answer, so a handler's deadline must end well before.
     deadline_ms: Annotated[
         int, Meta(ge=10, le=10_000), "Milliseconds after which a handler run is ended."
     ] = 5_000
@@ -409,7 +410,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         "Number of projects of one account that run at the same time. At the limit one without "
         "events makes room for the next. Empty: no limit. Administrators have no limit.",
     ] = 20
-    # None by default: each takes the memory of a process, whatever its account pays for.
+    # The default is 0, because each takes the memory of a process.
     quota_dedicated: Annotated[Quota, _per_account("projects with a worker of their own")] = 0
     cron_timezone: Annotated[str, "Time zone of cron expressions."] = "UTC"
     chains: Annotated[
@@ -488,19 +489,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: Annotated[LogLevel, "Lowest level of the log records to write."] = "INFO"
     log_format: Annotated[Literal["text", "json"], "Format of the node's log."] = "text"
 
-    # No settings, see `_ABOUT`.
+    # These are not settings, see `_ABOUT`.
     warnings: tuple[str, ...] = ()
     """Warnings of `load` for the operator, to be logged once logging is configured."""
     sources: Mapping[str, Source] = {}
     """The source of each setting that `load` found; the others have their default."""
 
     def __repr__(self) -> str:
-        """Every setting but the secrets."""
+        """Return every setting except the secrets."""
         shown = (name for name in self.__struct_fields__ if name not in SECRETS)
         return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def changed(self, **values: Any) -> Settings:
-        """A copy with other values of some settings, which are not checked."""
+        """Return a copy with other values of some settings; the values are not checked."""
         return structs.replace(self, **values)
 
     @property

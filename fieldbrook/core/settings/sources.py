@@ -28,19 +28,20 @@ _CHAINS_FORM = (
 )
 
 _Source = tuple[Mapping[str, Any], Mapping[str, str], Callable[[str], str]]
-"""Values by setting, the old names that the source uses by setting, and its spelling of a name."""
+"""The values by setting, the old names in the source by setting, and the function that returns a
+name in the form of the source."""
 
 
 def load(*, config: Path | None = None, **given: Any) -> Settings:
     """Load the settings of this process from all sources.
 
     Args:
-        config: a TOML file; by default the one that `FIELDBROOK_CONFIG` names, else none.
+        config: a TOML file; by default the file that `FIELDBROOK_CONFIG` names, else none.
         given: values from the command line; None means not given.
 
     Returns:
-        The settings; `warnings` names the renamed and removed settings that were used, and
-        `sources` says where the values come from.
+        The settings. `warnings` names the renamed and removed settings that were used, and
+        `sources` has the sources of the values.
 
     Raises:
         SettingsError: the file cannot be read or has an unknown key, or a value is not
@@ -78,7 +79,7 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
 
 
 def _read_all(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """The settings of the given values, and the reasons against the values that are refused."""
+    """Return the settings with the given values, and the reasons why values are refused."""
     fields = settings_fields()
     values: dict[str, Any] = {}
     refused: dict[str, tuple[str, ...]] = {}
@@ -95,7 +96,7 @@ def _read_all(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple
 
 
 def _as_written(name: str, sources: Sequence[_Source]) -> tuple[str, str]:
-    """The name under which the user gave a setting, and the source of its value."""
+    """Return the name with which the user gave a setting, and the source of the value."""
     for values, old_names, label in sources:
         if name in values:
             written = old_names.get(name, name)
@@ -104,17 +105,18 @@ def _as_written(name: str, sources: Sequence[_Source]) -> tuple[str, str]:
 
 
 def flag_of(name: str) -> str:
-    """The command-line option of a setting."""
+    """Return the command-line option of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def variable_of(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return ENVIRONMENT_PREFIX + name.upper()
 
 
 def clean_environment() -> None:
-    """Remove the variables with secrets, which no program that the node starts may inherit."""
+    """Remove the variables with secrets, because programs that the node starts must not inherit
+    them."""
     secrets = {variable_of(name).lower() for name in SECRETS}
     for variable in list(os.environ):
         if variable.lower() in secrets:
@@ -151,7 +153,7 @@ def _read_file(path: Path, warnings: list[str]) -> tuple[dict[str, Any], dict[st
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(reason=f"settings file {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # also a number that is too long
+    except (ValueError, RecursionError) as error:  # including a number that is too long
         raise SettingsError(reason=f"settings file {path} is not TOML: {error}") from None
     values, old_keys = use_new_names(values, lambda name: f"{name} in {path}", warnings)
     unknown = sorted(set(values) - set(settings_fields()))
@@ -175,7 +177,8 @@ def _explain(
 
 
 def default_text(name: str) -> str:
-    """The default of a setting for people: `none`, or the value, sizes also in MiB or GiB."""
+    """Return the default of a setting for users: `none`, or the value, for sizes also in MiB or
+    GiB."""
     default = settings_fields()[name].default
     if default is None or default in ("", ()):
         return "none"

@@ -9,20 +9,20 @@ _FIRST_PRINTABLE = 0x20
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The words of a list separated by commas, in lower case."""
+    """Return the words of a list separated by commas, in lower case."""
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def listed_as_is(value: str | None) -> list[str]:
-    """The words of a list that is separated by commas, in their own case."""
+    """Return the words of a list separated by commas, with unchanged case."""
     return [word.strip() for word in (value or "").split(",") if word.strip()]
 
 
 def networks_in(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """The networks of a list of addresses and networks, separated by commas.
+    """Return the networks in a list of addresses and networks, separated by commas.
 
     Raises:
-        ValueError: a word is neither.
+        ValueError: a word is neither an address nor a network.
     """
     return tuple(ipaddress.ip_network(word, strict=False) for word in listed(text))
 
@@ -43,7 +43,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def why_no_base_url(url: str) -> str:
-    """The reason why a text is no address that others can append paths to; "" when it is one."""
+    """Return why a text is not an address to which paths can be appended; "" if it is one."""
     form = "must be like https://node.example or https://example.com/node"
     if not (url.isascii() and url.isprintable()) or " " in url:
         return form
@@ -60,9 +60,9 @@ def why_no_base_url(url: str) -> str:
 
 
 def why_no_device_topic(topic_filter: str) -> str:
-    """The reason why a text is no filter of `mqtt_device_topics`; "" when it is one.
+    """Return why a text is not a valid filter of `mqtt_device_topics`; "" if it is one.
 
-    The topics of events stay closed whatever the filters are.
+    The topics of events stay closed, regardless of the filters.
     """
     levels = topic_filter.split("/")
     if any(ord(letter) < _FIRST_PRINTABLE for letter in topic_filter):

@@ -1,7 +1,7 @@
 """TypeScript types of the management interface, dashboard/api.d.ts, for scripts/reference.py.
 
-They are made from the OpenAPI document, so that `tsc` compares what the dashboard sends and reads
-with what the routes declare.
+They are made from the OpenAPI document, so that `tsc` compares the requests and answers in the
+dashboard's code with the declarations of the routes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _SIMPLE = {
 
 
 def api_types() -> str:
-    """The whole file.
+    """Return the content of the whole file.
 
     Raises:
-        ValueError: a name is taken, or a schema has a form that no schema of this node has.
+        ValueError: a name is used twice, or a schema has an unexpected form.
     """
     document = describe(ROUTES, PREFIXES, __version__)
     parts, schemas = [_MADE, _HEAD], document["components"]["schemas"]
@@ -57,10 +57,10 @@ def api_types() -> str:
 
 
 def type_of(schema: Json) -> str:
-    """The TypeScript type of a schema, on one line.
+    """Return the TypeScript type of a schema, on one line.
 
     Raises:
-        ValueError: the schema has a form that no schema of this node has.
+        ValueError: the schema has an unexpected form.
     """
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]

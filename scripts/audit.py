@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Check what the node and its tools depend on: scripts/audit.py
+"""Check the dependencies of the node and its tools: scripts/audit.py
 
 * every requirement of setup.cfg is bounded above and names no pre-release;
-* what is installed fits together (`pip check`) and contains no pre-release but
-  parts of OpenTelemetry, which have no other releases;
-* every installed dependency, theirs included, and every library of the dashboard has a licence of
-  the list below;
-* no dependency has a known vulnerability, as pip-audit says, if it is installed and reaches
-  its service. If not, the last line says that advisories were not consulted; no other
-  finding depends on the network.
+* installed distributions are compatible (`pip check`), and none is a pre-release except parts of
+  OpenTelemetry, which have no other releases;
+* every installed dependency, direct or not, and every library of the dashboard has a licence of the
+  list below;
+* no dependency has a known vulnerability, according to pip-audit, if pip-audit is installed and can
+  reach its service. If not, the last line says that advisories were not consulted; no other finding
+  depends on the network.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from packaging.version import Version
 ROOT = Path(__file__).parent.parent
 _AUDIT_LIMIT_S = 60
 
-# The licences as SPDX names them, and what older packages call them. Those below the line
-# are for libraries used as they are: a change to one of them would have to be published.
+# The licences by their SPDX names; the names in older packages follow. The licences in the last
+# line are for libraries that are used unchanged: a change to one of them would have to be
+# published.
 ALLOWED = frozenset(
     """Apache-2.0 Apache-2.0-WITH-LLVM-exception BSD-2-Clause BSD-3-Clause CC0-1.0 CNRI-Python ISC
     MIT MIT-0 OLDAP-2.8 PSF-2.0 Unlicense ZPL-2.1 0BSD
@@ -75,7 +76,7 @@ class Advisories(NamedTuple):
 
 
 def main() -> int:
-    """Print all problems; returns 1 when there is one."""
+    """Print all problems; return 1 if there is any."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", "utf-8")
     required = list(requirements(setup))
@@ -97,7 +98,8 @@ def main() -> int:
 
 
 def vendored_problems() -> Iterator[str]:
-    """The libraries of the dashboard with another licence; scripts/vendored.py has their texts."""
+    """Return the libraries of the dashboard with another licence; scripts/vendored.py checks the
+    licence texts."""
     described = tomllib.loads((ROOT / "dashboard" / "vendor.toml").read_text("utf-8"))
     for package in described["package"]:
         if package["licence"] not in ALLOWED:
@@ -113,10 +115,11 @@ def requirements(setup: configparser.ConfigParser) -> Iterator[Requirement]:
 
 
 def requirement_problems(requirement: Requirement) -> Iterator[str]:
-    """What is wrong with how a requirement is held."""
+    """Return the problems of a requirement's version limits."""
     specifiers = list(requirement.specifier)
     open_above = not any(each.operator in ("<", "<=", "==", "~=", "===") for each in specifiers)
-    # The build backend keeps its interface, and an old one fails on new Pythons.
+    # The build backend keeps its interface stable, and an old one fails with new versions of
+    # Python.
     if open_above and requirement.name != "setuptools":
         yield f"setup.cfg: {requirement} has no upper bound"
     for each in specifiers:
@@ -125,7 +128,8 @@ def requirement_problems(requirement: Requirement) -> Iterator[str]:
 
 
 def installed_dependencies(required: Iterable[Requirement]) -> Iterator[metadata.Distribution]:
-    """What is installed of these requirements and of theirs; each once."""
+    """Yield the installed distributions of these requirements and of their own requirements, each
+    once."""
     seen: set[str] = set()
     todo = list(required)
     while todo:
@@ -136,7 +140,7 @@ def installed_dependencies(required: Iterable[Requirement]) -> Iterator[metadata
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            continue  # an extra that is not installed; `pip check` reports what must be
+            continue  # an extra that is not installed; `pip check` reports missing requirements
         seen.add(name)
         yield distribution
         for text in distribution.requires or ():
@@ -147,7 +151,7 @@ def installed_dependencies(required: Iterable[Requirement]) -> Iterator[metadata
 
 
 def installation_conflicts() -> Iterator[str]:
-    """Yield what `pip check` reports."""
+    """Yield the problems that `pip check` reports."""
     command = [sys.executable, "-P", "-m", "pip", "check", "--disable-pip-version-check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -166,7 +170,7 @@ def distribution_problems(distribution: metadata.Distribution) -> Iterator[str]:
 
 
 def licence(distribution: metadata.Distribution) -> str:
-    """What a distribution says its licence is, as an SPDX expression if that can be told."""
+    """Return the licence that a distribution states, as an SPDX expression if possible."""
     fields = distribution.metadata
     if "License-Expression" in fields:
         return fields["License-Expression"]
@@ -180,13 +184,13 @@ def licence(distribution: metadata.Distribution) -> str:
         named = fields["License"].splitlines()[:1] if "License" in fields else []
     if not named:
         return _READ.get(distribution.name, "")
-    # Several classifiers are meant as a choice, or as parts: all of them have to be allowed.
+    # Several classifiers stand for a choice or for parts, so all of them must be allowed.
     return " AND ".join(_NAMES.get(words, words) for words in named)
 
 
 def is_allowed(expression: str) -> bool:
-    """Whether an SPDX expression is of the list. In one with parentheses every licence must be:
-    none of ours needs more."""
+    """Return whether an SPDX expression is in the list. If it has parentheses, every licence in it
+    must be in the list, which is enough for the present dependencies."""
     joined = expression.replace(" WITH ", "-WITH-")
     if "(" in joined:
         joined = re.sub(r"[()]", " ", joined).replace(" OR ", " AND ")
@@ -223,7 +227,7 @@ def read_audit(output: str, complaint: str, names: Iterable[str]) -> Advisories:
         for entry in asked
         for found in entry.get("vulns", ())
     ]
-    # Where the service is not reached every entry may be skipped, and pip-audit is content.
+    # If the service cannot be reached, pip-audit may skip every entry without an error.
     skipped = [entry for entry in asked if "vulns" not in entry]
     if skipped:
         reason = f"of {len(skipped)} of {len(asked)}: {skipped[0].get('skip_reason', 'skipped')}"

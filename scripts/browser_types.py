@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Check the types of the dashboard's modules with TypeScript: scripts/browser_types.py
 
-TypeScript is the package that dashboard/vendor.toml lists, installed into .venv at the first run.
-Without Node nothing is checked, which is an error where CI=true is set; so is a failing
-installation, for example without a network.
+TypeScript is the package in dashboard/vendor.toml; it is installed into .venv at the first run.
+Without Node, nothing is checked, which is an error if CI=true is set. The same holds if the
+installation fails, for example without a network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vendored import DESCRIPTION, ROOT, VendorError, install
 
 
 def main() -> int:
-    """Returns 1 when the types are wrong, or could not be checked in CI."""
+    """Return 1 if the types are wrong, or could not be checked in CI."""
     try:
         compiler = typescript()
     except VendorError as error:
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def typescript() -> Path:
-    """The compiler; it is installed when it is not there.
+    """Return the compiler; install it if it is missing.
 
     Raises:
         VendorError: Node or npm is missing, or the installation failed.
@@ -43,7 +43,7 @@ def typescript() -> Path:
     folder = ROOT / ".venv" / f"typescript-{version}"
     compiler = folder / "node_modules" / ".bin" / "tsc"
     if not compiler.exists():
-        # Complete or not there, also when two checks run at once.
+        # The folder appears completely or not at all, even if two checks run at the same time.
         with tempfile.TemporaryDirectory(dir=ROOT / ".venv", prefix=".typescript-") as work:
             packages = [each for each in described if each["name"] == "typescript"]
             install(Path(work), packages, described)

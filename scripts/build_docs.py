@@ -1,12 +1,12 @@
 """Build the documentation site from docs/: scripts/docs [--output FOLDER].
 
-Zensical makes the pages. This script prepares what Zensical reads and checks what it has written:
+Zensical makes the pages. This script prepares Zensical's input and checks its output:
 
 * pages outside docs/ (examples, CONTRIBUTING.md and others) become pages of the site; links to
   files that are not part of the site become plain text;
 * Mermaid diagrams become SVG inside their page, in colours that follow the light or dark scheme;
 * `manifest.json` lists the files of the site and the hashes of the inline scripts. The node serves
-  what the manifest lists and nothing else (`gateway/http/site/documentation.py`).
+  only the files in the manifest (`gateway/http/site/documentation.py`).
 
 Any warning of Zensical, such as a broken link, fails the build.
 """
@@ -41,7 +41,7 @@ _PROJECT_PAGES = {
     "docs/decisions": "decisions/index.md",
 }
 _NOT_PUBLISHED = {"site.yml"}
-# Pages that are one wide table, which gets the place of the list of headings.
+# Pages with one wide table, which uses the space of the list of headings.
 _WIDE = {f"reference/{name}.md" for name in ("abi", "errors", "http", "metrics", "settings")}
 _GENERATOR_LIMIT_S = 240
 
@@ -54,17 +54,17 @@ _DIAGRAM = re.compile(
 _LINK = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]\((?P<target>[^()\s]+)\)")
 _SCRIPT = re.compile(r"<script(?P<attributes>[^>]*)>(?P<text>.*?)</script>", re.DOTALL)
 _ID = re.compile(r'\bid="([^"]*)"')
-# A cell that is nothing but a name: of a setting in a file, a state, an error.
+# A cell that contains only a name: of a setting in a file, a state or an error.
 _NAME_CELL = re.compile(r"<td><code>(?P<name>[a-zA-Z]*[a-z][a-zA-Z0-9_]*)</code></td>")
 _CANONICAL = re.compile(r'<link rel="canonical"[^>]*>')
 
 
 class BuildError(Exception):
-    """The site cannot be built; the text says why."""
+    """The site cannot be built; the text has the reason."""
 
 
 def main(arguments: list[str]) -> int:
-    """Build the site; the exit code is 1 when that fails."""
+    """Build the site; the exit code is 1 if this fails."""
     parser = argparse.ArgumentParser(prog="scripts/docs", description="Build the documentation.")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the folder of the site")
     output: Path = parser.parse_args(arguments).output.resolve()
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def build(output: Path) -> None:
-    """Build the site in a temporary folder, then put it in the place of `output`."""
+    """Build the site in a temporary folder, then replace `output` by it."""
     with tempfile.TemporaryDirectory(prefix="fieldbrook-docs-") as folder:
         source, site = Path(folder) / "docs", Path(folder) / "site"
         sources = published()
@@ -96,7 +96,7 @@ def build(output: Path) -> None:
 
 
 def published() -> dict[Path, str]:
-    """The files of the repository that the site shows, and where in the site they lie."""
+    """Return the files of the repository that the site shows, and their places in the site."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "docs"]
     command += ["examples", *(n for n in _PROJECT_PAGES if n.endswith(".md"))]
     try:
@@ -115,7 +115,7 @@ def published() -> dict[Path, str]:
 
 
 def _place(name: str) -> str:
-    """Where a file of the repository lies in the site; "" when it is not published."""
+    """Return the place of a repository's file in the site; "" if it is not published."""
     if name in _PROJECT_PAGES:
         return _PROJECT_PAGES[name]
     folder, _, rest = name.partition("/")
@@ -127,7 +127,7 @@ def _place(name: str) -> str:
 
 
 def prepare(path: Path, name: str, source: Path, sources: dict[Path, str]) -> None:
-    """Write one file where Zensical reads it."""
+    """Write one file into Zensical's input folder."""
     target = source / name
     target.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".md":
@@ -139,7 +139,7 @@ def prepare(path: Path, name: str, source: Path, sources: dict[Path, str]) -> No
 
 
 def with_links(text: str, path: Path, name: str, sources: dict[Path, str]) -> str:
-    """Lead each relative link to its target's place in the site, or make it plain text."""
+    """Change each relative link to its target's place in the site, or to plain text."""
 
     def replaced(match: re.Match[str]) -> str:
         target, hash_mark, heading = match["target"].partition("#")
@@ -163,7 +163,7 @@ def with_links(text: str, path: Path, name: str, sources: dict[Path, str]) -> st
 
 
 def decisions_page(source: Path) -> str:
-    """The list of all decisions."""
+    """Return the page with the list of all decisions."""
     rows = [f"* [{title}]({path.name})" for path, title in decisions(source)]
     return "\n".join(
         (
@@ -179,7 +179,7 @@ def decisions_page(source: Path) -> str:
 
 
 def decisions(source: Path) -> Iterator[tuple[Path, str]]:
-    """The pages of decisions with their titles, in the order of their numbers."""
+    """Return the pages of decisions with their titles, in the order of their numbers."""
     for path in sorted((source / "decisions").glob("0*.md")):
         heading = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
         number, title = int(path.name[:4]), re.sub(r"^\d+[.:] ", "", heading)
@@ -187,7 +187,7 @@ def decisions(source: Path) -> Iterator[tuple[Path, str]]:
 
 
 def configuration(source: Path, site: Path) -> Path:
-    """Write the configuration: docs/site.yml with the folders and the pages of decisions."""
+    """Write the configuration: docs/site.yml with the folders and the pages of decisions added."""
     text = (DOCS / "site.yml").read_text("utf-8")
     place = re.search(r"^( *)- decisions/\*\.md$", text, re.MULTILINE)
     if place is None:
@@ -201,8 +201,8 @@ def configuration(source: Path, site: Path) -> Path:
 
 # ---------------------------------------------------------------- diagrams
 
-# Patterns of the colours that the renderer is told to use, and the names under which
-# docs/site.css sets them for the light and the dark scheme.
+# Patterns of the colours that are set for the renderer, and the names with which docs/site.css
+# defines them for the light and the dark scheme.
 _COLOURS = {
     "#f1f5f0": "box",
     "#3b6e52": "line",
@@ -210,7 +210,7 @@ _COLOURS = {
     "#fafaf7": "group",
     "#b9c4bb": "border",
     "#fffdf0": "note",
-    # What Mermaid computes from these or has by default.
+    # Colours that Mermaid computes from these, or has by default.
     r"#000000|#000\b|#050508|#0b0b0b": "text",
     r"rgba\(250, 250, 247, 0\.5\)|rgba\(185,185,185,1\)": "group",
     r"hsl\(60, [\d.]+%, 87[\d.]*%\)": "border",
@@ -267,7 +267,8 @@ def with_diagrams(text: str, name: str) -> str:
 
 def diagram(source: str, label: str, caption: str) -> str:
     """Render one diagram as an SVG element on one line."""
-    # Slow to import, and most pages have no diagram. It has no type hints.
+    # Imported here, because the import is slow and most pages have no diagram. It has no type
+    # hints.
     import mermaidx  # type: ignore[import-untyped]
 
     settings = json.dumps(_THEME)
@@ -289,7 +290,7 @@ def generate(config: Path) -> None:
     """Run Zensical.
 
     Raises:
-        BuildError: it failed, or it found a broken link.
+        BuildError: Zensical failed, or found a broken link.
     """
     command = [sys.executable, "-m", "zensical", "build", "--config-file", config.name]
     environment = {**os.environ, "NO_COLOR": "1"}
@@ -311,7 +312,7 @@ def generate(config: Path) -> None:
 
 
 def finish(site: Path) -> None:
-    """Remove what the site does not need and write its manifest."""
+    """Remove files that the site does not need, and write its manifest."""
     for name in ("sitemap.xml", "sitemap.xml.gz", "objects.inv"):
         (site / name).unlink(missing_ok=True)
     scripts = set()
@@ -329,7 +330,7 @@ def finish(site: Path) -> None:
 
 
 def with_row_ids(page: str) -> str:
-    """Give each row of a table its name as an id: that of its first cell with nothing but a name.
+    """Give each row of a table an id: the name in its first cell that contains only a name.
 
     The dashboard links to the rows of health states, settings and errors.
     """
@@ -351,13 +352,13 @@ def _runs(script: re.Match[str]) -> bool:
 
 
 def script_hash(text: str) -> str:
-    """The source expression by which a Content-Security-Policy allows an inline script."""
+    """Return the source expression with which a Content-Security-Policy allows an inline script."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def replace(output: Path, site: Path) -> None:
-    """Put the new site in the place of the old one."""
+    """Replace the old site by the new one."""
     output.parent.mkdir(parents=True, exist_ok=True)
     draft = output.with_name(f".{output.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)

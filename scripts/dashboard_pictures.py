@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Pictures of the dashboard with a node that has projects, publishers and events.
+"""Takes pictures of the dashboard, with a node that has projects, publishers and events.
 
-What `scripts/pictures` does. The pictures show clocks and figures, so those of two runs differ.
+`scripts/pictures` runs this module. The pictures show clocks and figures, so the pictures of two
+runs differ.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def main() -> int:
 
 
 def set_up(node: RunningNode, name: str, number: int) -> list[Any]:
-    """A project with the counter example, an applet that fails, and publishers."""
+    """Create a project with the counter example, an applet that fails, and publishers."""
     node.create_project(name)
     counter = (ROOT / "examples" / "counter" / "counter.wat").read_text()
     node.deploy(
@@ -90,7 +91,7 @@ def send(node: RunningNode, publishers: dict[str, list[Any]], done: threading.Ev
 
 def take(node: RunningNode, done: threading.Event) -> None:
     """Open the pages and write their pictures."""
-    done.wait(SECONDS)  # the charts show a line, not a dot
+    done.wait(SECONDS)  # so that the charts show a line, not a dot
     with chromium() as browser:
         seen = Visit(browser, f"http://localhost:{node.dashboard_port}")
         kept = json.dumps(session_of(node))
@@ -99,7 +100,7 @@ def take(node: RunningNode, done: threading.Event) -> None:
         for name, path, ready in PAGES:
             seen.page.goto(seen.address + path)
             seen.page.locator(ready).first.wait_for()
-            seen.page.wait_for_timeout(3_000)  # figures and rows come
+            seen.page.wait_for_timeout(3_000)  # until figures and rows arrive
             if name == "event":
                 seen.page.locator(".row").nth(4).click()
                 seen.page.get_by_text("Committed and answered").wait_for()
@@ -108,7 +109,7 @@ def take(node: RunningNode, done: threading.Event) -> None:
 
 
 def write(seen: Visit, name: str) -> None:
-    """Write what the page shows."""
+    """Write a picture of the page."""
     path = PICTURES / f"dashboard-{name}.png"
     seen.page.screenshot(path=path)
     print(path.relative_to(ROOT))

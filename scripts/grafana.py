@@ -24,7 +24,7 @@ _EACH_S = "15s"
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart. `queries` are pairs of PromQL and a legend; `unit` is one of Grafana's."""
+    """A chart. `queries` are pairs of PromQL and a legend; `unit` is a unit of Grafana."""
 
     title: str
     queries: Sequence[tuple[str, str]]
@@ -35,13 +35,13 @@ class Panel:
 
 
 def rate(metric: str, by: str = "", where: str = "") -> str:
-    """PromQL for the rate of a counter, summed by a label."""
+    """Return PromQL for the rate of a counter, summed by a label."""
     of = f" by ({by})" if by else ""
     return f"sum{of} (rate(fieldbrook_{metric}{where}[$__rate_interval]))"
 
 
 def quantile(share: float, metric: str, by: str = "") -> str:
-    """PromQL for a quantile of a histogram."""
+    """Return PromQL for a quantile of a histogram."""
     labels = f"{by}, le" if by else "le"
     inner = f"sum by ({labels}) (rate(fieldbrook_{metric}_bucket[$__rate_interval]))"
     return f"histogram_quantile({share}, {inner})"
@@ -228,12 +228,12 @@ _OF = '{project=~"$project"}'
 
 
 def of_project(metric: str) -> str:
-    """PromQL for the rate of a counter of the chosen projects."""
+    """Return PromQL for the rate of a counter of the chosen projects."""
     return rate(metric, "project", _OF)
 
 
 def now_of_project(metric: str) -> str:
-    """PromQL for a gauge of the chosen projects."""
+    """Return PromQL for a gauge of the chosen projects."""
     return f"sum by (project) (fieldbrook_{metric}{_OF})"
 
 
@@ -298,7 +298,7 @@ CHOICE = {
 
 
 def drawn(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
-    """A panel in Grafana's form."""
+    """Return a panel in Grafana's form."""
     stat = panel.kind == "stat"
     found = {
         "id": number,
@@ -319,7 +319,7 @@ def drawn(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
 def dashboard(
     uid: str, title: str, rows: dict[str, list[Panel]], variables: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """A dashboard in Grafana's form; its panels fill rows of 24 columns."""
+    """Return a dashboard in Grafana's form; its panels fill rows of 24 columns."""
     panels: list[dict[str, Any]] = []
     y = 0
     for name, members in rows.items():
@@ -353,7 +353,7 @@ def dashboard(
 
 
 def files() -> dict[Path, str]:
-    """The content of each file."""
+    """Return the content of each file."""
     made = {
         "node.json": dashboard("fieldbrook-node", "fieldbrook: node", NODE, [DATASOURCE]),
         "project.json": dashboard(

@@ -2,16 +2,17 @@
 """Calculate the size of the container image without a container engine: scripts/image_size.py
 
 It runs the commands of the first stage of docker/Dockerfile in a temporary folder, which takes a
-minute and needs `strip`, and adds up what the image then has:
+minute and needs `strip`. Then it adds up the sizes of the parts of the image:
 
 * Debian: the packages that the base image `python:VERSION-slim` installs, by their files on this
-  machine, without manuals and translations, as there;
-* Python: this interpreter's files, without tests, caches, static libraries and symbols, as there;
-* what the Dockerfile copies into the image.
+  machine, without manuals and translations, as in the base image;
+* Python: this interpreter's files, without tests, caches, static libraries and symbols, as in the
+  base image;
+* the files that the Dockerfile copies into the image.
 
 Run it with the Python version of the Dockerfile on a Debian system. With a number of MB as its
-argument the exit code is 1 when the image is larger. `--keep FOLDER` leaves there what was
-installed.
+argument, the exit code is 1 if the image is larger. With `--keep FOLDER`, the installed files stay
+in the folder.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MB = 1_000_000  # as container engines show sizes
+MB = 1_000_000  # the unit of container engines
 VENV = "/opt/fieldbrook"
-# What debian:*-slim and python:*-slim install; dpkg also counts what these depend on.
+# The packages that debian:*-slim and python:*-slim install; their dependencies are added with dpkg.
 PACKAGES = "apt ca-certificates netbase tzdata"
 LIBRARIES = (
     "libbz2-1.0 libdb5.3 libexpat1 libffi8 libgdbm6 liblzma5 libncursesw6 libreadline8 "
     "libsqlite3-0 libssl3 libtirpc3 libuuid1 zlib1g"
 )
-# debian:*-slim has no manuals, licences apart, and no translations.
+# debian:*-slim has no manuals, except licences, and no translations.
 _MANUALS = re.compile(
     r"/usr/share/(man|info|locale|groff|lintian|linda|doc(?!/[^/]+/copyright$))(/|$)"
 )
-# Of Python, python:*-slim removes these.
+# python:*-slim removes these files of Python.
 _REMOVED = re.compile(r"(^|/)(test|tests|idle_test|__pycache__)/|\.py[co]$|libpython[^/]*\.a$")
 
 
 def main(arguments: list[str]) -> int:
-    """Print the size of each part and their sum; returns the exit code."""
+    """Print the size of each part and their sum; return the exit code."""
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text("utf-8")
     wanted = re.findall(r"^FROM python:(\d+\.\d+)-slim", dockerfile, re.MULTILINE)
     running = "{}.{}".format(*sys.version_info)
@@ -79,7 +80,8 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def debian_bytes() -> int:
-    """The size of the base image's packages and of all that they need, by their files here."""
+    """Return the size of the base image's packages and their dependencies, by their files on this
+    machine."""
     shown = "${Package} ${Essential} ${Priority} ${Pre-Depends}, ${Depends}\n"
     text = subprocess.run(
         ["dpkg-query", "--show", "--showformat", shown], capture_output=True, text=True, check=True
@@ -104,7 +106,8 @@ def debian_bytes() -> int:
 
 
 def python_files() -> Iterator[Path]:
-    """The files of this interpreter that the base image has, too: pip is the only package."""
+    """Return the files of this interpreter that the base image also has; pip is the only
+    package."""
     base, library = Path(sys.base_prefix), Path(sysconfig.get_path("stdlib"))
     binary = Path(os.path.realpath(sys.executable))
     yield binary
@@ -117,7 +120,8 @@ def python_files() -> Iterator[Path]:
 
 
 def installed(dockerfile: str, folder: Path) -> dict[str, int]:
-    """Run the commands of the first stage; return the sizes of what the second one copies."""
+    """Run the commands of the first stage; return the sizes of the files that the second stage
+    copies."""
     stage = dockerfile.split("\nFROM ")[1].replace("\\\n", " ")
     commands = re.findall(r"^RUN (?!apt-get)(.+)$", stage, re.MULTILINE)
     source, tools, target = folder / "source", folder / "bin", folder / VENV.lstrip("/")
@@ -145,7 +149,7 @@ def installed(dockerfile: str, folder: Path) -> dict[str, int]:
 
 
 def _copy_source(target: Path) -> None:
-    """Copy what the Dockerfile's `COPY . .` would copy."""
+    """Copy the files that the Dockerfile's `COPY . .` would copy."""
     lines = (ROOT / "docker" / "Dockerfile.dockerignore").read_text("utf-8").split()
     target.mkdir()
     for name in (line.removeprefix("!") for line in lines if line.startswith("!")):
@@ -162,12 +166,12 @@ def _total(path: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """The size of a file; links and folders take none in an image's layers."""
+    """Return the size of a file; links and folders take no space in an image's layers."""
     return path.stat().st_size if path.is_file() and not path.is_symlink() else 0
 
 
 def stripped_size_of(path: Path) -> int:
-    """The size of a file, without the symbols of a program or a library."""
+    """Return the size of a file, without the symbols of a program or a library."""
     with path.open("rb") as file:
         if file.read(4) != b"\x7fELF":
             return size_of(path)

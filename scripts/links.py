@@ -18,14 +18,14 @@ _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 
 
 def main() -> int:
-    """Print one line per broken link; the exit code is 1 when there is one."""
+    """Print one line per broken link; the exit code is 1 if there is any."""
     broken = [line for page in pages() for line in check(page)]
     print("\n".join(broken) or "all links lead somewhere")
     return 1 if broken else 0
 
 
 def pages() -> list[Path]:
-    """The Markdown files that git tracks or would add."""
+    """Return the Markdown files that git tracks or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     paths = (ROOT / name.decode() for name in listed.split(b"\0") if name)
@@ -33,7 +33,7 @@ def pages() -> list[Path]:
 
 
 def check(page: Path) -> list[str]:
-    """What is wrong with the links of one page: file and heading must exist."""
+    """Return the broken links of one page: file and heading must exist."""
     text = _CODE.sub("", _FENCE.sub("", page.read_text("utf-8")))
     return [
         f"{page.relative_to(ROOT)}: broken link {link}"
@@ -43,7 +43,7 @@ def check(page: Path) -> list[str]:
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
-    """Whether a relative link's file exists and has the heading that the link names."""
+    """Return whether a relative link's file exists and has the heading that the link names."""
     name, _, heading = unquote(link).partition("#")
     target = (page.parent / name) if name else page
     if not target.exists():
@@ -52,7 +52,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, made as the usual renderers make them."""
+    """Return the anchors of a page's headings, in the form of the usual renderers."""
     plain = (re.sub(r"[^\w\s-]", "", h).strip().lower() for h in _HEADING.findall(text))
     return {re.sub(r"\s", "-", heading) for heading in plain}
 

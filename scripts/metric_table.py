@@ -1,4 +1,5 @@
-"""The metrics of `GET /metrics` as the collectors declare them, for scripts/reference.py."""
+"""The metrics of `GET /metrics`, from the declarations of the collectors, for
+scripts/reference.py."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Row = tuple[str, str, str, str]
 
 
 class _NoData(int):
-    """Stands for any source of values: every attribute, call and item of it is 0 and empty."""
+    """Replaces any source of values: each of its attributes, calls and items is 0 and empty."""
 
     def __getattr__(self, name: str) -> _NoData:
         if name.startswith("__"):
@@ -44,7 +45,7 @@ class _Settings(_NoData):
 
 
 def metric_table() -> list[Row]:
-    """All metrics by name, without old names of renamed ones."""
+    """Return all metrics by name, without old names of renamed ones."""
     nothing = cast(Any, _NoData())
     collect = collectors.Collector(cast(Any, _Settings()), nothing, lambda _: nothing)
     node = prometheus.Node("", (), health.NodeHealth(), collect())

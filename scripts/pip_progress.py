@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Run `pip install` and show how far it is: scripts/pip_progress.py [OPTIONS of pip install]
+"""Run `pip install` and show the progress: scripts/pip_progress.py [OPTIONS of pip install]
 
-With `--venv FOLDER` it makes a virtual environment, with the interpreter that runs it. On a
-terminal one line changes; elsewhere there is a line for each step, and one every ten seconds.
-What the program says itself is shown when it fails. The exit code is that of the program.
+With `--venv FOLDER` it makes a virtual environment, with the interpreter that runs this script. On
+a terminal, the progress is one line that changes; elsewhere there is a line for each step, and one
+every ten seconds. The output of the program is shown if the program fails. The exit code is that of
+the program.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from pathlib import Path
 from typing import IO, TextIO
 
 _TICK_S = 0.1
-_LINE_S = 10.0  # between two lines about the same step, where there is no terminal
+_LINE_S = 10.0  # between two lines about the same step, without a terminal
 _KEPT_LINES = 200
 _SPINNER = "|/-\\"
 _MB = 1_000_000
-_RAW_SINCE = (24, 1)  # the first pip that tells the bytes of a download
+_RAW_SINCE = (24, 1)  # the first version of pip that reports the bytes of a download
 
 _COLLECTING = re.compile(r"^Collecting ([\w.-]+)")
 _DOWNLOADING = re.compile(
@@ -40,11 +41,11 @@ _UNITS = {"bytes": 1, "kB": 1_000, "MB": _MB, "GB": 1_000 * _MB}
 
 
 class Progress:
-    """How far pip is, from the lines that it prints.
+    """The progress of pip, from the lines that it prints.
 
     Attributes:
-        step: the kind of work; a new one is worth a line.
-        libraries: how many libraries there are to install, 0 as long as pip does not know.
+        step: the kind of work; a new step gets a new line.
+        libraries: the number of libraries to install; 0 as long as it is unknown.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class Progress:
         self._size = self._done = self._finished = 0
 
     def feed(self, line: str) -> None:
-        """Take one line of pip's output."""
+        """Process one line of pip's output."""
         if found := _BYTES.match(line):
             self._done, self._size = int(found[1]), int(found[2])
         elif found := _DOWNLOADING.match(line):
@@ -74,7 +75,8 @@ class Progress:
             self.step = "building"
 
     def text(self, installed: int = 0) -> str:
-        """The line to show; `installed` is how many libraries are there already."""
+        """Return the line to show; `installed` is the number of libraries that are installed
+        already."""
         if self.step == "installing":
             return f"installing libraries, {min(installed, self.libraries)} of {self.libraries}"
         if self.step == "building":
@@ -98,7 +100,7 @@ class Display:
         self._turn, self._shown, self._shown_at = 0, "", float("-inf")
 
     def show(self, step: str, text: str, seconds: float) -> None:
-        """Show the state after so many seconds."""
+        """Show the state after this number of seconds."""
         if self._terminal:
             self._turn = (self._turn + 1) % 4
             line = f"{_SPINNER[self._turn]} {text}, {seconds:.0f} s"
@@ -110,13 +112,13 @@ class Display:
         self._output.flush()
 
     def end(self, text: str) -> None:
-        """Put a last line in the place of the state."""
+        """Replace the state by a last line."""
         self._output.write(f"\r\x1b[K{text}\n" if self._terminal else f"{text}\n")
         self._output.flush()
 
 
 def main(arguments: list[str]) -> int:
-    """Run pip or venv; returns its exit code."""
+    """Run pip or venv; return its exit code."""
     terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     display = Display(sys.stderr, terminal=terminal)
     if arguments[:1] == ["--venv"]:
@@ -160,9 +162,9 @@ def _run(
     state: Callable[[], tuple[str, str]],
     done: Callable[[], str],
 ) -> int:
-    """Run a program and show its state, a step and a text; returns its exit code.
+    """Run a program and show its state, a step and a text; return its exit code.
 
-    `feed` takes each line of its output, and `done` returns the last text.
+    `feed` is called with each line of its output, and `done` returns the last text.
     """
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -178,7 +180,7 @@ def _run(
             display.show(*state(), time.monotonic() - began)
     except KeyboardInterrupt:
         display.end("interrupted")
-        process.wait()  # the Ctrl-C has reached the program, too
+        process.wait()  # the program has got the Ctrl-C, too
         return 130
     code = process.wait()
     if code:
@@ -190,7 +192,7 @@ def _run(
 
 
 def _next(lines: queue.SimpleQueue[str | None]) -> str | None:
-    """The next line, "" when none came for a moment, None at the end."""
+    """Return the next line; "" if none arrived for a short time, None at the end."""
     try:
         return lines.get(timeout=_TICK_S)
     except queue.Empty:
@@ -211,7 +213,7 @@ def _command(arguments: list[str]) -> list[str]:
 
 
 def _installed() -> int:
-    """The number of libraries in this environment."""
+    """Return the number of libraries in this environment."""
     return sum(1 for _ in distributions())
 
 

@@ -1,8 +1,8 @@
-"""Write what is generated from the code: scripts/reference.py [--check].
+"""Write the files that are generated from the code: scripts/reference.py [--check].
 
-A page of docs/reference is written by hand, but for the parts between `<!-- generated: NAME -->`
-and `<!-- end -->`, which are made here. dashboard/api.d.ts is made as a whole. With --check nothing
-is written, and the exit code is 1 when a file differs from the code.
+The pages of docs/reference are written by hand, except the parts between `<!-- generated: NAME -->`
+and `<!-- end -->`, which this script makes. The file dashboard/api.d.ts is generated completely.
+With --check nothing is written, and the exit code is 1 if a file differs from the code.
 """
 
 from __future__ import annotations
@@ -167,16 +167,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _pages() -> Iterator[tuple[Path, Mapping[str, Callable[[], str]]]]:
-    """The pages, and what makes their parts."""
+    """Return the pages, and the functions that make their parts."""
     for name, parts in PAGES.items():
         yield FOLDER / name, parts
 
 
 def fill(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
-    """Return a page with its generated parts made anew.
+    """Return a page with new generated parts.
 
     Raises:
-        ValueError: the page does not have each part once.
+        ValueError: the page does not have each part exactly once.
     """
     if sorted(_PART.findall(text)) != sorted(parts):
         raise ValueError(f"a page must have the generated parts {', '.join(parts)}")
@@ -185,7 +185,7 @@ def fill(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
     )
 
 
-# The setting with which each part of the page begins, and the part's heading.
+# The first setting of each part of the page, and the heading of the part.
 _SETTING_PARTS = {
     "data": "Data, addresses and ports",
     "mqtt_broker": "A broker of your own",
@@ -203,15 +203,15 @@ _SETTING_PARTS = {
 
 
 def log_levels_table() -> str:
-    """The numbers of `ws_log` and their names."""
+    """Return the numbers of `ws_log` and their names."""
     rows = [(str(number), f"`{name}`") for number, name in enumerate(abi.LEVEL_NAMES[:-1])]
     return table(("level", "name"), [*rows, ("any other", f"`{abi.LEVEL_NAMES[-1]}`")])
 
 
 def settings_tables() -> str:
-    """Every setting, in a table for each part of the page.
+    """Return every setting, in a table for each part of the page.
 
-    A part is a result of its own in the site's search, which ranks one long table last.
+    Each part is a separate result in the site's search, which would rank one long table last.
     """
     unknown = _SETTING_PARTS.keys() - settings_fields().keys()
     if unknown:
@@ -234,7 +234,7 @@ def settings_tables() -> str:
 
 
 def renamed_settings_table() -> str:
-    """The old names of renamed settings."""
+    """Return the old names of renamed settings."""
     rows = [
         (f"`{old}`", f"`{variable_of(old)}`", f"`{flag_of(old)}`", f"`{new}`")
         for old, new in RENAMED.items()
@@ -243,7 +243,7 @@ def renamed_settings_table() -> str:
 
 
 def removed_settings_table() -> str:
-    """Settings without effect, and what takes their place."""
+    """Return settings without effect, and their replacements."""
     rows = [
         (f"`{old}`", f"`{variable_of(old)}`", f"`{flag_of(old)}`", instead)
         for old, instead in REMOVED.items()
@@ -252,12 +252,12 @@ def removed_settings_table() -> str:
 
 
 def program_options_table() -> str:
-    """The options of the program itself."""
+    """Return the options of the program itself."""
     return _options_table(cli.cli, click.Context(cli.cli, info_name=cli.PROGRAM), set())
 
 
 def commands_text() -> str:
-    """Every command with its options."""
+    """Return every command with its options."""
     program = click.Context(cli.cli, info_name=cli.PROGRAM)
     shared = {option.name or "" for option in cli.cli.get_params(program)} - {"data"}
     parts = []
@@ -266,7 +266,7 @@ def commands_text() -> str:
         usage = " ".join(command.collect_usage_pieces(context)[1:])
         parts.append(f"## {path} {usage}".rstrip())
         parts.append(inspect.cleandoc(command.help or "").split("\f")[0])
-        if command is not cli.node:  # its options are those of `up`
+        if command is not cli.node:  # the options of `node` are those of `up`
             parts.append(_options_table(command, context, shared))
     return "\n\n".join(part for part in parts if part)
 
@@ -283,7 +283,7 @@ def _options_table(command: click.Command, context: click.Context, without: set[
 
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command below one, with the words that call it."""
+    """Yield every command below a group, with the words that call it."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
@@ -295,7 +295,7 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 
 
 def routes_table() -> str:
-    """Every route."""
+    """Return every route."""
     rows = [
         ("POST", "/event/{channel}", "HandleEvent", "the publisher's token", "Event", "see below")
     ]
@@ -314,7 +314,7 @@ def routes_table() -> str:
 
 
 def generations_table() -> str:
-    """The generation of every route, and the test file that calls it most often."""
+    """Return the generation of every route, and the test file that calls it most often."""
     tests = calls_by_test_file()
     rows = [
         (
@@ -331,13 +331,13 @@ def generations_table() -> str:
 
 
 def missing_routes() -> str:
-    """The routes of either generation that are not served."""
+    """Return the routes of either generation that are not served."""
     missing = sorted((SEED | LATER) - {shape(route) for route in ROUTES})
     return f"Not served: {', '.join(f'`{name}`' for name in missing) or 'none'}."
 
 
 def networks_table() -> str:
-    """Every known chain, and where its figures come from."""
+    """Return every known chain, and the sources of its figures."""
     rows = [
         (
             f"`{network.name}`{' (test)' if network.test else ''}",
@@ -360,7 +360,7 @@ def networks_table() -> str:
 
 
 def providers_table() -> str:
-    """The ranges of known providers, and where the figures come from."""
+    """Return the ranges of known providers, and the sources of the figures."""
     rows = [
         (
             provider.name,
@@ -382,13 +382,13 @@ def _links(urls: Iterable[str]) -> str:
 
 
 def metrics_table() -> str:
-    """Every metric."""
+    """Return every metric."""
     return table(("name", "type", "labels", "what"), metric_table())
 
 
 def errors_table() -> str:
-    """Every error class."""
-    # Without a key of its own a class only gathers others.
+    """Return every error class."""
+    # A class without a key of its own is only the base of other classes.
     found = sorted(
         {error for error in _tree(errors.NodeError) if error.key != errors.NodeError.key},
         key=lambda error: (error.status, error.number, error.__name__),
@@ -401,7 +401,7 @@ def errors_table() -> str:
 
 
 def host_functions_table() -> str:
-    """Every host function."""
+    """Return every host function."""
     letters = {"i": "i32", "d": "f64"}
     rows = [
         (
@@ -440,7 +440,7 @@ def _calls_most(files: Counter[str]) -> str:
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(
         "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines

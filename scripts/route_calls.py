@@ -1,10 +1,10 @@
 """Finds which test files call which management routes, by reading the tests.
 
-A call is a method and a path that stand next to each other among the arguments of a call or the
-members of a tuple. A path is a string, or put together from strings, names given one in the same
-function or module, and functions of the file that return one. What an f-string inserts otherwise
-stands for any parameter of a path, or, where no route has one, for any word (the kinds of
-monitors). Helpers outside of test files do not count.
+A request is a method and a path next to each other among the arguments of a call or the members of
+a tuple. A path is a string, or is composed of strings, of names to which the same function or
+module assigns a string, and of functions of the file that return a string. Any other value in an
+f-string stands for any parameter of a path or, if no route has a parameter there, for any word (the
+kinds of monitors). Helpers outside of test files do not count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fieldbrook.gateway.management.route_table import ROUTES
 ROOT = Path(__file__).parent.parent
 _METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
 ANY = "*"
-"""Stands for text of a path that cannot be determined."""
+"""A placeholder for text of a path that cannot be determined."""
 
 
 @cache
 def calls_by_test_file() -> dict[str, Counter[str]]:
-    """How often each test file calls each route."""
+    """Return how often each test file calls each route."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
@@ -44,7 +44,7 @@ def calls_by_test_file() -> dict[str, Counter[str]]:
 
 
 def routes_at(method: str, target: str) -> list[Route]:
-    """Return the routes that a request may mean; several where the path has unknown text."""
+    """Return the routes to which a request may belong; several if the path has unknown text."""
     with contextlib.suppress(NotFoundError, WrongMethod):
         return [find_route(ROUTES, method, target).route]
     found = []
@@ -97,7 +97,7 @@ def _outside(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 class _TextEvaluator:
-    """Evaluates expressions of a test file to all texts that they can be."""
+    """Evaluates expressions of a test file: finds all texts that an expression can have."""
 
     def __init__(
         self, names: dict[str, set[str]], functions: dict[str, ast.FunctionDef], depth: int = 0
@@ -105,7 +105,7 @@ class _TextEvaluator:
         self.names, self.functions, self._depth = names, functions, depth
 
     def texts_assigned_in(self, body: list[ast.stmt]) -> dict[str, set[str]]:
-        """Names that statements give a text, by assignment or by looping over texts."""
+        """Return the names to which statements assign a text, directly or by a loop over texts."""
         given: dict[str, set[str]] = defaultdict(set)
         for statement in body:
             for node in ast.walk(statement):
@@ -121,7 +121,8 @@ class _TextEvaluator:
         return {name: texts for name, texts in given.items() if texts}
 
     def texts_of_parameters(self, scope: ast.FunctionDef | ast.Module) -> dict[str, set[str]]:
-        """Parameters of a test that `pytest.mark.parametrize` gives texts, one at a time."""
+        """Return the parameters of a test to which `pytest.mark.parametrize` assigns texts, one at
+        a time."""
         given = {}
         for decorator in scope.decorator_list if isinstance(scope, ast.FunctionDef) else ():
             match decorator:
@@ -130,7 +131,7 @@ class _TextEvaluator:
         return given
 
     def evaluate(self, node: ast.expr) -> set[str]:
-        """All texts that an expression can be; none when that cannot be determined."""
+        """Return all texts that an expression can have; none if they cannot be determined."""
         match node:
             case ast.Constant(value=str(text)):
                 return {text}

@@ -2,8 +2,8 @@
 """Make the dashboard's libraries, or check them: scripts/vendored.py make [--check] | digests
 
 `digests` needs no network: it compares the files of dashboard/vendor with dashboard/vendor.toml,
-and LICENSES with the list of packages. `make` is what scripts/vendor does: it takes the packages
-from npm, compares their integrity before anything of them runs, and joins them with esbuild.
+and LICENSES with the list of packages. scripts/vendor runs `make`: it downloads the packages from
+npm, compares their integrity before any of their code runs, and bundles them with esbuild.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _JOIN = (
 
 
 class VendorError(Exception):
-    """A package or a file is not what vendor.toml says."""
+    """A package or a file differs from vendor.toml."""
 
 
 def main() -> int:
-    """Returns 1 when something differs, and says what."""
+    """Print the differences; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("make", "digests"))
     parser.add_argument("--check", action="store_true", help="write nothing, compare only")
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def digest_problems(described: dict[str, Any]) -> list[str]:
-    """What differs between the folder and the digests in the description."""
+    """Return the differences between the folder and the digests in the description."""
     listed: dict[str, str] = described["files"]
     found = {path.name: digest(path.read_bytes()) for path in FOLDER.iterdir()}
     return [
@@ -74,7 +74,7 @@ def digest_problems(described: dict[str, Any]) -> list[str]:
 
 
 def licence_problems(described: dict[str, Any]) -> list[str]:
-    """The packages whose licence text is not in LICENSES."""
+    """Return the packages whose licence text is not in LICENSES."""
     text = (FOLDER / "LICENSES").read_text("utf-8")
     return [
         f"dashboard/vendor/LICENSES: {title(package)} is missing"
@@ -84,17 +84,17 @@ def licence_problems(described: dict[str, Any]) -> list[str]:
 
 
 def digest(content: bytes) -> str:
-    """SHA-256, in hexadecimal digits."""
+    """Return the SHA-256, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def title(package: dict[str, str]) -> str:
-    """How LICENSES names a package."""
+    """Return the name of a package in LICENSES."""
     return f"{package['name']} {package['version']} ({package['licence']})"
 
 
 def make(described: dict[str, Any]) -> dict[str, bytes]:
-    """Make all files in a temporary folder; returns them by name."""
+    """Make all files in a temporary folder; return them by name."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise VendorError(f"{program} is missing")
@@ -116,15 +116,15 @@ def make(described: dict[str, Any]) -> dict[str, bytes]:
 
 
 def install(work: Path, packages: list[dict[str, str]], binaries: list[dict[str, str]]) -> None:
-    """Install exactly these packages, running nothing of them.
+    """Install exactly these packages, without running any of their code.
 
     Args:
         work: an empty folder.
-        packages: what is installed.
-        binaries: what npm installs with them on some platform.
+        packages: the packages to install.
+        binaries: packages that npm also installs on some platform.
 
     Raises:
-        VendorError: a package is not the listed one, or there is one that is not listed.
+        VendorError: a package differs from the listed one, or is not listed.
     """
     (work / "package.json").write_text("{}")
     wanted = [f"{each['name']}@{each['version']}" for each in packages]
@@ -144,7 +144,7 @@ def run(work: Path, *command: str) -> None:
     """Run a program in the temporary folder.
 
     Raises:
-        VendorError: it failed.
+        VendorError: the program failed.
     """
     done = subprocess.run(command, cwd=work, capture_output=True, check=False, text=True)
     if done.returncode:
@@ -152,7 +152,7 @@ def run(work: Path, *command: str) -> None:
 
 
 def uplot_types(text: str) -> bytes:
-    """uPlot's types, as those of a module instead of a global name."""
+    """Return uPlot's types, as those of a module instead of a global name."""
     forms = {"export = uPlot;": "export default uPlot;", "export as namespace uPlot;": ""}
     for old, new in forms.items():
         if text.count(old) != 1:
@@ -162,7 +162,7 @@ def uplot_types(text: str) -> bytes:
 
 
 def qr_types(text: str) -> bytes:
-    """The types of lean-qr's main module, without those of its other modules."""
+    """Return the types of lean-qr's main module, without those of its other modules."""
     first = re.match(r"declare module 'lean-qr' \{\n(.*?)\n\}\n", text, re.DOTALL)
     if first is None:
         raise VendorError("the types of lean-qr have another form")
@@ -170,7 +170,7 @@ def qr_types(text: str) -> bytes:
 
 
 def licences(modules: Path, packages: list[dict[str, str]]) -> bytes:
-    """The licence texts of all packages whose code is in the files."""
+    """Return the licence texts of all packages whose code is in the files."""
     texts = ["The files of this folder contain code of these packages.\n"]
     for package in packages:
         text = (modules / package["name"] / "LICENSE").read_text("utf-8").strip()
@@ -195,7 +195,7 @@ def compare(made: dict[str, bytes]) -> None:
     """Compare made files with those of the repository.
 
     Raises:
-        VendorError: they differ.
+        VendorError: the files differ.
     """
     differing = [
         name

@@ -2,5 +2,5 @@
 
 In: arguments, environment variables, the saved login.
 Out: tables or JSON on standard output, an exit code.
-Open first: `main.py` (the list of commands), then `options.py` (what commands share).
+Open first: `main.py` (the list of commands), then `options.py` (shared options).
 """

@@ -37,7 +37,7 @@ WHOLE_ANSWER_S = 600.0
 ANSWER_LIMIT_BYTES = 64 << 20
 DOWNLOAD_LIMIT_BYTES = 2 << 30
 _CHUNK_BYTES = 1 << 20
-_LINE_LIMIT_BYTES = 1 << 20  # of a stream: a message has 40 rows at most
+_LINE_LIMIT_BYTES = 1 << 20  # for a stream; a message has at most 40 rows
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -73,7 +73,7 @@ class _Request(NamedTuple):
     target: str
     body: bytes | None = None
     headers: Mapping[str, str] = {}
-    limit_bytes: int = ANSWER_LIMIT_BYTES  # of the answer
+    limit_bytes: int = ANSWER_LIMIT_BYTES  # size limit of the answer
 
     @property
     def name(self) -> str:
@@ -142,13 +142,14 @@ class Client:
     def upload(
         self, method: str, path: Iterable[str], info: object, file: Upload | None = None
     ) -> Any:
-        """Like `call`, but with a multipart body: the part `info` (JSON) and the part `file`."""
+        """Do the same as `call`, with a multipart body: the part `info` (JSON) and the part
+        `file`."""
         body, content_type = encode_multipart(info, file, secrets.token_hex(16))
         headers = {"Content-Type": content_type}
         return _decode(*self._send(_Request(method, _route(path), body, headers)))
 
     def download(self, method: str, path: Iterable[str], body: object) -> bytes:
-        """Like `call`, but return the answer as bytes, at most `DOWNLOAD_LIMIT_BYTES`."""
+        """Do the same as `call`, but return the answer as bytes, at most `DOWNLOAD_LIMIT_BYTES`."""
         data = json.dumps(body).encode()
         return self._send(_Request(method, _route(path), data, _JSON, DOWNLOAD_LIMIT_BYTES))[1]
 
@@ -181,12 +182,12 @@ class Client:
     def lines(self, path: Iterable[str], query: Mapping[str, object]) -> Iterator[str]:
         """Make a GET request whose answer is a stream of events, and yield its lines.
 
-        The connection is the stream's own. It ends with the iterator, or when the node is silent
-        for the timeout of this client; the node sends something every 15 s.
+        The stream has its own connection. It ends with the iterator, or if the node is silent for
+        the timeout of this client; the node sends something every 15 s.
 
         Raises:
             RefusedError, UnreachableError: as for `call`.
-            InvalidAnswerError: the answer is no stream of events.
+            InvalidAnswerError: the answer is not a stream of events.
         """
         from http.client import HTTPException
 
@@ -210,7 +211,7 @@ class Client:
             connection.close()
 
     def _addressed(self, request: _Request, query: Mapping[str, object] | None) -> _Request:
-        """The request with its whole target and all headers."""
+        """Return the request with its whole target and all headers."""
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
         target = urlsplit(self.server).path + request.target
         target += "?" + urlencode(parameters, doseq=True) if parameters else ""
@@ -224,7 +225,8 @@ class Client:
         return request._replace(target=target, headers=headers)
 
     def _exchange(self, request: _Request) -> tuple[int, str, bytes]:
-        """Send a request, again if it is a GET and the server has closed the idle connection."""
+        """Send a request. If it is a GET and the server has closed the idle connection, send it
+        again."""
         from http.client import HTTPException, RemoteDisconnected
 
         reused = self._connection is not None

@@ -13,7 +13,7 @@ from fieldbrook.cli.errors import ClientError, NotLoggedInError, RefusedError
 from fieldbrook.cli.session import Session, load_session, session_path
 from fieldbrook.cli.text import available
 
-_LOOK_S = 2.0  # for a hint
+_LOOK_S = 2.0  # time limit of a request for a hint
 _TOKEN_KEYS = frozenset(
     {
         "AccessKeyExpired",
@@ -37,8 +37,8 @@ class Console:
 
     @property
     def server(self) -> str:
-        """The node's address: `--server`, else `FIELDBROOK_SERVER`, else that of the saved login,
-        else `DEFAULT_SERVER`."""
+        """The node's address: from `--server`, else `FIELDBROOK_SERVER`, else the saved login, else
+        `DEFAULT_SERVER`."""
         named = self.given_server or os.environ.get("FIELDBROOK_SERVER")
         if named:
             return normal_server(named)
@@ -47,8 +47,8 @@ class Console:
 
     @property
     def authorities(self) -> str:
-        """The PEM file of trusted certificate authorities: `--ca`, else `FIELDBROOK_CA`, else that
-        of the saved login for this server; "" for those of the system."""
+        """The PEM file of trusted certificate authorities: from `--ca`, else `FIELDBROOK_CA`, else
+        the saved login for this server; "" for the authorities of the system."""
         named = self.given_authorities or os.environ.get("FIELDBROOK_CA")
         if named:
             return str(Path(named).absolute())
@@ -84,7 +84,7 @@ class Console:
         return self._keep(Client(self.server, authorities=self.authorities))
 
     def explain(self, error: ClientError) -> str:
-        """Return advice for the user about an error, "" when there is none."""
+        """Return advice for the user about an error; "" if there is none."""
         if error.hint or not isinstance(error, RefusedError):
             return error.hint
         if error.key == "ProjectNotFound":
@@ -98,7 +98,7 @@ class Console:
         return ""
 
     def last_answered(self) -> str:
-        """Return method and path of the last request that was answered, "" when none was."""
+        """Return method and path of the last answered request; "" if there is none."""
         return next((c.last_answered for c in reversed(self._clients) if c.last_answered), "")
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Console:
         return client
 
     def _hint_client(self, token: str) -> Client:
-        """A client for a hint: nobody waits long for one."""
+        """Return a client with a short time limit, because a hint must not delay the command."""
         client = Client(
             self.server, token, _LOOK_S, authorities=self.authorities, whole_answer_s=_LOOK_S
         )
@@ -131,7 +131,7 @@ class Console:
             found = self._hint_client("").call("GET", ["configuration", "dashboard"])
             return bool(found["setup"])
         except (ClientError, TypeError, LookupError):
-            return False  # an older node, or none: the request itself tells that
+            return False  # an older node, or none; the failed request itself has reported that
 
     def _names_of_projects(self) -> str:
         # The hint is optional: leave it out when the projects cannot be listed.

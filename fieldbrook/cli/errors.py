@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_ALLOWED = 1, 2, 3, 4
-EXIT_CONVERTS, EXIT_RUNNING = 5, 6  # of `upgrade --check` alone
+EXIT_CONVERTS, EXIT_RUNNING = 5, 6  # of `upgrade --check` only
 _ALLOWANCE_KEYS = frozenset(
     {
         "AccessKeyExpired",
@@ -21,7 +21,7 @@ _ALLOWANCE_KEYS = frozenset(
 
 
 class ClientError(Exception):
-    """A command cannot do its work. `hint` says what to do about it."""
+    """A command cannot do its work. `hint` is advice for the user."""
 
     exit_code = EXIT_REFUSED
 
@@ -41,7 +41,7 @@ def require_chain_libraries(what: str) -> None:
     """Refuse `what` unless the libraries for chains are installed.
 
     Raises:
-        LibrariesMissingError: they are not.
+        LibrariesMissingError: the libraries are not installed.
     """
     if importlib.util.find_spec("web3") is None:
         raise LibrariesMissingError(what, "chains")
@@ -91,7 +91,7 @@ class RefusedError(ClientError):
 
 
 class InvalidAnswerError(ClientError):
-    """The server's answer is not one that a node of this version gives, e.g. it is too large."""
+    """The server's answer is not valid for a node of this version, e.g. because it is too large."""
 
 
 def file_error(path: object, error: OSError) -> ClientError:
@@ -101,10 +101,10 @@ def file_error(path: object, error: OSError) -> ClientError:
 
 @contextmanager
 def expected_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn expected exceptions into errors of the command line.
+    """Convert expected exceptions to errors of the command line.
 
-    Expected are `kinds`, a module that a node would refuse, other errors of the node's code, and
-    files that cannot be read or written.
+    Expected exceptions are `kinds`, the refusal of a module, other errors of the node's code, and
+    errors of reading and writing files.
     """
     from fieldbrook.core.errors import ModuleRefusedError, NodeError
 

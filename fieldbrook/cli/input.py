@@ -48,7 +48,7 @@ def read_module(path: Path) -> bytes:
     """Read a WebAssembly module, in binary or as text.
 
     Raises:
-        ClientError: the file cannot be read, or begins like neither form.
+        ClientError: the file cannot be read, or does not begin like one of the two forms.
     """
     content = read_file(path)
     if not content.startswith(b"\0asm") and not content.lstrip().startswith((b"(", b";")):
@@ -82,7 +82,7 @@ def read_secret(what: str, from_stdin: bool, option: str, *, twice: bool = False
         twice: ask a second time, and compare.
 
     Raises:
-        WrongUsageError: there is no such line, or no terminal.
+        WrongUsageError: standard input has no such line, or there is no terminal.
     """
     if from_stdin:
         return read_line(what)
@@ -94,7 +94,7 @@ def read_secret(what: str, from_stdin: bool, option: str, *, twice: bool = False
 
 
 def require_terminal(what: str, option: str) -> None:
-    """Require a terminal to ask for `what`; `option` is what the error recommends instead.
+    """Require a terminal on which to ask for `what`; the error recommends `option` instead.
 
     Raises:
         WrongUsageError: standard input is not a terminal.
@@ -106,7 +106,7 @@ def require_terminal(what: str, option: str) -> None:
 
 
 def new_password(source: str | None) -> str | None:
-    """Get a password from one of `PASSWORD_SOURCES`; None: the node generates it.
+    """Get a password from one of `PASSWORD_SOURCES`; None means that the node generates it.
 
     The default source is `prompt` on a terminal, otherwise `generated`.
 

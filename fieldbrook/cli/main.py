@@ -47,7 +47,7 @@ _COMPLETION_FILES = {
 class _Program(CommandGroup):
     """The program: a group that has the shared options itself, and sections in its help.
 
-    A command is imported when it is asked for. The program exits with 128 + SIGPIPE when the reader
+    A command is imported when it is requested. The program exits with 128 + SIGPIPE when the reader
     of its output closes the pipe (`| head`).
     """
 
@@ -73,7 +73,7 @@ class _Program(CommandGroup):
             for module in _MODULES.get(cmd_name, ()):
                 found = importlib.import_module(f"fieldbrook.cli.{module}")
                 command = getattr(found, cmd_name.replace("-", "_"), None)
-                if isinstance(command, click.Command):  # the others register commands of a group
+                if isinstance(command, click.Command):  # other modules register commands of a group
                     self.add_command(command)
         return super().get_command(ctx, cmd_name)
 
@@ -82,7 +82,7 @@ class _Program(CommandGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
         if args[0] not in names:
-            for name in names:  # click suggests the names of commands that are there
+            for name in names:  # click suggests only the names of registered commands
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
 
@@ -103,7 +103,7 @@ class _Program(CommandGroup):
 class _NodeCommand(click.Command):
     """A command with `--config` and one option per setting.
 
-    The options are made when they are needed, so that other commands do not import the settings.
+    The options are created when they are needed, so that other commands do not import the settings.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -113,7 +113,8 @@ class _NodeCommand(click.Command):
 
 
 def _node_options() -> list[click.Parameter]:
-    """`--config`, all settings except secrets, and hidden: those that were renamed or removed."""
+    """Return `--config`, all settings except secrets, and hidden options for renamed and removed
+    settings."""
     from fieldbrook.core.settings import (
         REMOVED,
         RENAMED,
@@ -199,9 +200,9 @@ def node(context: click.Context, /, config: Path | None, **given: str | None) ->
 def doctor(context: click.Context, /, config: Path | None, **given: str | None) -> None:
     """Examine this machine and the data folder, and say what to do.
 
-    It looks at versions, limits, the clock, the disk, the stores, ports and certificates, before
-    a node runs or while it does. The options are those of `up`. The exit code is 1 when a node
-    cannot run like this.
+    It checks versions, limits, the clock, the disk, the stores, ports and certificates, before a
+    node runs or while it runs. The options are those of `up`. The exit code is 1 when a node cannot
+    run like this.
     """
     settings = _settings(context, config, given)
     from fieldbrook.cli.local.doctor import show
@@ -213,7 +214,7 @@ def doctor(context: click.Context, /, config: Path | None, **given: str | None) 
 @click.command(cls=_NodeCommand)
 @click.pass_context
 def usage(context: click.Context, /, config: Path | None, **given: str | None) -> None:
-    """Show what takes disk in the data folder, and the setting that bounds it.
+    """Show the disk space of each kind of data in the data folder, and the setting that limits it.
 
     It reads the files of the data folder, while a node runs or without one, as the node's user. The
     options are those of `up`: the limits are those of these settings. The ten largest projects
@@ -234,11 +235,12 @@ def usage(context: click.Context, /, config: Path | None, **given: str | None) -
 @yes_option
 @click.pass_context
 def rescue(context: click.Context, /, config: Path | None, yes: bool, **given: str | None) -> None:
-    """Make a single node of the last host of a cluster, whose other hosts will never return.
+    """Turn the last host of a cluster into a single node, if the other hosts will never return.
 
-    No node may run on the data folder. What only the other hosts have is lost; the command says
-    from when the last record of this host is. It needs the disk space of the streams once more. The
-    options are those of `up`. The exit code is 1 when a project or a module is not complete.
+    No node may run on the data folder. Data that only the other hosts have is lost; the command
+    prints the time of the last record of this host. It needs as much disk space again as the
+    streams. The options are those of `up`. The exit code is 1 when a project or a module is not
+    complete.
     """
     settings = _settings(context, config, given)
     confirm(f"make a single node of {settings.data}? It can never return to its cluster", yes)
@@ -266,7 +268,7 @@ def completion(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
-    assert kind is not None  # the choices are those that click knows
+    assert kind is not None  # the choices are those of click
     click.echo(kind(cli, {}, PROGRAM, "_FIELDBROOK_COMPLETE").source())
     note(f"save this as {_COMPLETION_FILES[shell]} and open a new shell")
 
@@ -337,8 +339,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "abi": ("remote.chain.abis",),
     "tx": ("remote.chain.transactions",),
 }
-"""The modules of the commands that are not in this file, below `fieldbrook.cli`. The first of them
-has the command as a variable of its name."""
+"""The modules of the commands that are not in this file, below `fieldbrook.cli`. The first module
+has a variable with the name of the command, which is the command."""
 
 for _command in (up, node, doctor, usage, rescue, version, completion):
     cli.add_command(_command)
@@ -348,7 +350,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
     Expected errors become a message on standard error. An answer that a command cannot read is
-    reported the same way, unless FIELDBROOK_TRACEBACK is set: its exception is then raised.
+    reported in the same way; but if FIELDBROOK_TRACEBACK is set, its exception is raised.
     """
     console = Console()
     try:
@@ -380,7 +382,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the program `fieldbrook`."""
-    # Imported objects are kept anyway. Collecting among them took a tenth of a start.
+    # Imported objects are never freed, and garbage collections among them took a tenth of a start.
     gc.set_threshold(50_000)
     from fieldbrook.system.process import report_fatal_signals
 
@@ -393,7 +395,7 @@ def _settings(context: click.Context, config: Path | None, given: dict[str, str 
     from fieldbrook.core.settings import load
 
     root = context.find_root()
-    # A variable is left to `load`, which then knows that the value comes from the environment.
+    # A variable is left to `load`, so that it records the environment as the source of the value.
     if root.get_parameter_source("data") is click.core.ParameterSource.COMMANDLINE:
         given["data"] = given["data"] or str(root.params["data"])
     try:

@@ -1,7 +1,7 @@
 """Options and arguments that several commands share.
 
-A command of class `SharedCommand` has the options `--json`, `--server` and `--ca`. The program has
-them too, so that users may give them before or after the command's name.
+A command of class `SharedCommand` has the options `--json`, `--server` and `--ca`. The program also
+has these options, so that users may give them before or after the command's name.
 """
 
 from __future__ import annotations

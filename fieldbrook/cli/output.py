@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 def show_rows(rows: Sequence[Row], columns: Mapping[str, str], nothing: str) -> None:
     """Print rows: a JSON array, or a table of `columns` (key of the row -> heading).
 
-    Without rows, `nothing` is printed on standard error in place of the table.
+    Without rows, `nothing` is printed on standard error instead of the table.
     """
     if current().json:
         show_json(list(rows))
@@ -64,7 +64,7 @@ def show_json(value: object) -> None:
 
 
 def show_warnings(*values: Row) -> None:
-    """Print the warnings in the node's answers, each once; JSON output has them already."""
+    """Print the warnings in the node's answers, each once; JSON output contains them anyway."""
     if not current().json:
         for text in dict.fromkeys(text for value in values for text in value.get("warnings", ())):
             note(f"warning: {text}")

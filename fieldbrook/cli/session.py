@@ -14,7 +14,7 @@ from fieldbrook.cli.errors import ClientError
 class Session(NamedTuple):
     """A login to a server.
 
-    `expires_at` is the RFC 3339 time that the node reported, "" when it is unknown.
+    `expires_at` is the RFC 3339 time that the node reported; "" if it is unknown.
     `authorities` is the PEM file of the certificate authorities that are trusted for this
     server, "" for those of the system.
     """
@@ -28,17 +28,17 @@ class Session(NamedTuple):
 
 
 def session_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """The path of the saved login: `$XDG_CONFIG_HOME/fieldbrook/session.json`."""
+    """Return the path of the saved login: `$XDG_CONFIG_HOME/fieldbrook/session.json`."""
     base = environment.get("XDG_CONFIG_HOME") or ""
     folder = Path(base) if Path(base).is_absolute() else Path.home() / ".config"
     return folder / "fieldbrook" / "session.json"
 
 
 def load_session(path: Path) -> Session | None:
-    """The saved login; None when there is none.
+    """Return the saved login; None if there is none.
 
     Raises:
-        ClientError: the file cannot be read, or `save_session` did not write it.
+        ClientError: the file cannot be read, or was not written by `save_session`.
     """
     try:
         values = json.loads(path.read_bytes())

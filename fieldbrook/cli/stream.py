@@ -11,13 +11,14 @@ from fieldbrook.cli.errors import RefusedError
 
 
 def follow(client: Client, path: Sequence[str], **query: object) -> Iterator[dict[str, Any]]:
-    """Yield what a route sends as it comes: the route `/stream`, or a log with `follow=true`.
+    """Yield the messages of a route as they arrive: the route `/stream`, or a log with
+    `follow=true`.
 
-    The node ends a stream when the login does, or after `token_lifetime_s`; then it is opened
-    again where it was.
+    The node ends a stream when the login ends, or after `token_lifetime_s`; then the stream is
+    opened again at the same place.
 
     Raises:
-        RefusedError: the node does not let this login follow the topic, or no longer.
+        RefusedError: this login may not follow the topic (any more).
         UnreachableError: the node cannot be reached, or has ended.
         InvalidAnswerError: the node's answer is no stream.
     """

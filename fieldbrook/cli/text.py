@@ -1,4 +1,4 @@
-"""Text for people: escapes control characters, counts things, lists names."""
+"""Text for users: escapes control characters, counts objects, lists names."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def chain_doctor(
         if address is not None:
             _require_address(address, schemes)
     chain_id = None if wanted is None else _chain_id(wanted)
-    # Imported here, because `fieldbrook --help` is to answer at once.
+    # Imported here, so that `fieldbrook --help` starts fast.
     require_chain_libraries("chain doctor")
     import asyncio
 
@@ -119,7 +119,7 @@ def _require_address(address: str, schemes: Sequence[str]) -> None:
     try:
         parts = urlsplit(address)
         good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of the port, or of an address in brackets
+    except ValueError:  # the port, or an address in brackets, is not valid
         good = False
     if not good or any(c.isspace() for c in address):
         # The address may contain a key, so it is not repeated.

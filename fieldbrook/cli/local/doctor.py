@@ -1,4 +1,4 @@
-"""Shows what `fieldbrook doctor` finds."""
+"""Shows the findings of `fieldbrook doctor`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = {"check": "CHECK", "state": "STATE", "text": "RESULT"}
 
 
 def show(findings: Iterable[Finding]) -> int:
-    """Print the findings; returns the exit code, which is 1 when a check failed."""
+    """Print the findings; return the exit code, which is 1 if a check failed."""
     rows = [dataclasses.asdict(finding) for finding in findings]
     failed = sum(row["state"] == "failed" for row in rows)
     if current().json:

@@ -27,7 +27,7 @@ def discard_old_broker(data: Path | None, yes: bool) -> None:
     """Drop the messages that the broker of an earlier version still holds for the node.
 
     The node delivers them by itself where nats-server is installed: pip install
-    'fieldbrook[old-broker]'. The command is for a data folder whose messages nobody needs.
+    'fieldbrook[old-broker]'. Use this command if nobody needs the messages in the data folder.
     """
     confirm("Drop the messages of the old broker?", yes)
     with expected_errors():

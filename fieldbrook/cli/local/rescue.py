@@ -1,4 +1,4 @@
-"""`fieldbrook rescue`: a single node of the last host of a cluster."""
+"""`fieldbrook rescue`: turns the last host of a cluster into a single node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _COLUMNS = {
     "name": "PROJECT",
     "batch": "LAST BATCH",
     "batches": "BATCHES ADDED",
-    "damage": "DAMAGED BEHIND IT",
+    "damage": "DAMAGE AFTER IT",
 }
 
 
 def carry_out(settings: Settings) -> int:
-    """Rescue the data folder of the settings, and say what it has; return the exit code."""
+    """Rescue the data folder of the settings, and print the result; return the exit code."""
     with expected_errors():
         from fieldbrook.cluster.rescue import rescue
 

@@ -1,4 +1,4 @@
-"""`fieldbrook upgrade`: what this version does with the data folder of another version."""
+"""`fieldbrook upgrade`: converts the data folder of an older version."""
 
 from __future__ import annotations
 

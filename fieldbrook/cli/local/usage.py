@@ -1,4 +1,5 @@
-"""Shows what `fieldbrook usage` measures: what takes disk, and the setting that bounds it."""
+"""Shows the result of `fieldbrook usage`: the data that takes disk space, and the settings that
+limit it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class _Kind(NamedTuple):
-    """A thing that grows: its name for people, the settings of its limit, and what that is for."""
+    """A kind of data: its name for users, the settings of its limit, the object to which the limit
+    applies, and the effect at the limit."""
 
     what: str
     settings: tuple[str, ...]
@@ -70,7 +72,7 @@ _PROJECT_COLUMNS = {
 
 
 def show(usage: Usage, settings: Settings, projects: int) -> None:
-    """Print the sizes; of projects the largest `projects` ones."""
+    """Print the sizes, and the largest `projects` projects."""
     rows = [*_rows(usage, settings)]
     largest = [_project_row(project) for project in usage.projects[:projects]]
     if current().json:
@@ -136,7 +138,7 @@ _SHARED_LIMITS = frozenset(
         *("applet_metrics_bytes", "dead_letter_bytes"),
     }
 )
-"""Settings of which a project uses an eighth of its store's limit at most."""
+"""Settings of which a project uses at most an eighth of its store's limit."""
 
 
 def _project_row(project: ProjectUsage) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def _project_row(project: ProjectUsage) -> dict[str, Any]:
 
 
 def size_text(size: int) -> str:
-    """A size for people, in the largest unit that gives at least 1."""
+    """Return a size for users, in the largest unit in which it is at least 1."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:

@@ -1,4 +1,4 @@
-"""Looks up projects, applets and publishers by name or id, as the routes need them.
+"""Looks up projects, applets and publishers by name or id, for the routes.
 
 Users may give either; the name is tried first.
 """
@@ -23,7 +23,7 @@ Object = dict[str, Any]
 def open_project(given: str) -> tuple[Client, str]:
     """Return a client with the login, and the name of the project given by name or id.
 
-    A name is not looked up, because the route that it is sent to reports unknown projects.
+    A name is not looked up, because the route to which it is sent reports unknown projects.
 
     Raises:
         NotLoggedInError: there is no login for the server.
@@ -40,35 +40,36 @@ def open_project(given: str) -> tuple[Client, str]:
 
 
 def open_project_by_id(given: str) -> tuple[Client, str]:
-    """Like `open_project`, but return the project's id, for routes that take no name."""
+    """Do the same as `open_project`, but return the project's id, for routes that accept no
+    name."""
     client, name = open_project(given)
     return client, str(client.call("GET", ["project", name])["projectID"])
 
 
 def projects(client: Client) -> list[Object]:
-    """All projects of the account."""
+    """Return all projects of the account."""
     return items(client.call("GET", ["project"], query=ALL))
 
 
 def applets(client: Client, project: str) -> list[Object]:
-    """All applets of a project."""
+    """Return all applets of a project."""
     return items(client.call("GET", ["applet", project], query=ALL))
 
 
 def find_applet(client: Client, project: str, given: str) -> Object:
-    """The applet of a project by name or id."""
+    """Return the applet of a project by name or id."""
     return find(applets(client, project), given, "applet", "name", "appletID")
 
 
 def publishers(client: Client, project: str) -> list[Object]:
-    """All publishers of a project."""
+    """Return all publishers of a project."""
     return items(client.call("GET", ["publisher", project], query=ALL))
 
 
 def with_publisher_keys(client: Client, project: str, rows: list[Object]) -> list[Object]:
     """Return rows with the field `publisher`: the key for the id in `publisherID`.
 
-    It is the id for a publisher that was deleted, and for a caller who may not read publishers.
+    The field has the id if the publisher was deleted, or if the caller may not read publishers.
     Rows without a publisher have "".
     """
     keys: dict[str, str] = {"0": ""}
@@ -81,7 +82,7 @@ def with_publisher_keys(client: Client, project: str, rows: list[Object]) -> lis
 
 
 def find_publisher(client: Client, project: str, given: str) -> Object:
-    """The publisher of a project by key or id."""
+    """Return the publisher of a project by key or id."""
     rows = publishers(client, project)
     if not rows:
         hint = f"add it with `fieldbrook publisher add {project} {given}`"

@@ -2,5 +2,5 @@
 
 In: applet folders, modules, recorded events.
 Out: new folders, built modules, the results of runs.
-Open first: `folders.py` (new, build), then `workbench.py` (what `run` and `test` share).
+Open first: `folders.py` (new, build), then `workbench.py` (shared by `run`, `test` and `dev`).
 """

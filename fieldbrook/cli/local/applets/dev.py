@@ -1,4 +1,4 @@
-"""Command that builds and runs an applet again at each save: `applet dev`."""
+"""Command that builds and runs an applet at each save: `applet dev`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _POLLS_SHARE = 20
-"""How many times longer the pause between two looks is than a look."""
+"""The pause between two scans of the folder, as a multiple of the duration of a scan."""
 _SETTLED_S = 0.05
 _SETTLING_LOOKS = 20
 _BUILDS_IN_A_ROW = 5
@@ -129,7 +129,7 @@ def applet_dev(
         if project is None:
             events = events or folder / EVENTS_FILE
             rules = partial(route_rules, strategies, handler, folder)
-            rules()  # a wrong option ends the command, and is no failed save
+            rules()  # a wrong option ends the command; it does not count as a failed save
             target = LocalTarget(events, rules, given)
             if not events.is_file():
                 note(f"{events} does not exist: the applet is built, and no event runs")
@@ -150,7 +150,7 @@ def applet_dev(
 
 
 def _require_fitting(context: click.Context, project: str | None) -> None:
-    """Refuse options of local runs with --project, and the other way round."""
+    """Refuse options of local runs together with --project, and options of --project without it."""
     always = {"folder", "project", "strategies", "limit_s"}
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
@@ -170,7 +170,7 @@ def _require_fitting(context: click.Context, project: str | None) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM and the end of the terminal do what Ctrl-C does: a build ends, too."""
+    """Make SIGTERM and the end of the terminal act like Ctrl-C, which also ends a build."""
     before = {}
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -183,21 +183,22 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class _Loop:
-    """Watches the folder; builds, and applies the module, one after the other."""
+    """Watches the folder; after a change, builds the module and applies it."""
 
     def __init__(
         self, folder: Path, others: Sequence[Path], limit_s: float, target: Target, blocks: Blocks
     ) -> None:
-        """`others` are the files that runs need beside the module: no build needs them."""
+        """`others` are the files that runs need in addition to the module; a build does not need
+        them."""
         self._folder, self._others, self._limit_s = folder, others, limit_s
         self._target, self._blocks = target, blocks
         self._ignored: Sequence[str] = ()
-        self._seen: Snapshot = {}  # the files of the latest block
-        self._in_a_row = 0  # the latest builds during each of which files changed
-        self._module: Path | None = None  # the latest build; None when it failed
+        self._seen: Snapshot = {}  # the files at the latest block
+        self._in_a_row = 0  # the number of latest consecutive builds during which files changed
+        self._module: Path | None = None  # the module of the latest build; None if the build failed
 
     def run(self) -> None:
-        """Build at once and then at each change, until an exception."""
+        """Build at once, and then after each change, until an exception."""
         self._seen = self._look()
         self._apply([], build=True)
         while True:
@@ -217,7 +218,7 @@ class _Loop:
             self._apply(changed, build=any(path not in self._others for path in changed))
 
     def _slow_down(self, changed: Sequence[Path], *, is_first: bool) -> None:
-        """Pause between builds each of which changed files, perhaps sources that it generates."""
+        """Pause between builds if each of them changes files, for example generated sources."""
         if is_first:
             note(
                 f"{self._name(changed[0])} changed during each of the last builds: if the build "
@@ -229,7 +230,7 @@ class _Loop:
     def _look(self) -> Snapshot:
         from fieldbrook.workbench import scaffold, watch
 
-        with suppress(scaffold.ScaffoldError, OSError):  # the build tells them
+        with suppress(scaffold.ScaffoldError, OSError):  # the build reports these errors
             self._ignored = scaffold.read_recipe(self._folder).ignore
         with expected_errors(scaffold.ScaffoldError):
             return watch.look(self._folder, self._ignored, self._others, self._seen)

@@ -25,7 +25,8 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One event of a block: `lines` are the results, which are compared with the last save's."""
+    """One event of a block: `lines` are the results, which are compared with those of the last
+    save."""
 
     title: str
     lines: list[str]
@@ -34,7 +35,7 @@ class Shown:
     problems: list[str] = field(default_factory=list)
     """How the results differ from the expected ones: `FIELD: TEXT`."""
     key: object = None
-    """Equal for the same event in two blocks."""
+    """The identity of the event: equal for the same event in two blocks."""
 
 
 @dataclass(slots=True)
@@ -46,12 +47,12 @@ class Block:
     build_ms: int | None = None
     bytes: int = 0
     deployed: str = ""
-    """What became of the module on a node."""
+    """The result of the deployment on a node."""
     runs: list[Shown] = field(default_factory=list)
     error: str = ""
     hint: str = ""
     kept: str = ""
-    """What goes on running after an error."""
+    """The version that still runs after an error."""
 
     def fail(self, error: ClientError, kept: str) -> None:
         """Add an error, and the version that still runs."""
@@ -71,7 +72,7 @@ class Blocks:
         self._before: dict[tuple[object, int], list[str]] | None = None
 
     def begin(self, changed: list[str]) -> Block:
-        """Print the first line of a block, before a compiler prints its own."""
+        """Print the first line of a block, before the compiler prints its lines."""
         block = Block(datetime.now().astimezone(), changed)
         if not self._json:
             what = ", ".join(changed[:_NAMES_SHOWN])
@@ -91,13 +92,13 @@ class Blocks:
             self.write("\n".join(_lines(block, shown)))
 
     def write(self, text: str) -> None:
-        """Print lines. Another thread may do it, until `close`."""
+        """Print lines; other threads may call this, until `close`."""
         with self._lock:
             if not self._closed:
                 click.echo(text)
 
     def write_row(self, row: dict[str, Any], line: str) -> None:
-        """Print a row of a project's log; `line` is its form for people."""
+        """Print a row of a project's log; `line` is its form for users."""
         if self._json:
             self.write(as_json({"log": row}))
         else:
@@ -110,16 +111,16 @@ class Blocks:
                 click.echo(printable(text), err=True)
 
     def explain(self, error: ClientError) -> str:
-        """Return advice about an error, "" when there is none."""
+        """Return advice about an error; "" if there is none."""
         return self._explain(error)
 
     def close(self) -> None:
-        """Print nothing from now on: the program ends, and with it its standard output."""
+        """Stop printing, because the program ends and closes its standard output."""
         with self._lock:
             self._closed = True
 
     def _compared(self, block: Block) -> list[tuple[Shown, list[str] | None]]:
-        """Return each run with its changes; None: there is nothing to compare it with."""
+        """Return each run with its changes; None if there is nothing to compare it with."""
         from fieldbrook.workbench.results import changes
 
         if not block.runs:
@@ -223,5 +224,5 @@ def _to_json(block: Block, shown: Sequence[tuple[Shown, list[str] | None]]) -> d
 
 
 def _styled(text: str, **style: Any) -> str:
-    """Colour a text; `click.echo` takes colours away where standard output is no terminal."""
+    """Colour a text; `click.echo` removes colours if standard output is not a terminal."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)

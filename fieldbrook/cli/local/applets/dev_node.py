@@ -32,7 +32,7 @@ _FOLLOWED_ROWS = 1_000
 
 
 class ProjectTarget:
-    """Deploys to a project. As a context it prints the project's log rows."""
+    """Deploys to a project. Within its context, it prints the project's log rows."""
 
     def __init__(
         self,
@@ -79,8 +79,9 @@ class ProjectTarget:
         self._log.stop()
 
     def apply(self, module: Path, block: Block) -> None:
-        """Deploy the module unless it is the deployed one, and send the events."""
-        # A node closes idle connections, and a request that changes something is not repeated.
+        """Deploy the module unless it is deployed already, and send the events."""
+        # A node closes idle connections, and a request that changes something is not repeated, so
+        # begin with a new connection.
         self._client.close()
         self._sender.close()
         content = read_module(module)
@@ -94,7 +95,7 @@ class ProjectTarget:
                 error.hint = self._blocks.explain(error)
                 raise
             self._deployed = content
-            self._info.pop("strategies", None)  # later ones may have been changed on the node
+            self._info.pop("strategies", None)  # they may change on the node
             version = f"version {value['version']} of {self._name}"
             self.kept = f"{version} keeps running in {self._project}"
             block.deployed = f"deployed {version} to {self._project}"
@@ -148,7 +149,7 @@ def _result(result: Object) -> str:
 
 
 class _LogFollower:
-    """Prints the log rows of a project as they come, from a thread."""
+    """Prints the log rows of a project as they arrive, in a thread."""
 
     def __init__(self, client: Client, project: str, after: int, blocks: Blocks) -> None:
         self._client, self._project, self._after = client, project, after
@@ -160,7 +161,7 @@ class _LogFollower:
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the thread end; one that waits for the node ends with the program."""
+        """Tell the thread to end; if it waits for the node, it ends with the program."""
         self._stopped.set()
 
     def _follow(self) -> None:

@@ -23,13 +23,13 @@ class Target(Protocol):
 
     @property
     def kept(self) -> str:
-        """The version that still runs when a build fails, "" for none."""
+        """The version that still runs if a build fails; "" for none."""
 
     def apply(self, module: Path, block: Block) -> None:
         """Use the module, and add the results to the block.
 
         Raises:
-            ClientError: it cannot be used.
+            ClientError: the module cannot be used.
         """
 
 
@@ -45,7 +45,7 @@ class LocalTarget:
         self._events, self._rules, self._given = events, rules, given
 
     def apply(self, module: Path, block: Block) -> None:
-        """Run all events again, from the store that `--store` names."""
+        """Run all events again, starting with the store that `--store` names."""
         from fieldbrook.workbench import files, results, runs
         from fieldbrook.workbench.chain_file import ChainSourceError
 
@@ -66,7 +66,7 @@ class LocalTarget:
             problems = {item["run"]: item["problems"] for item in listed}
         for number, (outcome, result) in enumerate(zip(outcomes, found, strict=True), 1):
             trial = outcome.trial
-            # A failure that is expected is none, as with `applet test`.
+            # An expected failure does not count as a failure, as with `applet test`.
             failed = outcome.failed and (expected is None or number in problems)
             title = f"{trial.event_type} {trial.handler} ({len(trial.payload)} bytes)"
             block.runs.append(

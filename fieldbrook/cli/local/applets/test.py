@@ -121,7 +121,7 @@ def applet_test(
 def _built(module: Path, events: Path | None) -> tuple[Path, Path]:
     """Build the module if it is a folder; return the module and the file of events.
 
-    The sources that the module was built from last time are not built again.
+    If the sources are those of the last build, the module is not built again.
     """
     from fieldbrook.workbench import build_record, scaffold
 
@@ -152,7 +152,7 @@ def problems_of(
     found: Sequence[dict[str, Any]],
     expected: Sequence[dict[str, Any]] | None,
 ) -> list[dict[str, Any]]:
-    """Return the problems with the number of their run, from 1 on; 0 stands for all runs.
+    """Return the problems by the number of their run, which counts from 1; 0 stands for all runs.
 
     A run beyond the expected results has the problem `NO_EXPECTATION`.
     """

@@ -1,4 +1,4 @@
-"""Shared by `applet run`, `test` and `dev`: their options, and the workbench made from them."""
+"""Shared by `applet run`, `test` and `dev`: their options, and the workbench with these options."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def open_workbench(
 ) -> Iterator[Workbench]:
     """Make a workbench for a module, and close it at the end.
 
-    With `lines`, traps name lines of sources, which are not the same on another computer.
+    With `lines`, traps name lines of sources. These texts can differ between computers.
 
     Raises:
         WrongUsageError: the options contradict each other.
@@ -202,15 +202,15 @@ def _chains(given: WorkbenchOptions) -> Iterator[SimulatedChains | None]:
 
 
 HANDLER_OPTIONS = "--handler HANDLER, --strategy TYPE=HANDLER, or [strategies] in applet.toml"
-"""What chooses the handlers of a file of events."""
+"""The options that choose the handlers of a file of events."""
 
 
 NO_EXPECTATION = "no expected result"
-"""The problem of a run that the file of expected results does not know."""
+"""The problem of a run that is not in the file of expected results."""
 
 
 def expectations_of(events: Path) -> Path:
-    """The file of expected results that belongs to a file of events."""
+    """Return the file of expected results that belongs to a file of events."""
     return events.with_name(f"{events.stem}.expected.jsonl")
 
 
@@ -219,7 +219,7 @@ def route_rules(
 ) -> list[tuple[str, str]]:
     """Return the (type, handler) of `--strategy`, or those of `--handler` for every event.
 
-    Without these options they are those of the applet folder, if there is one.
+    Without these options, the rules of the applet folder are returned, if there is one.
 
     Raises:
         WrongUsageError: both are given, or a strategy has another form.
@@ -237,7 +237,8 @@ def route_rules(
 
 
 def require_handlers(bench: Workbench, handlers: Sequence[str], options: str) -> None:
-    """Raise ClientError unless the module has all of these handlers; `options` choose others."""
+    """Raise ClientError unless the module has all of these handlers; `options` are the options that
+    choose others."""
     for name in handlers:
         if name not in bench.handlers:
             hint = f"{available('handler', bench.handlers)}; choose with {options}"

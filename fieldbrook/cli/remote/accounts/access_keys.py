@@ -153,7 +153,7 @@ def _groups(client: Client) -> list[dict[str, Any]]:
 
 
 def _grants(row: dict[str, Any]) -> list[str]:
-    """Return the grants of an access key, without the groups that it has no access to."""
+    """Return the grants of an access key, without groups to which it has no access."""
     granted = (item for item in row.get("privileges") or [] if item["perm"] != "NO_ACCESS")
     return [f"{item['name']}={item['perm']}" for item in granted]
 

@@ -56,7 +56,7 @@ def admin_create(
     except NotLoggedInError:
         if session is None:
             raise
-        code = ""  # not needed: the login authorises the request
+        code = ""  # the code is not needed, because the login authorises the request
     password = new_password(source)
     body = {"username": username, "role": "ADMIN"}
     if password is not None:
@@ -122,7 +122,8 @@ def _renew(session: Session | None, answer: Any) -> bool:
     """Replace the saved login, which a new password has ended, by the one in the answer.
 
     Returns:
-        False if the login that was used is not the saved one, e.g. comes from FIELDBROOK_TOKEN.
+        False if the login that was used is not the saved one, for example if it comes from
+        FIELDBROOK_TOKEN.
     """
     saved = load_session(session_path())
     if session is None or saved is None or saved.token != session.token:

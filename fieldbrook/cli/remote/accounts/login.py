@@ -46,7 +46,7 @@ def login(username: str | None, password_stdin: bool) -> None:
 def logout(everywhere: bool) -> None:
     """End the login at the node and delete it here.
 
-    A login that the node does not know any more, or whose node cannot be reached, is deleted too.
+    The saved login is also deleted if it has ended at the node, or if the node cannot be reached.
     """
     path = session_path()
     if everywhere:
@@ -68,7 +68,7 @@ def _end_login(session: Session) -> None:
     try:
         client.call("DELETE", ["login"])
     except RefusedError as error:
-        if error.status not in (401, 404):  # ended before, or a node that cannot end one login
+        if error.status not in (401, 404):  # ended before, or not supported by the node
             raise
     except UnreachableError as error:
         note(f"the node still accepts this login until {session.expires_at}: {error}")
@@ -82,7 +82,7 @@ def whoami() -> None:
     console = current()
     client = console.client()
     session = console.session
-    assert session is not None  # console.client() raised otherwise
+    assert session is not None  # otherwise console.client() would have raised an error
     client.call("GET", ["project"], query={"size": 1})
     show_fields(
         {

@@ -216,5 +216,5 @@ def _kinds(client: Client, project: str) -> dict[str, str]:
 
 
 def _event_entries(abi: list[Any]) -> list[Any]:
-    """Return the entries of an ABI that a monitor needs: its events."""
+    """Return the entries of an ABI that a monitor needs, which are its events."""
     return [entry for entry in abi if isinstance(entry, dict) and entry.get("type") == "event"]

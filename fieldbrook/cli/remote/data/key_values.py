@@ -135,7 +135,7 @@ def kv_delete(project: str, key: str, applet_name: str | None, yes: bool) -> Non
 def _rows(
     client: Client, project: str, query: dict[str, str], limit: int
 ) -> tuple[list[dict[str, object]], bool]:
-    """The rows of `kv list`, page by page, and whether there are more."""
+    """Return the rows of `kv list`, and whether there are more; reads page by page."""
     rows: list[dict[str, object]] = []
     after: str | None = ""
     while after is not None and len(rows) < limit:

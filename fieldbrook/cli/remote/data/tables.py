@@ -109,7 +109,8 @@ def _show(answer: Any) -> None:
 
 
 def _value(text: str) -> object:
-    """The value of an argument: JSON for numbers, booleans and null, else the text itself."""
+    """Return the value of an argument: JSON for numbers, booleans and null, else the text
+    itself."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -76,7 +76,7 @@ def _filter_options(command: F) -> F:
 
 
 def _filters(client: Client, project: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of the routes for the options of `_filter_options` that were given."""
+    """Return the parameters of the routes for the given options of `_filter_options`."""
     found = {key: given[key] for key in ("reason", "handler", "version") if given[key]}
     if given["type"]:
         found["eventType"] = given["type"]
@@ -89,8 +89,8 @@ def _filters(client: Client, project: str, given: dict[str, Any]) -> dict[str, A
 def dead_letter() -> None:
     """Manage dead letters: events whose handler trapped or could not run.
 
-    An event whose handler returned a negative code is none, because its writes are kept: see
-    `event list --outcome failed`.
+    An event whose handler returned a negative code is not a dead letter, because its writes are
+    kept: see `event list --outcome failed`.
     """
 
 
@@ -205,7 +205,7 @@ def _chosen(
     dry_run: bool,
     filters: dict[str, Any],
 ) -> dict[str, Any] | None:
-    """The parameters that select letters by options; None when letters were named.
+    """Return the parameters that select letters by options; None if letters were named.
 
     Raises:
         WrongUsageError: neither or both were given.

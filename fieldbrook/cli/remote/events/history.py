@@ -220,7 +220,7 @@ def _list(
     following: bool,
     filters: Mapping[str, str | None],
 ) -> None:
-    """Print the events that the options select, or only the one with the id, or those to come."""
+    """Print the events that the options select, only the event with the id, or new events."""
     if following and (filters["from"] or filters["to"] or filters["before"]):
         raise WrongUsageError("--follow shows new events: --from, --to, --before cannot be given")
     client, project = open_project(project)
@@ -245,7 +245,7 @@ def _list(
 
 
 def _whole_page(client: Client, project: str, query: dict[str, Any], limit: int) -> Any:
-    """Read events until there are `limit`: one request searches a part of the history."""
+    """Read events until there are `limit`; each request searches only a part of the history."""
     answer = client.call("GET", ["event_log", project], query=query)
     while answer.get("next") and len(answer["data"]) < limit:
         query |= {"before": answer["next"], "limit": limit - len(answer["data"])}
@@ -306,8 +306,8 @@ def _follow(client: Client, **query: object) -> None:
 def refused(event_id: str | None, project: str | None, limit: int) -> None:
     """List events that no project received, for administrators.
 
-    They were refused before. Only this command shows events for unknown projects; owners find
-    those for their own projects with `event`.
+    They were refused before they reached a project. Only this command shows events for unknown
+    projects; owners find those for their own projects with `event`.
     """
     query = {"limit": limit, "eventID": event_id, "project": project}
     answer = current().client().call("GET", ["refused_event"], query=query)
@@ -333,7 +333,7 @@ def _outcome(row: dict[str, Any]) -> str:
 def _handler(part: dict[str, Any]) -> str:
     """Return the applet, its version and the handler of a result, e.g. `counter v2 start: `.
 
-    The text is "" when the applet is no longer known.
+    The text is "" if the applet was removed.
     """
     if not part.get("appletName"):
         return ""

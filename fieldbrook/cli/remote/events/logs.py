@@ -61,7 +61,7 @@ def logs(
 
 
 def log_line(row: dict[str, Any]) -> str:
-    """Format a log row for people: `2026-11-21T06:31:00.123Z info    counter: count=1`."""
+    """Format a log row for users: `2026-11-21T06:31:00.123Z info    counter: count=1`."""
     source = str(row.get("src") or "")
     origin = "" if source in ("", "wasmCode") else f" [{source}]"
     level = str(row.get("level", ""))
@@ -74,7 +74,7 @@ def log_line(row: dict[str, Any]) -> str:
 def _rows(
     client: Client, project: str, after: int, goes_on: bool, filters: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
-    # Rows that are written after the command has started are printed by following only.
+    # Rows that are written after the command has started are printed only with --follow.
     end = last_sequence(client, project)
     while True:
         limit = _PAGE_ROWS if after >= 0 else -after
@@ -83,7 +83,7 @@ def _rows(
         for row in items(answer):
             if int(row["sequence"]) <= end:
                 yield row
-        # A search is bounded: without a matching row it may still have come further.
+        # A search is bounded: even without a matching row, it may have advanced.
         advanced = int(answer["next"]) > after >= 0
         after = int(answer["next"])
         if not advanced or after >= end:
@@ -94,7 +94,7 @@ def _rows(
 
 
 def last_sequence(client: Client, project: str) -> int:
-    """Return the sequence number of a project's newest log row, 0 when it has none."""
+    """Return the sequence number of a project's newest log row; 0 if there is none."""
     query = {"after": -1, "limit": 1}
     newest = items(client.call("GET", ["applet_log", project], query=query))
     return int(newest[-1]["sequence"]) if newest else 0

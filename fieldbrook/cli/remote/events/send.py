@@ -27,7 +27,7 @@ from fieldbrook.cli.options import SharedCommand, event_type_option, project_arg
 from fieldbrook.cli.output import show_json, show_rows
 from fieldbrook.cli.remote.lookup import find_publisher, open_project
 
-TOKEN_VARIABLE = "FIELDBROOK_PUBLISHER_TOKEN"  # noqa: S105 - a variable's name, no token
+TOKEN_VARIABLE = "FIELDBROOK_PUBLISHER_TOKEN"  # noqa: S105 - the name of a variable, not a token
 _COLUMNS = {"instanceID": "INSTANCE", "code": "CODE", "errMsg": "ERROR"}
 
 
@@ -69,8 +69,8 @@ def send(
     The payload is --data, the content of --file, or standard input with `-`.
 
     The exit code is 1 when a handler failed: it trapped, ran out of time or returned a
-    negative code. A negative code without an ERROR was returned by the handler; its writes are
-    kept, and the event is no dead letter. A code of 0 or more is the handler's own answer and
+    negative code. A negative code without an ERROR was returned by the handler: its writes are
+    kept, and the event is not a dead letter. A code of 0 or more is the handler's own answer and
     counts as success.
     """
     payload = _payload(text, file, dash)
@@ -124,7 +124,7 @@ def post_event(
 
 
 def failed(result: dict[str, Any]) -> bool:
-    """Whether a handler's result is a failure: an error text or a negative code."""
+    """Return whether a handler's result is a failure: an error text or a negative code."""
     return bool(result.get("errMsg")) or int(result.get("code", 0)) < 0
 
 

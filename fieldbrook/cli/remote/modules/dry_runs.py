@@ -68,7 +68,7 @@ def applet_dry_run(
 
 
 def _lines(report: Any) -> list[str]:
-    """The report for a person, in the form of `applet run`."""
+    """Return the report for users, in the form of `applet run`."""
     lines = [f"trap     {report['error']}" if report["error"] else f"code     {report['code']}"]
     lines += [f"log      {each['level']}: {each['text']}" for each in report["logs"]]
     for each in report["writes"]:

@@ -1,4 +1,4 @@
-"""Command that has a node check a module: `applet inspect`."""
+"""Command that makes a node check a module: `applet inspect`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIELDS = {
 @click.argument("module", type=click.Path(path_type=Path))
 @click.pass_context
 def applet_inspect(context: click.Context, module: Path) -> None:
-    """Have the node check a module as at an upload, and describe it; nothing is stored.
+    """Make the node check a module like an upload, and describe it; nothing is stored.
 
     The exit code is 1 when the node would refuse it.
     """

@@ -93,8 +93,8 @@ def clients(limit: int) -> None:
 def client(client_id: str, principal: str | None) -> None:
     """Show a connected client, for administrators.
 
-    `in` is what the client has sent. Unacknowledged messages `in` are still being handled, those
-    `out` have reached no PUBACK or PUBCOMP of the client.
+    `in` counts messages from the client. Unacknowledged messages `in` are still being handled by
+    the node; for unacknowledged messages `out`, the client has not sent PUBACK or PUBCOMP yet.
     """
     path, query = ["mqtt", "client", client_id], _query(principal)
     show_fields(current().client().call("GET", path, query=query), _CLIENT)

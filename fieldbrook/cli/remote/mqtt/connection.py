@@ -1,7 +1,6 @@
 """A connection to an MQTT port, for the commands `mqtt pub` and `mqtt sub`.
 
-All of it happens in the calling thread: each method runs the client's loop until its answer has
-come.
+There is no other thread: each method runs the client's loop until its answer has arrived.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _NO_MQTT = "is it an MQTT port, and is --tls right for it?"
 class Target:
     """The address of a server, and the login to use there.
 
-    `authorities` is a PEM file, "" for those of the system.
+    `authorities` is a PEM file; "" stands for the authorities of the system.
     """
 
     host: str
@@ -64,7 +63,7 @@ class Reason:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the code says that something was refused."""
+        """Whether the code means that the node refused something."""
         return self.code >= 0x80
 
     def __str__(self) -> str:
@@ -102,7 +101,7 @@ class Connection:
         """Connect, and wait for the answer of the node.
 
         Raises:
-            UnreachableError: nothing answers there, or TLS fails.
+            UnreachableError: nothing answers at the address, or TLS fails.
             ReasonError: the node refuses the client.
         """
         import paho.mqtt.client as paho
@@ -158,7 +157,7 @@ class Connection:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The node's answer to CONNECT: `sessionPresent`, limits, offers."""
+        """The node's answer to CONNECT: `sessionPresent`, limits, supported features."""
         return self._said.properties
 
     def publish(
@@ -167,13 +166,13 @@ class Connection:
         """Publish a message and wait until the node has acknowledged it.
 
         Args:
-            properties: of MQTT 5, by the names of paho.
+            properties: properties of MQTT 5, by their names in paho.
 
         Returns:
-            The node's reason; None for QoS 0, which is not acknowledged.
+            The reason in the node's acknowledgement; None for QoS 0, which has no acknowledgement.
 
         Raises:
-            ReasonError: the node refused it, or ended the connection.
+            ReasonError: the node refused the message, or ended the connection.
             WrongUsageError: the topic or a property is not valid.
         """
         from paho.mqtt.packettypes import PacketTypes
@@ -201,7 +200,7 @@ class Connection:
         """Subscribe to filters.
 
         Raises:
-            ReasonError: the node refused one of them, or ended the connection.
+            ReasonError: the node refused a subscription, or ended the connection.
             WrongUsageError: a filter is not valid.
         """
         from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -281,7 +280,7 @@ class Connection:
             raise WrongUsageError("MQTT 3.1.1 has no properties: leave out --mqtt 3.1.1")
         from paho.mqtt import MQTTException, properties
 
-        make: Any = properties.Properties  # paho gives it no types
+        make: Any = properties.Properties  # paho has no types for it
         found: Properties = make(packet)
         try:
             for name, value in values.items():
@@ -295,7 +294,7 @@ def properties_of(found: Properties | None) -> dict[str, Any]:
     """Return the properties of a packet by their names in camel case."""
     if found is None:
         return {}
-    untyped: Any = found  # as paho has it
+    untyped: Any = found  # as in paho
     values: dict[str, Any] = untyped.json()
     return {name[0].lower() + name[1:]: value for name, value in values.items()}
 

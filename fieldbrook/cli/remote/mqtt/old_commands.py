@@ -1,4 +1,4 @@
-"""Commands on the embedded broker of earlier versions: each says what replaces it."""
+"""Commands on the embedded broker of earlier versions; each prints the command that replaces it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ANY = {"ignore_unknown_options": True}
 
 @click.command("status", cls=SharedCommand, hidden=True)
 def status() -> None:
-    """Say what replaces `mqtt status`."""
+    """Print the commands that replace `mqtt status`."""
     raise WrongUsageError(
         "there is no embedded broker any more",
         "`fieldbrook mqtt sessions` and `fieldbrook mqtt retained` list what the node keeps; the "
@@ -23,7 +23,7 @@ def status() -> None:
 @click.command("clear", cls=SharedCommand, hidden=True, context_settings=_ANY)
 @click.argument("kind", nargs=-1)
 def clear(kind: tuple[str, ...]) -> None:
-    """Say what replaces `mqtt clear`."""
+    """Print the commands that replace `mqtt clear`."""
     del kind
     raise WrongUsageError(
         "there is no embedded broker any more",

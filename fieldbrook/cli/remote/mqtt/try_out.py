@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PASSWORD_VARIABLE = "FIELDBROOK_MQTT_PASSWORD"  # noqa: S105 - a variable's name
+PASSWORD_VARIABLE = "FIELDBROOK_MQTT_PASSWORD"  # noqa: S105 - the name of a variable
 _PORT, _TLS_PORT = 1883, 8883
 _qos_option = click.option(
     "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="The QoS."
@@ -33,7 +33,7 @@ _qos_option = click.option(
 
 
 def _target_options(command: F) -> F:
-    """Options that say where to connect, and as whom."""
+    """Add the options for the server and the login."""
     for option in reversed(
         (
             click.option(

@@ -86,7 +86,7 @@ def health(context: click.Context, recent: bool, processes: bool) -> None:
 
 
 def _with_memory(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with their memory in a form for people."""
+    """Return the rows with their memory in a form for users."""
     return [
         {**row, "memory": f"{row['memoryBytes'] / (1 << 20):.1f} MiB"}
         if "memoryBytes" in row

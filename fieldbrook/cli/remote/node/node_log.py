@@ -50,7 +50,7 @@ def node_log(follow: bool, tail: int, **filters: str | None) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """Format a line for people: `2026-11-21T06:31:00.123Z INFO    http:0: listen on :8888`."""
+    """Format a line for users: `2026-11-21T06:31:00.123Z INFO    http:0: listen on :8888`."""
     head = f"{row['time']} {row['level']:<7} {row['process']}: "
     return printable(head + row["logger"] + ": ") + "\n".join(
         printable(line) for line in row["text"].split("\n")

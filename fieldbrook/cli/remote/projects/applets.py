@@ -103,7 +103,8 @@ def applet_deploy(
 
 
 def deploy_module(client: Client, project: str, info: Object, module: bytes) -> Object:
-    """Create the applet that `info` names, or update it; `updated` in the answer says which.
+    """Create the applet that `info` names, or update it; `updated` in the answer tells which of the
+    two was done.
 
     Args:
         client: a client with the login.
@@ -204,7 +205,7 @@ def _open_applet(project: str, name: str) -> tuple[Client, Object]:
 
 
 def _versions(client: Client, applet_: Object) -> list[Object]:
-    """The kept versions of an applet, the latest first."""
+    """Return the kept versions of an applet, the latest first."""
     return items(client.call("GET", ["applet", "data", str(applet_["appletID"]), "versions"]))
 
 

@@ -106,6 +106,6 @@ def strategy_delete(project: str, ids: tuple[str, ...]) -> None:
 
 
 def _strategies(client: Client, project: str) -> list[Object]:
-    """All strategies of a project, without the route's grouping by applet."""
+    """Return all strategies of a project, without the route's grouping by applet."""
     groups = items(client.call("GET", ["strategy", project], query=ALL))
     return [row for group in groups for row in group.get("strategies") or []]

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from fieldbrook.device.transport import Sender
 
 DEVICES_LIMIT = 900
-"""Each has a connection, and a process may have 1,024 open files where nobody changed that."""
+"""Each device has a connection, and by default a process may have 1,024 open files."""
 MQTT_DEVICES_LIMIT = 300
-"""paho opens three files for a connection, and waits with select(), which takes 1,024."""
+"""paho opens three files for a connection, and uses select(), which is limited to 1,024 files."""
 _DEFAULT_DEVICES = 10
 _DEFAULT_PAYLOAD = '{"device": "{{device}}", "count": {{count}}, "at": {{now}}}'
 _ANSWERS_S, _ANSWERS_AFTER_CTRL_C_S = 10.0, 2.0
@@ -160,7 +160,7 @@ def simulate(
 
 
 def _watch(fleet: Fleet, display: Display, interrupted: threading.Event) -> None:
-    """Let the fleet send until it has ended, and show how it goes."""
+    """Show the progress of the fleet until it has ended."""
     limit_s = math.inf
     try:
         fleet.start()
@@ -215,7 +215,7 @@ def _address(to: str | None, *, mqtt: bool) -> Address:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """Let Ctrl-C and SIGTERM set an event, so that the publishers are removed after them."""
+    """Make Ctrl-C and SIGTERM set an event, so that the publishers are removed afterwards."""
     interrupted = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda *_: interrupted.set()) for number in numbers}

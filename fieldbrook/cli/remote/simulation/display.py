@@ -17,7 +17,7 @@ _UP_AND_CLEAR = "\x1b[{}A\x1b[J"
 
 
 class Display:
-    """Shows figures as they come; the last ones are always shown as a table."""
+    """Shows figures as they arrive; the last ones are always shown as a table."""
 
     def __init__(self, title: str, seconds: float) -> None:
         self._title = title
@@ -58,7 +58,7 @@ class Display:
 
 
 def table(figures: Figures, seconds: float) -> list[str]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     reasons = ", ".join(f"{key} {count:,}" for key, count in figures.refused.items())
     rows = [
         ("time", f"{min(figures.seconds, seconds):,.0f} of {seconds:,.0f} s"),

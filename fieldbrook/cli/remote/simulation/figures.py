@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fieldbrook.device import Accepted, Later, Refused
 
 _REASONS_LIMIT = 50
-_STEP = 1.05  # each class of latencies is 5 % longer than the one before
+_STEP = 1.05  # ratio of the upper bounds of two neighbouring classes of latencies
 _SHORTEST_MS = 0.01
 _RECENT_S = 5.0
 
@@ -29,15 +29,15 @@ class Figures:
     p50_ms: float | None
     p99_ms: float | None
     per_s: float
-    """Commits per second: of the last seconds while it runs, of all at the end."""
+    """Commits per second: over the last seconds during the run, over the whole run at the end."""
 
     @property
     def waiting(self) -> int:
-        """Events that were sent and not answered."""
+        """The number of events that were sent and not answered."""
         return self.sent - self.committed - sum(self.refused.values())
 
     def as_json(self) -> dict[str, object]:
-        """The figures for programs."""
+        """Return the figures for programs."""
         return {
             "seconds": round(self.seconds, 3),
             "sent": self.sent,
@@ -55,7 +55,7 @@ class Figures:
 
 @dataclass
 class Tally:
-    """Counts the results that devices report; each of their threads calls it."""
+    """Counts the results that devices report; thread-safe."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _sent: int = 0
@@ -68,12 +68,12 @@ class Tally:
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
 
     def sent(self) -> None:
-        """A device sends an event for the first time."""
+        """Count an event that a device sends for the first time."""
         with self._lock:
             self._sent += 1
 
     def committed(self, accepted: Accepted, latency_s: float) -> None:
-        """The node has handled an event."""
+        """Count an event that the node has handled."""
         has_failed = any(result.error or result.code < 0 for result in accepted.results)
         with self._lock:
             self._committed += 1
@@ -88,13 +88,13 @@ class Tally:
             self._last_problem = str(refused)
 
     def has_to_wait(self, later: Later) -> None:
-        """An event is going to be sent again."""
+        """Count an event that will be sent again."""
         with self._lock:
             self._retries += 1
             self._last_problem = later.reason
 
     def read(self, seconds: float, *, is_over: bool = False) -> Figures:
-        """The figures at this number of seconds after the start."""
+        """Return the figures at this number of seconds after the start."""
         with self._lock:
             self._recent.append((seconds, self._committed))
             while seconds - self._recent[0][0] > _RECENT_S:
@@ -124,5 +124,5 @@ class Tally:
 
 
 def _class_of(latency_ms: float) -> int:
-    """The class of a latency, by the nearest of its limits."""
+    """Return the class of a latency, by the nearest limit."""
     return round(math.log(max(latency_ms, _SHORTEST_MS) / _SHORTEST_MS, _STEP))

@@ -1,4 +1,4 @@
-"""Devices that send at a rate, each with a connection and a thread of its own."""
+"""Devices that send at a fixed rate, each with its own connection and thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
 
 
 class Fleet:
-    """A fleet that sends from `start` until its time is over or `stop`."""
+    """A fleet that sends from `start` until its time is over or `stop` is called."""
 
     def __init__(self, address: Address, senders: Sequence[Sender], plan: Plan) -> None:
         self._plan = plan
@@ -42,7 +42,7 @@ class Fleet:
         self._sends_no_more = threading.Event()
         self._gives_up = threading.Event()
         count = len(senders)
-        # The devices begin one after the other within the time between two events of one.
+        # The devices begin one after the other, within the interval between two events of a device.
         self._devices = [
             _Device(self._live, sender, open_transport(address, sender, _TIMEOUT_S), number / count)
             for number, sender in enumerate(senders)
@@ -50,7 +50,7 @@ class Fleet:
         self._started_at = 0.0
 
     def start(self) -> None:
-        """Let the devices begin."""
+        """Start the devices."""
         before = threading.stack_size(_STACK_BYTES)
         try:
             self._started_at = time.monotonic()
@@ -66,20 +66,20 @@ class Fleet:
 
     @property
     def is_running(self) -> bool:
-        """Whether a device sends, or waits for an answer."""
+        """Whether any device sends, or waits for an answer."""
         return any(device.is_alive() for device in self._devices)
 
     @property
     def is_over(self) -> bool:
-        """Whether no device begins another event."""
+        """Whether no device will send another event."""
         return self._sends_no_more.is_set() or self.seconds >= self._plan.seconds
 
     def stop(self) -> None:
-        """Let no device begin another event; events in progress continue."""
+        """Stop all devices; events in progress continue."""
         self._sends_no_more.set()
 
     def give_up(self) -> None:
-        """Abort events in progress: they stay unanswered."""
+        """Abort events in progress, which stay unanswered."""
         self._sends_no_more.set()
         self._gives_up.set()
         for device in self._devices:
@@ -101,12 +101,13 @@ class Fleet:
             event = make_event(plan.event_type, plan.template.render(moment))
             self.tally.sent()
             self._deliver(device.transport, event, chance)
-            # One that was held up sends faster for a while, but does not make up for an hour.
+            # A delayed device sends faster for a short time, but does not catch up with a long
+            # delay.
             due = max(due + interval, time.monotonic() - _BEHIND_LIMIT_S)
         device.transport.close()
 
     def _wait_until(self, due: float) -> bool:
-        """Wait for the next event's time; True when there is none."""
+        """Wait for the time of the next event; return True if there is no next event."""
         end = self._started_at + self._plan.seconds
         if due >= end:
             due = min(due, end)
@@ -115,7 +116,8 @@ class Fleet:
         return self._sends_no_more.wait(max(0.0, due - time.monotonic())) or self.is_over
 
     def _deliver(self, transport: Transport, event: Event, chance: random.Random) -> None:
-        """Send an event until the node has answered: each time the same event, with its id."""
+        """Send an event until the node has answered; each time it is the same event, with the same
+        id."""
         began, failures = time.monotonic(), 0
         while not self._gives_up.is_set():
             (outcome,) = transport.send([event])

@@ -1,4 +1,4 @@
-"""The publishers as which a fleet sends: from a file of tokens, or made for this run."""
+"""The publishers of a fleet: from a file of tokens, or made for this run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fieldbrook.cli.text import counted
 from fieldbrook.device.transport import Sender
 
 PREFIX = "simulated"
-_ATTEMPTS, _PAUSE_S = 5, 1.0  # to remove them, where the node is just starting again
-_IDS_AT_ONCE = 200  # in the address of one request
+_ATTEMPTS, _PAUSE_S = 5, 1.0  # for the removal, because the node may just be restarting
+_IDS_AT_ONCE = 200  # the most ids in the address of one request
 
 
 def read_tokens(path: Path, project: str, count: int | None) -> list[Sender]:
-    """Read publishers from a file: a key and its token in each line, with a blank between.
+    """Read publishers from a file: each line has a key and its token, separated by a blank.
 
     Args:
         path: the file; empty lines and those that begin with `#` are left out.
-        project: their project.
-        count: how many to take; None for all.
+        project: the project of the publishers.
+        count: the number of publishers to use; None for all.
 
     Raises:
         WrongUsageError: a line has another form, or there are too few.
@@ -54,7 +54,7 @@ def made_publishers(
 ) -> Iterator[list[Sender]]:
     """Make publishers, and remove them at the end unless they are to be kept.
 
-    They are removed also when only some could be made.
+    They are also removed if only some of them could be made.
 
     Raises:
         KeyboardInterrupt: `interrupted` was set while they were made.

@@ -27,20 +27,20 @@ class Moment:
     count: int
     chance: random.Random
     walks: dict[int, float]
-    """Where the walks of the device are, by the number of the placeholder."""
+    """The present values of the device's walks, by the number of the placeholder."""
 
 
 _Write = Callable[[Moment], str]
 
 
 class Template:
-    """A template whose placeholders are all known."""
+    """A template with valid placeholders."""
 
     def __init__(self, text: str) -> None:
         """Read a template.
 
         Raises:
-            WrongUsageError: it is too long, or a placeholder is unknown or not closed.
+            WrongUsageError: the template is too long, or a placeholder is unknown or not closed.
         """
         if len(text.encode("utf-8", "surrogateescape")) > SIZE_LIMIT_BYTES:
             raise WrongUsageError(f"the payload has more than {SIZE_LIMIT_BYTES >> 10} KiB")
@@ -95,7 +95,8 @@ def _walk(text: str, number: int, start: str, step: str) -> _Write:
     begin, size, decimals = _number(text, start), abs(_number(text, step)), _decimals(start, step)
 
     def write(moment: Moment) -> str:
-        """The start at first; then each value differs from the last one by at most the step."""
+        """Return the start at first; later values differ from the previous one by at most the
+        step."""
         at = begin
         if number in moment.walks:
             at = moment.walks[number] + moment.chance.uniform(-size, size)

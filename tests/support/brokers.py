@@ -42,7 +42,7 @@ user root
 class Mosquitto:
     """mosquitto, persistent, with the limits that the documentation recommends.
 
-    It keeps its folder and its port when it is started again.
+    After a restart it has the same folder and port.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class Mosquitto:
                 time.sleep(0.005)
 
     def kill(self) -> None:
-        """SIGKILL: it gets no chance to write anything."""
+        """Send SIGKILL, so that the broker cannot write anything more."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -78,7 +78,7 @@ class Mosquitto:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """It reads and answers nothing meanwhile."""
+        """Pause the broker during the block: it reads and answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -87,20 +87,20 @@ class Mosquitto:
             self._process.send_signal(signal.SIGCONT)
 
     def command(self) -> list[str]:
-        """The arguments of the process."""
+        """Return the arguments of the process."""
         config = self.folder / "mosquitto.conf"
         config.write_text(_MOSQUITTO.format(port=self.port, folder=self.folder))
         return [require_tool("mosquitto"), "-c", str(config)]
 
     def source(self) -> PahoSource:
-        """The adapter for it; every one it makes has the same identity."""
+        """Return a source for this broker; all of them have the same identity."""
         return PahoSource(LOOPBACK, self.port, client_id="fieldbrook-test")
 
 
 class Device:
-    """An MQTT 3.1.1 client, blocking; its client id is its own unless `own_id` is False, its
-    session a clean one unless `clean` is False. It waits for each answer of the broker for
-    `limit_s`."""
+    """A blocking MQTT 3.1.1 client. Its client id is unique unless `own_id` is False, and its
+    session is clean unless `clean` is False. It waits up to `limit_s` for each answer of the
+    broker."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Device:
         own_id: bool = True,
     ) -> None:
         if own_id:
-            # A broker may delay or refuse a client id that came back at once.
+            # A broker may delay or refuse a client id that is used again at once.
             client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
         self._socket = socket.create_connection((LOOPBACK, port), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -146,17 +146,17 @@ class Device:
         self._socket.close()
 
     def settimeout(self, seconds: float) -> None:
-        """How long reading may take."""
+        """Set the time limit of reads."""
         self._socket.settimeout(seconds)
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> None:
-        """Send one message; with QoS 1 return when the broker has it."""
+        """Send one message; with QoS 1, wait for its acknowledgement."""
         self._socket.sendall(publish_packet(topic, payload, qos, packet_id=1, retain=retain))
         if qos:
             assert self.read()[0] == 0x40
 
     def begin_qos2(self, topic: str, payload: bytes, packet_id: int) -> None:
-        """Send a QoS 2 message and never release it; returns when the broker has it.
+        """Send a QoS 2 message, wait for PUBREC, and never release the message.
 
         Raises:
             ConnectionError: the broker ended the connection instead.
@@ -171,8 +171,8 @@ class Device:
     def publish_all(
         self, messages: Iterable[tuple[str, bytes]], window: int = 64, acknowledged: int = 0
     ) -> int:
-        """Publish with QoS 1, `window` at a time unacknowledged, until all are
-        acknowledged or the connection ends; returns how many were."""
+        """Publish with QoS 1, with up to `window` unacknowledged messages, until all are
+        acknowledged or the connection ends; return the number of acknowledged ones."""
         waiting, rest = 0, b""
         packets = (
             publish_packet(topic, payload, 1, packet_id=number % 65_535 + 1)
@@ -195,14 +195,14 @@ class Device:
             return acknowledged
 
     def subscribe(self, topic_filter: str, qos: int = 0) -> int:
-        """The broker's return code: the QoS granted, or REFUSED."""
+        """Subscribe; return the broker's return code: the granted QoS, or REFUSED."""
         self._send(0x82, b"\x00\x01" + _text(topic_filter) + bytes([qos]))
         kind, answer = self.read()
         assert kind == 0x90
         return answer[2]
 
     def read(self) -> tuple[int, bytes]:
-        """The next packet: its type and its body.
+        """Return the type and the body of the next packet.
 
         Raises:
             ConnectionError: the broker ended the connection.
@@ -232,18 +232,18 @@ class Device:
 def publish_packet(
     topic: str, payload: bytes, qos: int, packet_id: int, *, retain: bool = False
 ) -> bytes:
-    """A PUBLISH packet."""
+    """Return a PUBLISH packet."""
     body = _text(topic) + (packet_id.to_bytes(2, "big") if qos else b"") + payload
     return bytes([0x30 | qos << 1 | retain]) + remaining_length(len(body)) + body
 
 
 def numbered(topics: Sequence[str], start: int, end: int, size: int = 0) -> list[tuple[str, bytes]]:
-    """Messages whose payload begins with their number, over the topics in turn."""
+    """Return messages whose payloads begin with their number; the topics take turns."""
     return [(topics[n % len(topics)], b"%d".ljust(size) % n) for n in range(start, end)]
 
 
 def split_pubacks(received: bytes) -> tuple[int, bytes]:
-    """How many whole PUBACK packets, and what is left."""
+    """Return the number of whole PUBACK packets, and the remaining bytes."""
     count = len(received) // 4
     return count, received[4 * count :]
 
@@ -254,7 +254,7 @@ def _text(value: str) -> bytes:
 
 
 def publish(port: int, topic: str, body: bytes, events: int) -> int:
-    """Publish at QoS 1, wait for every PUBACK; returns how many came."""
+    """Publish with QoS 1 and wait for every PUBACK; return how many arrived."""
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"load-{os.getpid()}")
     client.max_inflight_messages_set(200)
     client.max_queued_messages_set(0)
@@ -279,7 +279,7 @@ class Subscriber:
 
     def __init__(self, node: RunningNode, topic: str) -> None:
         require_tool("mosquitto_sub")
-        # A line at a time, although it writes to a pipe.
+        # stdbuf makes it write line by line, although its output is a pipe.
         command = ["stdbuf", "-oL", "mosquitto_sub", "-h", "127.0.0.1", "-p", str(node.mqtt_port)]
         privileges = [{"name": "Event", "perm": "READ_WRITE"}]
         number = next(_numbers)

@@ -1,4 +1,4 @@
-"""Chromium, its pages, and what went wrong in them."""
+"""Chromium, its pages, and the errors in them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.support.tools import require_tool
 
 LIMIT_MS = 60_000
 _ARGUMENTS = (
-    "--no-sandbox",  # CI is root, for whom Chromium has no sandbox
+    "--no-sandbox",  # CI runs as root, for which Chromium has no sandbox
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 )
-# A violation of the page's policy is a console error as well, but only of the page's own frame.
+# Violations of the page's policy are also console errors, but only those of the page's own frame.
 _COLLECT_VIOLATIONS = """
 addEventListener('securitypolicyviolation', (event) =>
   console.error(`violates ${event.effectiveDirective}: ${event.blockedURI}`));
@@ -36,7 +36,7 @@ def chromium(*arguments: str) -> Iterator[Any]:
 
 
 class Visit:
-    """A page in a context of its own: no cookies, no store, and a record of what went wrong."""
+    """A page in a context of its own: no cookies, no store, and a record of all errors."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Visit:
         watch: str = "",
         **options: Any,
     ) -> None:
-        """`expected` are parts of console errors that the test provokes, `watch` is a script that
-        runs in each page before its own."""
+        """`expected` are parts of console errors that the test provokes. `watch` is a script that
+        runs in each page before the page's own scripts."""
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, **options
         )
@@ -63,7 +63,7 @@ class Visit:
         self.page = self.open()
 
     def open(self) -> Any:
-        """Another page of the same context."""
+        """Open another page of the same context."""
         page = self.context.new_page()
         page.set_default_timeout(LIMIT_MS)
         page.on("request", lambda request: self.requests.append(request.url))
@@ -85,7 +85,7 @@ class Visit:
         return [url for url in self.requests if not url.startswith(known)]
 
     def close(self) -> None:
-        """Close it; nothing may have gone wrong."""
+        """Close the page; fail if there were errors."""
         self.context.close()
         assert not self.errors, self.errors
         assert not self.foreign(), self.foreign()

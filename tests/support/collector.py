@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector that keeps what it is sent: OTLP over HTTP, with protobuf."""
+"""An OpenTelemetry collector that keeps the spans it receives: OTLP over HTTP, with protobuf."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH = "/v1/traces"
 
 
 class Received(NamedTuple):
-    """A span as the collector got it; ids are hexadecimal."""
+    """A received span; ids are hexadecimal."""
 
     name: str
     trace: str
@@ -30,7 +30,8 @@ class Received(NamedTuple):
 
 
 class Collector:
-    """Keeps spans, and the header fields of the last request. While `closed` it refuses them."""
+    """Keeps spans, and the header fields of the last request. While `closed` is set, it refuses
+    spans."""
 
     def __init__(self) -> None:
         self.spans: list[Received] = []
@@ -48,7 +49,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}{PATH}"
@@ -56,9 +57,9 @@ class Collector:
         self._thread.start()
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> int:
-        """Decode a request; returns the status of its answer."""
+        """Decode a request; return the status of the answer."""
         if self.closed:
-            return 400  # the exporter sends nothing again after this one
+            return 400  # the exporter does not repeat a request after this status
         assert path == PATH
         self.headers = {name.lower(): value for name, value in headers.items()}
         request = ExportTraceServiceRequest()
@@ -71,7 +72,8 @@ class Collector:
         return 200
 
     def of_trace(self, trace: str, *names: str) -> dict[str, Received]:
-        """Wait until a trace has these spans, and return all of it by name; each is there once."""
+        """Wait until a trace has these spans, and return all its spans by name; each name occurs
+        once."""
 
         def found() -> list[Received]:
             spans = [span for span in tuple(self.spans) if span.trace == trace]
@@ -90,7 +92,7 @@ class Collector:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a port of its own."""
+    """Run a collector on a port of its own."""
     collector = Collector()
     try:
         yield collector

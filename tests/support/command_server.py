@@ -1,10 +1,10 @@
 """A process that has imported the command line and forks for each command.
 
-The imports of a command take several times as long as what it does, and those of a node as long
-as all else of its start. Here each command still has a process of its own, with its arguments,
-environment and standard streams, and runs as `python -m fieldbrook` does from its first line to
-its exit. What modules read from the environment while they are imported is that of the server,
-except for the fault points.
+The imports of a command take several times as long as its work, and the imports of a node take half
+of its start. With this server, each command still has its own process, arguments, environment and
+standard streams, and runs like `python -m fieldbrook` from its first line to its exit. But values
+that modules read from the environment during their import are those of the server, except for the
+fault points.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REQUEST_BYTES = 1 << 20
 
 
 class Started:
-    """A command that was started: what tests need of `subprocess.Popen`."""
+    """A command that was started; has the methods of `subprocess.Popen` that tests need."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -42,14 +42,14 @@ class Started:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code; None while the command runs."""
         return self._await(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; returns the exit code.
+        """Wait for the end of the command; return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+            subprocess.TimeoutExpired: the command still runs after `timeout` seconds.
         """
         code = self._await(timeout)
         if code is None:
@@ -64,7 +64,7 @@ class Started:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # it has ended since
+            with suppress(ProcessLookupError):  # it has ended meanwhile
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -100,15 +100,16 @@ class CommandServer:
         own_session: bool = False,
         modules: Sequence[str] = (),
     ) -> Started:
-        """Start a command, which is killed when the result is lost.
+        """Start a command. It is killed when the returned object is deleted.
 
         Args:
-            arguments: those after `fieldbrook`.
-            environment: all its variables.
-            streams: descriptors of its three standard streams.
-            folder: its current folder; None is that of this process.
-            own_session: whether it is in a session of its own.
-            modules: what the server imports before it forks, unless it has them already.
+            arguments: the arguments after `fieldbrook`.
+            environment: all environment variables of the command.
+            streams: descriptors of the three standard streams.
+            folder: the current folder of the command; None for that of this process.
+            own_session: whether the command runs in a session of its own.
+            modules: the modules that the server imports before it forks, unless it has imported
+                them already.
         """
         request = {
             "arguments": arguments,
@@ -130,7 +131,7 @@ class CommandServer:
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command in the current folder to its end, which comes within `LIMIT_S`."""
+        """Run a command in the current folder to its end, for at most `LIMIT_S`."""
         with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
             given.write(stdin)
             given.seek(0)
@@ -143,24 +144,25 @@ class CommandServer:
 
 @functools.cache
 def command_server() -> CommandServer:
-    """The server of this process."""
+    """Return the server of this process."""
     return CommandServer()
 
 
 @functools.cache
 def node_server() -> CommandServer:
-    """Another server of this process, for nodes: their modules would make each command slower."""
+    """Return a second server of this process, for nodes, because their modules would make each
+    command slower."""
     return CommandServer()
 
 
 def _serve(path: str) -> None:
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     import fieldbrook.cli.main
     import fieldbrook.cli.remote.lookup  # noqa: F401 - which most commands import
 
     gc.freeze()  # a collection in a command would copy what it shares with this process
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for commands
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody collects their exit codes
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen()
@@ -181,7 +183,7 @@ def _serve(path: str) -> None:
                 command = os.fork()
                 if command:
                     for stream in streams:
-                        os.close(stream)  # whoever reads from a pipe sees that the command ends
+                        os.close(stream)  # so that readers of a pipe notice the end
                     _await(command, connection)
             _run(request, streams)
             return
@@ -202,8 +204,8 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _await(command: int, connection: socket.socket) -> NoReturn:
-    """Tell the client the process and the exit code of its command; kill the command when the
-    client is gone."""
+    """Send the client the process id and the exit code of its command; kill the command if the
+    client has gone."""
     connection.send(str(command).encode())
     ended = os.pidfd_open(command)
     if ended not in select.select([ended, connection.fileno()], [], [])[0]:
@@ -214,7 +216,7 @@ def _await(command: int, connection: socket.socket) -> NoReturn:
 
 
 def _run(request: dict[str, Any], streams: list[int]) -> None:
-    """Be `python -m fieldbrook` until it ends."""
+    """Run as `python -m fieldbrook` until it ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["own_session"]:
         os.setsid()

@@ -1,4 +1,4 @@
-"""Nodes whose processes die, or stand still, at a point which a test names."""
+"""Nodes whose processes die, or pause, at a point that a test names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.nodes import RunningNode, until
 
 
 class CrashAt:
-    """The file that says at which point a process dies."""
+    """The file with the point at which a process dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,16 +23,16 @@ class CrashAt:
         made.rename(self._path)
 
     def reached(self) -> bool:
-        """Whether a process has come to the point."""
+        """Return whether a process has reached the point."""
         return self._reached.exists()
 
     def happens(self) -> None:
-        """Wait until a process has come to the point."""
+        """Wait until a process has reached the point."""
         until(self.reached, "a process comes to the point")
 
     @property
     def node(self) -> type[RunningNode]:
-        """A node that obeys."""
+        """Return a node that reads the file."""
 
         class Node(RunningNode):
             environment = {**os.environ, VARIABLE: str(self._path)}  # noqa: RUF012 - read only

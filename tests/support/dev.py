@@ -30,7 +30,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def on_terminal(variables: dict[str, str], *arguments: str, typed: bytes, last: bytes) -> str:
-    """Run a command on a terminal; returns what it shows up to `last`, then ends it."""
+    """Run a command on a terminal; return its output up to `last`, and end the command."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fieldbrook", *arguments],
@@ -56,7 +56,7 @@ def on_terminal(variables: dict[str, str], *arguments: str, typed: bytes, last: 
 
 
 class Dev:
-    """A running `applet dev --json`; a context that ends it."""
+    """A running `applet dev --json`; as a context manager, it ends the command."""
 
     def __init__(
         self, folder: Path, *options: str, environment: Mapping[str, str], text: bool = False
@@ -99,24 +99,24 @@ class Dev:
 
     @property
     def blocks(self) -> list[dict[str, Any]]:
-        """The blocks so far."""
+        """Return the blocks so far."""
         found = [json.loads(line) for line in list(self._out)]
         return [value for value in found if "log" not in value]
 
     @property
     def rows(self) -> list[str]:
-        """The texts of the log rows so far."""
+        """Return the texts of the log rows so far."""
         found = [json.loads(line) for line in list(self._out)]
         return [value["log"]["msg"] for value in found if "log" in value]
 
     def block(self) -> dict[str, Any]:
-        """The next block, when it is there."""
+        """Wait for the next block and return it."""
         self.wait(lambda: len(self.blocks) > self._seen, "a block")
         self._seen += 1
         return self.blocks[self._seen - 1]
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
-        """Wait for a state; fails when the command ends before."""
+        """Wait for a condition; fail if the command ends before."""
 
         def found() -> bool:
             ended = self.process.poll() is not None
@@ -145,7 +145,7 @@ class Dev:
 
 
 def run_applet(captured: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Run `fieldbrook applet` in this process; returns its exit code and what it prints."""
+    """Run `fieldbrook applet` in this process; return its exit code and output."""
     code = main.run(["applet", *map(str, arguments)])
     printed = captured.readouterr()
     return code, printed.out, printed.err

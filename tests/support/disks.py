@@ -17,8 +17,8 @@ MIB = 1 << 20
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of `size` bytes, mounted at a new folder. Only root may mount one: the test is
-    skipped for others, and fails when CI=true."""
+    """Mount a file system of `size` bytes at a new folder. Only root may mount one: for other users
+    the test is skipped, or fails if CI=true."""
     folder.mkdir(parents=True)
     mount = [require_tool("mount"), "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs"]
     done = subprocess.run([*mount, str(folder)], capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Fill the disk of a folder to its last block with a file, which is returned."""
+    """Fill the disk of a folder to its last block with a file; return the file."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12):

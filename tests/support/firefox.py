@@ -1,6 +1,6 @@
-"""Firefox, driven by the WebDriver BiDi that it speaks itself: no driver program is needed.
+"""Firefox, driven by its own WebDriver BiDi, without a driver program.
 
-Playwright needs a Firefox of its own, which no package registry has.
+Playwright needs a special build of Firefox, which no package registry has.
 Source of the commands: https://w3c.github.io/webdriver-bidi/.
 """
 
@@ -18,12 +18,13 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.nodes import until
 from tests.support.tools import LIMIT_S, require_tool
 
-_WAIT_S = 3 * LIMIT_S  # its first start beside a whole test run takes a minute
+_WAIT_S = 3 * LIMIT_S  # during a whole test run, its first start takes a minute
 
 ENTER = "\ue007"
 TAB = "\ue004"
 _MESSAGE_BYTES = 1 << 24
-# Firefox asks servers of its maker for experiments, settings and updates unless it is told not to.
+# Without these preferences, Firefox requests experiments, settings and updates from servers of its
+# maker.
 _PREFERENCES = {
     "app.normandy.enabled": False,
     "app.update.disabledForTesting": True,
@@ -35,9 +36,9 @@ _PREFERENCES = {
     "services.settings.server": "data:,nowhere",
     "toolkit.telemetry.server": "data:,nowhere",
 }
-# What Firefox says of a WebSocket that is still opening when its page is left.
+# Firefox's errors about a WebSocket that is still opening when its page is left.
 _LEFT = ("establish a connection to the server at ws:", "The connection to ws:")
-# A violation of the page's policy is an event of the document that no log shows by itself.
+# A violation of the page's policy is an event of the document, which is not in any log.
 _COLLECT_VIOLATIONS = """() => addEventListener('securitypolicyviolation', (event) =>
   console.error(`violates ${event.effectiveDirective}: ${event.blockedURI}`))"""
 
@@ -54,7 +55,7 @@ class Firefox:
         self.call("script.addPreloadScript", functionDeclaration=_COLLECT_VIOLATIONS)
 
     def call(self, method: str, **params: Any) -> Any:
-        """Send a command; returns its result."""
+        """Send a command; return its result."""
         self._sent += 1
         self._socket.send(json.dumps({"id": self._sent, "method": method, "params": params}))
         while True:
@@ -69,7 +70,7 @@ class Firefox:
 
     @contextmanager
     def page(self, address: str) -> Iterator[FirefoxPage]:
-        """A page with a store of its own, in which nothing may go wrong."""
+        """Open a page with a store of its own; fail if it has errors."""
         user = self.call("browser.createUserContext")["userContext"]
         made = self.call("browsingContext.create", type="tab", userContext=user)
         page = FirefoxPage(self, made["context"])
@@ -82,7 +83,7 @@ class Firefox:
 
 
 class FirefoxPage:
-    """A page of a Firefox. What is looked for is waited for."""
+    """A page of Firefox. Methods that look for an element wait for it."""
 
     def __init__(self, firefox: Firefox, context: str) -> None:
         self._firefox = firefox
@@ -95,7 +96,7 @@ class FirefoxPage:
         self._call("browsingContext.navigate", url=address, wait="complete")
 
     def find(self, role: str, name: str) -> Any:
-        """The only element that assistive programs get by this role and name."""
+        """Return the only element with this role and name in the accessibility tree."""
         locator = {"type": "accessibility", "value": {"role": role, "name": name}}
         found = until(lambda: self._nodes(locator), f"{role} {name!r} is there")
         assert len(found) == 1, (role, name, found)
@@ -114,7 +115,7 @@ class FirefoxPage:
         self._act({"type": "pointer", "id": "mouse", "actions": steps})
 
     def type(self, text: str) -> None:
-        """Press keys, which go to what has the focus."""
+        """Press keys; they go to the focused element."""
         steps = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         self._act({"type": "key", "id": "keyboard", "actions": steps})
 
@@ -141,7 +142,8 @@ class FirefoxPage:
 
 @contextmanager
 def firefox(folder: Path) -> Iterator[Firefox]:
-    """The system's Firefox, with a profile in a folder; skipped without it, and fails in CI."""
+    """Start the system's Firefox, with a profile in a folder. Without Firefox, the test is skipped,
+    or fails in CI."""
     program = require_tool("firefox-esr")
     lines = [f"user_pref({json.dumps(k)}, {json.dumps(v)});" for k, v in _PREFERENCES.items()]
     (folder / "user.js").write_text("\n".join(lines))

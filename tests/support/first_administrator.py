@@ -1,8 +1,9 @@
 """The first administrator of the nodes that tests start.
 
-To register one takes a hash of the password, and to log in another: together as much processor time
-as half of a node's start. In each test process, the first node with default settings registers
-an administrator. The nodes that tests start later begin with a copy of its registry and secrets.
+Registering one computes a hash of the password, and logging in another one. Together these take as
+much processor time as half of a node's start. In each test process, the first node with default
+settings registers an administrator. The nodes that tests start later begin with a copy of its
+registry and secrets.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fieldbrook.security import tokens
 from fieldbrook.storage.lmdb.environment import open_environment
 
 USERNAME, PASSWORD = "admin", "correct horse"
-_LIFETIME_S = 3_600  # as by default
+_LIFETIME_S = 3_600  # the default
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def keep(data: Path, token: str) -> None:
 
 
 def put_into(data: Path) -> str:
-    """Let a new data folder begin with the copy; returns a token, which is empty without a copy."""
+    """Put the copy into a new data folder; return a token, which is empty without a copy."""
     if not _kept or data.exists():
         return ""
     shutil.copytree(_kept[0].folder.name, data)

@@ -1,4 +1,4 @@
-"""Handlers that compute for long, and clients that keep them busy."""
+"""Handlers with long computations, and clients that keep them busy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ KEYS = b"abcdefgh"
 
 BATCH = 40
 
-# `start` computes for some hundred microseconds, adds one to what is stored under its payload
-# (u64, little-endian) and returns MARK.
+# `start` computes for some hundred microseconds, adds one to the value under its payload (u64,
+# little-endian) and returns MARK.
 HEAVY = """
 (module
   (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
@@ -47,7 +47,7 @@ def module(mark: int) -> bytes:
 
 
 class Load:
-    """Batches of several publishers, one after the other, from two clients, until it ends."""
+    """Sends batches of several publishers, one after the other, from two clients, until its end."""
 
     def __init__(self, node: RunningNode, project: str) -> None:
         self._node, self._project = node, project

@@ -1,4 +1,4 @@
-"""Hosts of a cluster: nodes on this machine that know each other by their ports."""
+"""Hosts of a cluster: nodes on this machine that are connected by their ports."""
 
 from __future__ import annotations
 
@@ -46,33 +46,34 @@ class Host(RunningNode):
         super().__init__(data, *flags, ready=ready)
 
     def connection(self, port: int) -> http.client.HTTPConnection:
-        """A new connection from a device beside the host, on which no cut has an effect."""
+        """Return a new connection from a device next to the host, which is not affected by cuts."""
         if self._network is None:
             return super().connection(port)
         return ConnectionInside(self._network.namespace(self.name), port, LIMIT_S)
 
     def pause(self) -> None:
-        """Stop all its processes, as a virtual machine that is paused."""
+        """Stop all processes of the host, like a paused virtual machine."""
         for pid in self.processes():
             os.kill(pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let all its processes go on."""
+        """Let all processes of the host continue."""
         for pid in self.processes():
             os.kill(pid, signal.SIGCONT)
 
     def engine(self) -> int:
-        """The process id of its replication engine; 0 while none runs."""
+        """Return the process id of the host's replication engine; 0 while none runs."""
         return next((pid for pid in self.processes() if part_of(pid) == "nats-server"), 0)
 
     def invitation(self) -> tuple[str, ...]:
-        """The options with which another host joins."""
+        """Return the options with which another host joins."""
         answer = self.call("POST", "/cluster/invitation")
         assert answer.status == 201, answer
         return ("--join", answer.json["address"], "--join-token", answer.json["token"])
 
     def states(self) -> dict[str, str]:
-        """The state of each host, as this one sees it; empty while it does not serve."""
+        """Return the state of each host, as reported by this host; empty while it does not
+        serve."""
         try:
             answer = self.call("GET", "/cluster")
         except OSError:
@@ -82,8 +83,8 @@ class Host(RunningNode):
         return {row["name"]: row["state"] for row in answer.json["data"]}
 
     def kv(self, project: str, applet_id: str, key: bytes) -> bytes:
-        """A value in the key-value store; empty when it is absent. It waits for a project that is
-        on its way to another host, about which requests are answered 503."""
+        """Return a value in the key-value store; empty if it is absent. Waits while the project
+        moves to another host, because requests for it are answered with 503."""
 
         def ask() -> tuple[bytes] | None:
             try:
@@ -95,12 +96,12 @@ class Host(RunningNode):
         return bytes(found)
 
     def conditions(self) -> set[str]:
-        """The states of its health conditions."""
+        """Return the states of the host's health conditions."""
         return {each["state"] for each in self.call("GET", "/health").json["data"]}
 
 
 class Cluster:
-    """Three hosts, made of one node that has been used and two new ones."""
+    """Three hosts: one node that has been used, and two new ones."""
 
     def __init__(
         self, folder: Path, prepare: Callable[[Host], None], network: Network | None = None
@@ -118,7 +119,7 @@ class Cluster:
 
     @classmethod
     def of_node(cls, first: Host, folder: Path) -> Cluster:
-        """Make a cluster of a node that runs, and two new ones in a folder."""
+        """Make a cluster of a running node, and two new ones in a folder."""
         made = cls.__new__(cls)
         made.hosts = [first]
         try:
@@ -145,17 +146,17 @@ class Cluster:
         self.await_up()
 
     def await_up(self) -> None:
-        """Wait until each host sees all of them."""
+        """Wait until each host reports all hosts as up."""
         up = dict.fromkeys(NAMES, "up")
         until(lambda: all(host.states() == up for host in self.hosts), "all hosts are there")
 
     def owner(self, project: Any) -> Host:
-        """The host that owns a project while all are there."""
+        """Return the host that owns a project while all hosts are up."""
         name = home(project_name(int(project["projectID"])), NAMES)
         return next(host for host in self.hosts if host.name == name)
 
     def others(self, host: Host) -> list[Host]:
-        """All hosts but one."""
+        """Return all hosts except one."""
         return [other for other in self.hosts if other is not host]
 
     def crash(self) -> None:
@@ -172,7 +173,7 @@ class Cluster:
         self.await_up()
 
     def stop(self) -> None:
-        """Stop all hosts at the same time: one after the other would wait for the next."""
+        """Stop all hosts at the same time, because a single host would wait for the others."""
         with ThreadPoolExecutor(len(self.hosts)) as pool:
             list(pool.map(Host.stop, self.hosts))
 
@@ -184,11 +185,11 @@ class Cluster:
 
 
 class Senders:
-    """Devices that send events, and send each again until it is acknowledged, to any host.
+    """Devices that send events to any host, and repeat each until it is acknowledged.
 
     Attributes:
         acknowledged: the ids of acknowledged events, in the order of each device.
-        times: when each of them was acknowledged, as `time.monotonic` says it.
+        times: when each of them was acknowledged, by `time.monotonic`.
         refused: the answers to other events, which are sent again.
     """
 
@@ -212,12 +213,12 @@ class Senders:
             thread.join()
 
     def await_more(self, count: int) -> None:
-        """Wait until so many more events are acknowledged."""
+        """Wait until this many more events are acknowledged."""
         wanted = len(self.acknowledged) + count
         until(lambda: len(self.acknowledged) >= wanted, f"{count} more events are acknowledged")
 
     def gaps(self) -> list[float]:
-        """The seconds that each event took until it was acknowledged, tries included."""
+        """Return the seconds from the first attempt to the acknowledgement of each event."""
         return list(self._gaps)
 
     def _send(self, device: int) -> None:

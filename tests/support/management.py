@@ -92,18 +92,18 @@ UNLINKABLE_WAT = """
 
 
 def wasm(text: str) -> bytes:
-    """A module in binary form."""
+    """Return a module in binary form."""
     return bytes(wasmtime.wat2wasm(text))
 
 
 class DirectRegistry:
-    """Commands over a real writer, travelling as they do between processes."""
+    """Commands on a real writer, encoded as between processes."""
 
     def __init__(self, writer: RegistryWriter) -> None:
         self._writer = writer
 
     async def call(self, op: str, **args: Any) -> Any:
-        """As `RegistryClient.call`."""
+        """See `RegistryClient.call`."""
         try:
             return decode_result(op, encode_result(execute(self._writer, op, unpack(pack(args)))))
         except NodeError as error:
@@ -111,7 +111,7 @@ class DirectRegistry:
 
 
 class MemoryStore:
-    """A project's store as far as management reads it."""
+    """The part of a project's store that management reads."""
 
     def __init__(self) -> None:
         self.rows: list[NumberedRow] = []
@@ -206,7 +206,7 @@ class MemoryStore:
 
 @dataclass
 class Reply:
-    """An answer as it came."""
+    """An answer in its received form."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -218,7 +218,7 @@ class Reply:
 
     @property
     def key(self) -> str:
-        """The error key, after checking that the body has the 8 keys in their place."""
+        """Return the error key, after checking that the body has the 8 keys in order."""
         error = self.json
         assert list(error) == [
             "key",
@@ -282,7 +282,7 @@ class User:
         self.log_in()
 
     def log_in(self) -> None:
-        """A token of the generation that counts now."""
+        """Make a token of the present generation."""
         account = self.server.writer.reader().account(self.account.account_id)
         assert account is not None
         expires, generation = now_ms() // 1000 + 600, account.token_generation
@@ -324,7 +324,7 @@ class User:
 
 
 def started(tmp_path: Path, clock: Clock = now_ms) -> tuple[Server, ManagementContext]:
-    """A node whose registry is open, and what a server needs to serve it."""
+    """Make the registry of a node, and the objects with which a server serves it."""
     writer = RegistryWriter(tmp_path / "registry", 16 << 20, clock, KEY)
     server = Server(tmp_path, writer)
     context = ManagementContext(
@@ -436,7 +436,7 @@ class KeyHolder:
 
 
 def holder(user: User, name: str = "ci", days: int = 0, **privileges: str) -> KeyHolder:
-    """A new key of the user; a group's name has underscores for its blanks."""
+    """Make a new key of the user; in names of groups, underscores stand for blanks."""
     body = {
         "name": name,
         "expirationDays": days,

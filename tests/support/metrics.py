@@ -1,4 +1,4 @@
-"""The metrics of a node, read as Prometheus reads them."""
+"""The metrics of a node, read like Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -24,5 +24,6 @@ def scrape(node: RunningNode) -> Figures:
 
 
 def one(node: RunningNode, name: str, /, **labels: str) -> float:
-    """A figure as it is now; 0 where there is none, as for a reason that never occurred."""
+    """Return the present value of a metric; 0 if it has no sample, for example for a reason that
+    never occurred."""
     return scrape(node).get((f"fieldbrook_{name}", frozenset(labels.items())), 0.0)

@@ -35,12 +35,12 @@ P = TypeVar("P")
 
 
 def new_id(name: str = "client") -> str:
-    """A client id that no other client has."""
+    """Return a client id that no other client has."""
     return f"{name}-{os.getpid()}-{next(_numbers)}"
 
 
 class MqttClient:
-    """One connection, from a connected socket on; `connect` sends CONNECT."""
+    """One connection, which begins with a connected socket; `connect` sends CONNECT."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class MqttClient:
         self.send_bytes(b"".join(encode(self.version, packet) for packet in packets))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self.socket.sendall(data)
 
     def read(self) -> Packet:
-        """The next packet.
+        """Return the next packet.
 
         Raises:
             EOFError: the server has closed the connection.
@@ -117,13 +117,13 @@ class MqttClient:
             self._buffer += data
 
     def expect(self, kind: type[P]) -> P:
-        """The next packet, which must be of a kind."""
+        """Return the next packet, which must be of this kind."""
         packet = self.read()
         assert isinstance(packet, kind), packet
         return packet
 
     def next_id(self) -> int:
-        """A packet id that is not in use."""
+        """Return a packet id that is not in use."""
         return next(self._packet_ids) % 0xFFFF + 1
 
     def publish(
@@ -165,7 +165,7 @@ class MqttClient:
         return answer.codes[0]
 
     def receive(self) -> Publish:
-        """The next message, acknowledged as its QoS demands."""
+        """Return the next message, after acknowledging it according to its QoS."""
         message = self.expect(Publish)
         if message.qos == 1:
             self.send(PubAck(message.packet_id))
@@ -176,7 +176,7 @@ class MqttClient:
         return message
 
     def ended(self) -> Disconnect | None:
-        """Wait for the end of the connection; returns the server's DISCONNECT, if there is one."""
+        """Wait for the end of the connection; return the server's DISCONNECT, if there is one."""
         last: Disconnect | None = None
         try:
             while True:

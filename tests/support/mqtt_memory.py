@@ -1,4 +1,4 @@
-"""An MQTT server in memory that can be asked about its clients and messages."""
+"""An MQTT server in memory that answers inspection requests about its clients and messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def key_of(client_id: str, principal: str = "") -> str:
 
 
 def client(client_id: str, principal: str = "", **values: Any) -> ConnectedClient:
-    """A connected client with any values."""
+    """Return a connected client with arbitrary values."""
     found = ConnectedClient(
         key=key_of(client_id, principal),
         client_id=client_id,
@@ -54,7 +54,7 @@ def client(client_id: str, principal: str = "", **values: Any) -> ConnectedClien
 
 
 def session(client_id: str, principal: str = "", **values: Any) -> SessionState:
-    """A session of a client that is away, with any values."""
+    """Return the session of a disconnected client, with arbitrary values."""
     found = SessionState(
         key=key_of(client_id, principal),
         client_id=client_id,
@@ -153,7 +153,8 @@ def _page(rows: Iterable[tuple[str, _T]], after: str, limit: int) -> list[_T]:
 
 
 class DirectInspection(RemoteInspection):
-    """Asks a server in the same process; questions and answers travel as between processes."""
+    """Sends requests to a server in the same process; requests and answers are encoded as between
+    processes."""
 
     def __init__(self, server: Inspectable) -> None:
         super().__init__(Path("nowhere"))

@@ -42,19 +42,19 @@ class Network:
 
     @staticmethod
     def namespace(host: str) -> str:
-        """The name of a host's namespace."""
+        """Return the name of a host's namespace."""
         return f"fieldbrook-{os.getpid()}-{host}"
 
     def prefix(self, host: str) -> tuple[str, ...]:
-        """What comes before a command that runs on a host."""
+        """Return the words before a command that runs on a host."""
         return ("ip", "netns", "exec", self.namespace(host))
 
     def cut(self, host: str) -> None:
-        """Pull a host's cable out."""
+        """Disconnect a host from the switch."""
         self._in_switch("link", "set", host, "down")
 
     def mend(self, host: str) -> None:
-        """Put it in again."""
+        """Connect the host again."""
         self._in_switch("link", "set", host, "up")
 
     def remove(self) -> None:
@@ -80,21 +80,21 @@ class Network:
 
 
 class ConnectionInside(http.client.HTTPConnection):
-    """A connection that begins in a network namespace, as that of a device beside a host."""
+    """A connection that begins in a network namespace, like that of a device next to a host."""
 
     def __init__(self, namespace: str, port: int, timeout: float) -> None:
         super().__init__("127.0.0.1", port, timeout=timeout)
         self._namespace = namespace
 
     def connect(self) -> None:
-        """Connect. The socket stays in the namespace, the thread does not."""
+        """Connect. The socket stays in the namespace; the thread leaves it."""
         with _inside(self._namespace):
             super().connect()
 
 
 @contextmanager
 def _inside(namespace: str) -> Iterator[None]:
-    """This thread is in a network namespace."""
+    """Move this thread into a network namespace during the block."""
     current, named = Path("/proc/thread-self/ns/net"), Path(_NAMES, namespace)
     with current.open() as before, named.open() as wanted:
         _enter(wanted.fileno())

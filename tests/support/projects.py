@@ -30,10 +30,10 @@ LIMITS = Limits(deadline_ms=1_000)
 SLICE_S = 0.02
 COUNTER, TRAP, SEND, SPIN, CHAIN, LARGE = b"c", b"t", b"s", b"e", b"x", b"l"
 
-# `start` looks at the first byte of its payload: it counts under the second one (u64,
-# little-endian) and returns the count; traps after that; publishes the payload; returns -2; never
-# ends; returns the code of a transaction; or adds 100 bytes to what lies under the key. All
-# log the payload. `quick` returns 5.
+# The first byte of the payload selects the action of `start`: it counts under the second byte (u64,
+# little-endian) and returns the count; counts and then traps; publishes the payload; returns -2;
+# never ends; returns the code of a transaction; or adds 100 bytes to the value under the key. It
+# always logs the payload. `quick` returns 5.
 MODULE = b"""
 (module
   (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
@@ -86,7 +86,8 @@ MODULE = b"""
 
 
 def computing(steps: int) -> bytes:
-    """The module, whose `start` goes through an empty loop before, 1,000 times in about 0.7 us."""
+    """Return the module with an empty loop at the beginning of `start`; 1,000 iterations take about
+    0.7 us."""
     loop = b"""(local $left i32)
       (local.set $left (i32.const %d))
       (loop $next
@@ -96,7 +97,7 @@ def computing(steps: int) -> bytes:
 
 
 class _Collector:
-    """Takes the answers of an executor."""
+    """Collects the answers of an executor."""
 
     closed = False
 
@@ -134,7 +135,7 @@ class Project:
         )
         self.executor.refresh()
         for found in read_configuration(reader, self.project_id).applets.values():
-            self.pool.host(found)  # nothing runs ahead before its module is loaded
+            self.pool.host(found)  # no event runs ahead before its module is loaded
 
     def deploy(self, name: str, module: bytes, strategies: Any, **more: Any) -> Any:
         source = self.modules / "upload"
@@ -147,7 +148,7 @@ class Project:
         )
 
     def round(self, *frames: Sequence[WireEvent]) -> list[Any]:
-        """Results of the events of one round, in order."""
+        """Return the results of the events of one round, in order."""
         results: list[Any] = []
         requester = _Collector(results)
         for events in frames:
@@ -159,7 +160,7 @@ class Project:
         return results
 
     def kept(self) -> Any:
-        """What is stored: pairs, what was sent, logs, dead letters, all without their times."""
+        """Return the stored data without times: pairs, sent entries, logs and dead letters."""
         store = self.store
         store.checkpoint()
         reader = reader_of(store)

@@ -1,4 +1,4 @@
-"""The messages of `gateway.events.protobuf`, by protobuf itself."""
+"""The messages of `gateway.events.protobuf`, encoded by the protobuf library."""
 
 from __future__ import annotations
 

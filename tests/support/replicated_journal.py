@@ -1,4 +1,4 @@
-"""A journal as on a host of a cluster: in memory, with all batches."""
+"""A journal like that of a cluster's host: in memory, with all batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fieldbrook.storage.journal.protocol import Record
 
 
 class ReplicatedJournal(MemoryJournal):
-    """A journal in which each batch has to be, as in a cluster; it keeps all of them."""
+    """A journal that must contain each batch, as in a cluster; it keeps all of them."""
 
     is_complete = True
 

@@ -1,4 +1,4 @@
-"""The socket of a worker whose answers the test decides."""
+"""The socket of a worker whose answers are given by the test."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from fieldbrook.actors.wire import NODE_COMMAND, RESUME, FrameReader, frame, pack, unpack
 
 Bodies = list[tuple[int, list[str]]]
-"""Project ids, and the ids of the events of a body; a command is shown by its
-name, and of a map its keys are."""
+"""Project ids, and the ids of the events of a body. For a command there is its name, for a map
+there are its keys."""
 
 
 class ScriptedWorker:
-    """Keeps the bodies that arrive, and answers them when it is told to."""
+    """Keeps the bodies that arrive, and sends the answers that the test gives."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -29,11 +29,11 @@ class ScriptedWorker:
 
     @property
     def bodies(self) -> Bodies:
-        """All bodies that have arrived."""
+        """Return all bodies that have arrived."""
         return [body for bodies in self.frames for body in bodies]
 
     def ids(self, project_id: int) -> list[str]:
-        """The events of one project that have arrived."""
+        """Return the events of one project that have arrived."""
         return [each for number, ids in self.bodies if number == project_id for each in ids]
 
     def send(self, *answers: tuple[int, Any]) -> None:
@@ -84,5 +84,6 @@ def _shown(event: Any) -> str:
 
 
 def results(*numbers: int) -> list[Any]:
-    """An answer to as many events, in which each handler returned one of these numbers."""
+    """Return an answer for this many events, in which each handler returned one of these
+    numbers."""
     return [((number, 0, ""),) for number in numbers]

@@ -1,4 +1,4 @@
-"""The command line, as its users run it: each command in a process of its own."""
+"""The command line, in the same form as for users: each command in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class Shell:
-    """Runs `fieldbrook` commands against a node, with a home of its own: as the account whose
-    token the node holds, or with no login until the command `login` saves one."""
+    """Runs `fieldbrook` commands against a node, with a home of its own: as the account whose token
+    the node object has, or without a login until the command `login` saves one."""
 
     def __init__(self, home: Path, node: RunningNode, *, logged_in: bool = True) -> None:
         self.environment = {
@@ -49,7 +49,7 @@ class Shell:
         return json.loads(self("--json", *arguments).stdout)
 
     def fails(self, *arguments: str, code: int = 1, stdin: bytes = b"") -> str:
-        """Run a command that must fail; returns what it says. It prints no traceback."""
+        """Run a command that must fail without a traceback; return its error text."""
         done = self(*arguments, code=code, stdin=stdin)
         said = done.stderr.decode()
         assert said
@@ -58,7 +58,7 @@ class Shell:
 
 
 def shell_with_login(home: Path, node: RunningNode) -> Shell:
-    """A shell with the administrator's login, which the command `login` has saved."""
+    """Return a shell with the administrator's login, which the command `login` has saved."""
     made = Shell(home, node, logged_in=False)
     made("login", "--password-stdin", stdin=b"correct horse\n")
     return made

@@ -1,7 +1,7 @@
 """Workers in memory, an event loop whose clock jumps, and a record of what ran.
 
-Frames wait on their way in both directions until the test delivers them, so a test decides what
-happens before what.
+Frames wait in both directions until the test delivers them, so a test determines the order of all
+steps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         connection.protocol.connection_made(connection)
 
     def run(self, seconds: float = 0.0) -> None:
-        """Run what is due, then what becomes due in this time."""
+        """Run due callbacks, then those that become due within this time."""
 
         async def turns() -> None:
             for _ in range(6):
@@ -70,7 +70,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 class SimulatedConnection(asyncio.Transport):
-    """A connection between a gateway and a worker, seen from both ends."""
+    """A connection between a gateway and a worker, with both ends."""
 
     def __init__(self, loop: SimulatedLoop, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -113,20 +113,21 @@ class _Body:
 
 
 class SimulatedWorker:
-    """What a worker promises to gateways; `ran` is called with each event that runs."""
+    """A worker that keeps all guarantees towards gateways; `ran` is called with each event that
+    runs."""
 
     def __init__(self, path: str, ran: Callable[[int, WireEvent], None]) -> None:
         self.path = path
         self.connections: list[SimulatedConnection] = []
         self.projects: dict[int, collections.deque[_Body]] = {}
-        self.full = False  # no event can be stored
+        self.full = False  # while set, no event can be stored
         self._ran = ran
 
     def host(self, project_id: int) -> None:
         self.projects.setdefault(project_id, collections.deque())
 
     def receive(self, connection: SimulatedConnection) -> None:
-        """Take the next frame of a gateway."""
+        """Read the next frame of a gateway."""
         if not connection.to_worker:
             return
         absent = []
@@ -142,7 +143,7 @@ class SimulatedWorker:
         connection.answer(*absent)
 
     def run(self, project_id: int, most: int) -> None:
-        """Run the next events of a project, in its bodies' order; their answers wait."""
+        """Run the next events of a project, in the order of its bodies; their answers wait."""
         for body in self.projects.get(project_id, ()):
             while body.ran < len(body.events) and most:
                 most -= 1
@@ -167,7 +168,7 @@ class SimulatedWorker:
         return ((int(event[2]), 0, ""),)
 
     def reply(self, project_id: int) -> None:
-        """Send what has run."""
+        """Send the answers of the events that have run."""
         bodies = self.projects.get(project_id, collections.deque())
         while bodies and bodies[0].results:
             body = bodies[0]
@@ -178,7 +179,7 @@ class SimulatedWorker:
             bodies.popleft()
 
     def retire(self, project_id: int) -> None:
-        """End a project: finish the bodies that it has begun, return the others."""
+        """End a project: finish the bodies that have begun, and return the others."""
         while any(body.ran for body in self.projects.get(project_id, ())):
             body = self.projects[project_id][0]
             self.run(project_id, len(body.events) - body.ran)
@@ -186,7 +187,8 @@ class SimulatedWorker:
         self._end(project_id, 0)
 
     def fail(self, project_id: int, lost: int) -> None:
-        """End a project by an exception: what ran is unknown, and at least `lost` bodies are."""
+        """End a project by an exception: the outcome of its running bodies, at least `lost`, is
+        unknown."""
         begun = sum(1 for body in self.projects.get(project_id, ()) if body.ran)
         self._end(project_id, max(lost, begun))
 
@@ -205,7 +207,7 @@ class SimulatedWorker:
             connection.abort()
 
     def work(self) -> None:
-        """Do everything that there is to do, and deliver all answers."""
+        """Finish all work, and deliver all answers."""
         for connection in self.connections:
             while connection.to_worker:
                 self.receive(connection)

@@ -1,8 +1,8 @@
-"""Limits of a small machine for a program and all that it starts: memory and cores.
+"""Limits a program and all its child processes to the memory and cores of a small machine.
 
-A control group of Linux, of version 2 or 1, as a container has it. That needs root, or a part of
-the tree that was delegated. Without it, the program is held to as many cores and its memory is only
-measured; `Box.is_enforced` says which.
+It uses a control group of Linux, of version 2 or 1, like a container. This needs root, or a
+delegated part of the tree. Without it, only the cores are limited, and the memory is only measured;
+`Box.is_enforced` tells which of the two holds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SHELL = 'for group in $1; do echo $$ >"$group/cgroup.procs"; done; shift; exec 
 
 
 class Box:
-    """The limits, and what became of them.
+    """The limits, and the measured usage.
 
     Attributes:
-        prefix: the words in front of a command that run it inside.
+        prefix: the words before a command that run it within the limits.
     """
 
     def __init__(self, groups: list[Path], cores: int) -> None:
@@ -41,12 +41,12 @@ class Box:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory so far, with the files that the kernel keeps in memory for it."""
+        """The highest memory usage so far, including cached files."""
         return self._read("memory.peak", "memory.max_usage_in_bytes")
 
     @property
     def killed(self) -> int:
-        """How many processes the kernel has killed for want of memory."""
+        """How many processes the kernel has killed because memory was short."""
         return self._counted("oom_kill", "memory.events", "memory.oom_control")
 
     @property
@@ -58,7 +58,7 @@ class Box:
 
     @property
     def own_bytes(self) -> int:
-        """Memory that is not that of files, now."""
+        """The present memory usage without cached files."""
         return self._counted("anon", "memory.stat") or self._counted("total_rss", "memory.stat")
 
     def _read(self, *names: str) -> int:
@@ -81,7 +81,7 @@ class Box:
 
 @contextmanager
 def small_box(cores: int, memory_bytes: int) -> Iterator[Box]:
-    """A box of its own, which is removed at the end; what still runs in it must have ended."""
+    """Make a new box, which is removed at the end; all its processes must have ended by then."""
     groups = _make(f"fieldbrook-{os.getpid()}-{time.monotonic_ns()}", cores, memory_bytes)
     try:
         yield Box(groups, cores)
@@ -95,7 +95,7 @@ def small_box(cores: int, memory_bytes: int) -> Iterator[Box]:
 
 
 def _make(name: str, cores: int, memory_bytes: int) -> list[Path]:
-    """The folders of new control groups; none where they cannot be made."""
+    """Return the folders of new control groups; none if they cannot be made."""
     quota = cores * _PERIOD_US
     version_2 = {
         "memory.max": str(memory_bytes),
@@ -109,7 +109,7 @@ def _make(name: str, cores: int, memory_bytes: int) -> list[Path]:
     cpu_1 = {
         "cpu.cfs_period_us": str(_PERIOD_US),
         "cpu.cfs_quota_us": str(quota),
-        # Beside a group, each process outside of all groups counts as much as 1,024.
+        # Each process outside of all groups has the weight 1,024.
         "cpu.shares": "12288",
     }
     for wanted in (
@@ -125,7 +125,7 @@ def _make(name: str, cores: int, memory_bytes: int) -> list[Path]:
 
 
 def _make_one(folder: Path, files: dict[str, str]) -> bool:
-    if not (folder.parent / "cgroup.procs").exists():  # the parent is no control group
+    if not (folder.parent / "cgroup.procs").exists():  # the parent is not a control group
         return False
     with suppress(OSError):
         folder.mkdir()

@@ -54,7 +54,7 @@ class StreamClient:
         self.send(follow={"id": number, "topic": topic, **more})
 
     def next(self, limit_s: float = LIMIT_S) -> Any:
-        """The next message that is no ping."""
+        """Return the next message that is not a ping."""
         if self._kept:
             return self._kept.pop(0)
         while True:
@@ -63,7 +63,8 @@ class StreamClient:
                 return found
 
     def until(self, number: int, fits: Callable[[Any], Any]) -> list[Any]:
-        """All messages of a topic up to one that fits; those of others come later."""
+        """Return all messages of a topic up to one that fits; messages of other topics are kept for
+        later calls."""
         limit = time.monotonic() + LIMIT_S
         found, others = list[Any](), list[Any]()
         while time.monotonic() < limit:
@@ -78,7 +79,7 @@ class StreamClient:
         raise AssertionError(f"no message fits: {found[-3:]}")
 
     def end(self) -> tuple[list[Any], int]:
-        """All messages up to the end of the stream, and its code."""
+        """Return all messages up to the end of the stream, and its close code."""
         found = []
         try:
             while True:
@@ -93,7 +94,7 @@ class StreamClient:
 
 
 def _narrow(host: str, port: int) -> socket.socket:
-    """A connection whose kernel takes few bytes that nobody has read yet."""
+    """Return a connection for which the kernel buffers only few unread bytes."""
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW_BYTES)
     opened.settimeout(LIMIT_S)

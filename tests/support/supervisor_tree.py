@@ -1,4 +1,4 @@
-"""A supervisor whose children are not processes: the test says what they answer and when they die.
+"""A supervisor whose children are not processes: the test determines their answers and deaths.
 
 Everything else is the supervisor itself; only the calls to Thespian and to the kernel are replaced.
 """
@@ -27,16 +27,16 @@ BOOTER = cast(Address, "the node's process")
 
 
 class Tree:
-    """A node's supervisor and its imagined children.
+    """A node's supervisor and its simulated children.
 
     Attributes:
         now: monotonic seconds.
         stopped: the parts that were asked to exit, in order.
         killed: the parts that were killed, in order.
-        exit_codes: of the next deaths, by part; SIGKILL if none is given.
+        exit_codes: the exit codes of the next deaths, by part; SIGKILL if none is given.
         cpu_s: CPU seconds by part.
         private: bytes of private memory by part.
-        cluster: the hosts of its cluster; None when it is in none.
+        cluster: the hosts of its cluster; None if it belongs to none.
     """
 
     cluster: Membership | None = None
@@ -59,7 +59,7 @@ class Tree:
         monkeypatch.setattr(node_log, "name", lambda _name: None)
         monkeypatch.setattr(balance, "read_stat", self._stat)
         monkeypatch.setattr(balance, "private_bytes", self._private_bytes)
-        monkeypatch.setattr(health.log, "disabled", True)  # tests look at the board itself
+        monkeypatch.setattr(health.log, "disabled", True)  # tests check the conditions themselves
         monkeypatch.setattr(metrics_table.shared, "table", None)
         monkeypatch.setattr(type(metrics.here), "row", metrics.private_row())
         self.supervisor = supervisor.Supervisor()
@@ -107,7 +107,7 @@ class Tree:
             self.supervisor.child_exited(address)
 
     def activate(self, project_id: int) -> None:
-        """Let the HTTP gateway ask for a project."""
+        """Let the HTTP gateway request a project."""
         sender = self.children["http:0"].address
         assert sender is not None
         self.receive(m.Activate(project_id), sender)
@@ -144,15 +144,16 @@ class Tree:
 
     @property
     def children(self) -> dict[str, Child]:
-        """All children by part."""
+        """Return all children by part."""
         return self.supervisor.children
 
     def worker_of(self, project_id: int) -> str:
-        """The part of the worker that a project is to run in."""
+        """Return the part of the worker in which a project has to run."""
         return self.children[f"project:{project_id}"].worker
 
     def taken(self, part: str, kind: type[M]) -> list[M]:
-        """The messages of one kind that were sent to a part's process; each is returned once."""
+        """Return the messages of one kind that were sent to a part's process; each is returned
+        once."""
         address = self.children[part].address
         found = [msg for to, msg in self._sent if to == address and isinstance(msg, kind)]
         self._sent = [
@@ -161,11 +162,11 @@ class Tree:
         return found
 
     def told_booter(self, kind: type[M]) -> list[M]:
-        """The messages of one kind that were sent to the node's process."""
+        """Return the messages of one kind that were sent to the node's process."""
         return [msg for to, msg in self._sent if to == BOOTER and isinstance(msg, kind)]
 
     def conditions(self, part: str) -> set[str]:
-        """The health conditions of a part, with those that have ended."""
+        """Return the health conditions of a part, including ended ones."""
         board = self.supervisor.board
         return {one.state for one in (*board.active, *board.recent) if one.part == part}
 

@@ -1,4 +1,4 @@
-"""Certificates of the tests' own authority, and nodes that serve with them."""
+"""Certificates of an authority for tests, and nodes that use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ("localhost", "127.0.0.1")
 
 
 class Files(NamedTuple):
-    """Where the files of a trial are."""
+    """The paths of the certificate files."""
 
     authority: Authority
     ca: Path
@@ -34,7 +34,7 @@ class Files(NamedTuple):
         return ("--tls-certificate", str(self.certificate), "--tls-key", str(self.key))
 
     def renew(self) -> None:
-        """Other files in their place, as a renewal leaves them."""
+        """Replace the files by new ones, like a renewal."""
         for path, content in zip(
             (self.certificate, self.key), self.authority.issue(NAMES), strict=True
         ):
@@ -57,7 +57,7 @@ def make_files(folder: Path, days: int = 30) -> Files:
 
 
 class TlsNode(RunningNode):
-    """A node whose HTTP is https."""
+    """A node whose HTTP ports use TLS."""
 
     files: Files
 
@@ -70,7 +70,7 @@ class TlsNode(RunningNode):
         return http.client.HTTPSConnection("127.0.0.1", port, timeout=LIMIT_S, context=context)
 
     def serves(self) -> str:
-        """The serial number of the certificate that the event port shows."""
+        """Return the serial number of the certificate at the event port."""
         return shown_at(self.http_port, self.files.ca)
 
 
@@ -86,7 +86,7 @@ def shown_at(port: int, ca: Path) -> str:
 
 
 class RawTls:
-    """A client whose records of TLS 1.3 are made one by one, and sent when the caller wants."""
+    """A client whose TLS 1.3 records are made one by one, and are sent by the caller."""
 
     def __init__(self, port: int, files: Files, log: Path) -> None:
         """Connect and shake hands. `log` is a file for the keys, which is removed."""
@@ -114,14 +114,14 @@ class RawTls:
         log.unlink()
 
     def records(self, data: bytes, size: int) -> bytes:
-        """Records of `size` bytes of data each."""
+        """Return records with `size` bytes of data each."""
         for at in range(0, len(data), size):
             self._tls.write(data[at : at + size])
         return self._out.read()
 
     def key_updates(self, count: int) -> bytes:
-        """Changes of this client's keys, each of which asks for one of the server's (RFC 8446,
-        4.6.3). They must be the first records of the client."""
+        """Return changes of this client's keys, each of which requests a change of the server's
+        keys (RFC 8446, 4.6.3). They must be the first records of the client."""
         made = []
         for _ in range(count):
             key, nonce = self._derive(b"key", 32), self._derive(b"iv", 12)
@@ -137,7 +137,7 @@ class RawTls:
         return HKDFExpand(SHA384(), length, info).derive(self._secret)
 
     def is_disconnected(self) -> bool:
-        """Read until the server ends the connection; False when it says nothing for 5 s."""
+        """Read until the server ends the connection; return False if it is silent for 5 s."""
         self.socket.settimeout(5)
         with suppress(ConnectionError):
             try:

@@ -9,7 +9,7 @@ from tests.support.tools import LIMIT_S
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until a condition is true; a test fails with TimeoutError when it never is."""
+    """Wait until a condition is true; the test fails with TimeoutError if it never is."""
     async with asyncio.timeout(LIMIT_S):
         while not condition():
             await asyncio.sleep(0.001)

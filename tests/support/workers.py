@@ -36,7 +36,7 @@ STRATEGIES = [("DEFAULT", "start"), ("TWO", "quick")]
 class Worker:
     """A worker with some projects, and a connection to it.
 
-    Project n has the module n of `modules`, counted round, with `strategies`.
+    Project n has the module n of `modules` (modulo their number), with `strategies`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Worker:
         return made.applet.applet_id
 
     def start(self) -> None:
-        """Begin to serve; the journal is that of an earlier worker, if there was one."""
+        """Start to serve; the journal is that of an earlier worker, if there was one."""
         self.open()
         self.serve()
 
@@ -123,7 +123,7 @@ class Worker:
         self._socket.sendall(frame(pack(bodies)))
 
     def receive(self, count: int) -> list[tuple[int, Any]]:
-        """The next `count` answers, in the order in which they come."""
+        """Return the next `count` answers, in the order in which they arrive."""
         self._socket.settimeout(20)
         while len(self._answers) < count:
             data = self._socket.recv(1 << 16)
@@ -134,7 +134,7 @@ class Worker:
         return taken
 
     def ended(self, project_id: int) -> m.ProjectEnded:
-        """The message that a project ended, once there is one."""
+        """Wait for the message that a project has ended, and return it."""
         part = f"project:{project_id}"
 
         def found() -> m.ProjectEnded | None:
@@ -147,11 +147,11 @@ class Worker:
         return ended
 
     def store(self, project_id: int) -> Path:
-        """The folder of a project's store."""
+        """Return the folder of a project's store."""
         return store_path(self.folder / "projects", project_id)
 
     def call(self, action: Any) -> None:
-        """Have the thread with the execution lock do something, and wait until it has."""
+        """Have the thread with the execution lock call a function, and wait for the call."""
         done = threading.Event()
 
         def act() -> None:
@@ -163,7 +163,7 @@ class Worker:
         assert done.wait(20)
 
     def close(self) -> None:
-        """End it; all stores are up to date then."""
+        """Close the worker; afterwards all stores are up to date."""
         self.runners.stop(20)
         self.look_ahead_threads.close()
         self._socket.close()
@@ -173,7 +173,7 @@ class Worker:
 
 @contextmanager
 def running_worker(folder: Path, projects: int = 2) -> Iterator[Worker]:
-    """A worker that ends with the block."""
+    """Run a worker during the block."""
     worker = Worker(folder, projects)
     try:
         yield worker
@@ -182,7 +182,7 @@ def running_worker(folder: Path, projects: int = 2) -> Iterator[Worker]:
 
 
 def count(results: Any) -> int:
-    """The count that a handler returned for one event."""
+    """Return the count that a handler returned for one event."""
     (((_, code, error),),) = results
     assert error == ""
     return int(code)

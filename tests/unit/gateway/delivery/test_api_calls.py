@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
+import socketserver
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -46,9 +49,12 @@ def hook() -> Iterator[tuple[int, list[str]]]:
     server.server_close()
 
 
-def call(url: str, hosts: Sequence[str]) -> dict[str, Any]:
+def call(
+    url: str, hosts: Sequence[str], method: str = "GET", header: dict[str, list[str]] | None = None
+) -> dict[str, Any]:
     """What the event says that comes after a call."""
-    request = {"Method": "GET", "Url": url, "Header": {"Eventtype": ["R"]}, "Body": ""}
+    sent = {"Eventtype": ["R"], **(header or {})}
+    request = {"Method": method, "Url": url, "Header": sent, "Body": ""}
     events: list[WireEvent] = []
 
     def submit(_project: int, event: WireEvent, settle: Settle) -> None:
@@ -166,3 +172,73 @@ def test_an_account_with_a_slow_service_leaves_calls_to_others(
         assert len(answered) == 101
 
     asyncio.run(run())
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that answers each connection with some bytes; its port, and what it received."""
+    received: list[bytes] = []
+
+    class Answering(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            received.append(self.request.recv(1 << 16))
+            with suppress(OSError):  # the caller may have read enough
+                self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], received
+        server.shutdown()
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "header"),
+    [
+        ("GET", "", {"Host ": ["other"]}),
+        ("GET", "", {" Host": ["other"]}),
+        ("POST", "", {"Transfer-Encoding ": ["chunked"]}),
+        ("GET", "", {"": ["x"]}),
+        ("GET", "", {"X\r\nHost: other\r\nY": ["x"]}),
+        ("GET", "", {"X": ["x\r\nHost: other"]}),
+        ("GET", "", {"X": ["x\0"]}),
+        ("GET / HTTP/1.1\r\nHost: other\r\nX:", "", {}),
+        ("G\0T", "", {}),
+        ("GÉT", "", {}),
+        ("GET", "\r\nHost: other", {}),
+        ("GET", "\0", {}),
+    ],
+)
+def test_a_request_that_servers_could_read_in_two_ways_is_not_sent(
+    method: str, path: str, header: dict[str, list[str]]
+) -> None:
+    with answering(OK) as (port, received):
+        told = call(f"http://127.0.0.1:{port}/{path}", ["127.0.0.1"], method, header)
+    assert (told["StatusCode"], received) == (400, [])
+
+
+def test_a_blank_in_a_path_does_not_end_it() -> None:
+    with answering(OK) as (port, received):
+        told = call(f"http://127.0.0.1:{port}/a b", ["127.0.0.1"])
+    assert (told["StatusCode"], reason(told)) == (200, "ok")
+    assert received[0].startswith(b"GET /a%20b HTTP/1.1\r\n")
+
+
+def test_a_response_with_a_long_head_is_refused() -> None:
+    fields = b"".join(b"a%d: b\r\n" % number for number in range(6_000))
+    with answering(OK.replace(b"Content", fields + b"Content", 1)) as (port, _):
+        told = call(f"http://127.0.0.1:{port}/", ["127.0.0.1"])
+    assert told["StatusCode"] == 502
+    assert "16384 bytes" in reason(told)
+
+
+def test_a_compressed_response_is_passed_on_as_it_is_and_not_asked_for() -> None:
+    content = gzip.compress(b"") * 50_000
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(content)
+    with answering(head + content) as (port, received):
+        told = call(f"http://127.0.0.1:{port}/", ["127.0.0.1"])
+    assert told["Header"]["Content-Encoding"] == ["gzip"]
+    assert base64.b64decode(told["Body"]) == content
+    assert b"gzip" not in received[0].lower()

@@ -11,24 +11,31 @@ import msgspec
 from fieldbrook.core.cluster.membership import Membership
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.system.fsync import make_folder, sync_folder
+from fieldbrook.system.regular_file import read_regular_file
 
 FOLDER = "cluster"
 _FILE = "hosts.json"
+_LIMIT_BYTES = 1 << 20  # a hundred times as much as 1,000 pins take
 
 
 def load(data: Path) -> Membership | None:
     """Read the membership of a data folder; None if its node belongs to no cluster.
 
     Raises:
-        SettingsError: the file cannot be read.
+        SettingsError: the file cannot be read, or this host is not in its list.
     """
     path = data / FOLDER / _FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Membership)
+        known = msgspec.json.decode(read_regular_file(path, _LIMIT_BYTES), type=Membership)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except OSError as error:
+        raise SettingsError(reason=f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or JSON of another form
         raise SettingsError(reason=f"{path} cannot be read: {error}") from error
+    if not known.hosts or known.me not in (*(host.name for host in known.hosts), *known.gone):
+        raise SettingsError(reason=f"{path} cannot be read: its hosts lack {known.me[:64]!r}")
+    return known
 
 
 def save(data: Path, membership: Membership) -> None:
@@ -57,6 +64,18 @@ def is_formed(data: Path) -> bool:
     """Return whether the data folder belongs to a cluster that has enough hosts."""
     known = load(data)
     return known is not None and known.formed
+
+
+def require_formed(data: Path) -> Membership:
+    """Read the membership of a host whose cluster has enough hosts.
+
+    Raises:
+        SettingsError: the data folder is not that of such a host.
+    """
+    known = load(data)
+    if known is None or not known.formed:
+        raise SettingsError(reason=f"the data folder {data} is not that of a host of a cluster")
+    return known
 
 
 def require_member(data: Path) -> None:

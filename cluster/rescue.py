@@ -103,6 +103,17 @@ class Rescued(NamedTuple):
     kept: Path
 
 
+def require_rescuable(data: Path) -> None:
+    """Refuse a data folder that cannot be rescued, before anybody is asked about it.
+
+    Raises:
+        SettingsError: a node runs on the folder, or it belongs to no cluster.
+    """
+    hosts_file.require_formed(data)
+    if data_lock.is_held(data):
+        raise SettingsError(reason=f"another node runs on the data folder {data}")
+
+
 def rescue(settings: Settings) -> Rescued:
     """Turn the data folder of a cluster's host into the data folder of a single node.
 
@@ -116,9 +127,7 @@ def rescue(settings: Settings) -> Rescued:
         EngineUnreachableError: nats-server does not start on the copy.
     """
     data = settings.data
-    known = hosts_file.load(data)
-    if known is None or not known.formed:
-        raise SettingsError(reason=f"the data folder {data} is not that of a host of a cluster")
+    known = hosts_file.require_formed(data)
     locks = data_lock.acquire_data_lock(data), data_lock.acquire_node_lock(data)
     folder = data / hosts_file.FOLDER
     copy = folder / _COPY

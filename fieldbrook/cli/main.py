@@ -27,7 +27,6 @@ from fieldbrook.cli.errors import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.cli.options import (
     CommandGroup,
     SharedCommand,
-    confirm,
     shared_options,
     yes_option,
 )
@@ -243,10 +242,9 @@ def rescue(context: click.Context, /, config: Path | None, yes: bool, **given: s
     complete.
     """
     settings = _settings(context, config, given)
-    confirm(f"make a single node of {settings.data}? It can never return to its cluster", yes)
     from fieldbrook.cli.local.rescue import carry_out
 
-    context.exit(carry_out(settings))
+    context.exit(carry_out(settings, yes))
 
 
 @click.command(cls=SharedCommand)

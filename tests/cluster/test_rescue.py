@@ -58,11 +58,15 @@ class Lost:
         return all(row.get("lagRecords") == 0 and row.get("registryLag") == 0 for row in rows)
 
 
-def rescue(data: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        *(sys.executable, "-m", "fieldbrook", "--json", "rescue", "--yes", "--data", str(data))
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def rescue(data: Path, *, yes: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fieldbrook", "--json", "rescue", "--data", str(data)]
+    return subprocess.run(
+        [*command, "--yes"] if yes else command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +253,9 @@ def test_a_folder_on_which_a_node_runs_is_left_alone(lost: Lost, tmp_path: Path)
     assert (data / "cluster" / "hosts.json").exists()
 
 
-def test_a_node_of_no_cluster_needs_no_rescue(tmp_path: Path) -> None:
-    done = rescue(tmp_path)
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_node_of_no_cluster_needs_no_rescue_and_no_question(tmp_path: Path, yes: bool) -> None:
+    done = rescue(tmp_path, yes=yes)
     assert done.returncode == 1
     assert f"the data folder {tmp_path} is not that of a host of a cluster" in done.stderr
+    assert "make a single node" not in done.stderr

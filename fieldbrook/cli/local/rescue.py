@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import EXIT_REFUSED, expected_errors
+from fieldbrook.cli.options import confirm
 from fieldbrook.cli.output import note, note_unless_json, show_json, show_rows
 from fieldbrook.cli.text import counted
 from fieldbrook.core.settings import Settings
@@ -16,11 +17,17 @@ _COLUMNS = {
 }
 
 
-def carry_out(settings: Settings) -> int:
-    """Rescue the data folder of the settings, and print the result; return the exit code."""
-    with expected_errors():
-        from fieldbrook.cluster.rescue import rescue
+def carry_out(settings: Settings, yes: bool) -> int:
+    """Rescue the data folder of the settings, and print the result; return the exit code.
 
+    Without `yes` the user is asked before anything is changed.
+    """
+    with expected_errors():
+        from fieldbrook.cluster.rescue import require_rescuable, rescue
+
+        require_rescuable(settings.data)
+    confirm(f"make a single node of {settings.data}? It can never return to its cluster", yes)
+    with expected_errors():
         done = rescue(settings)
     damaged = sum(bool(project.damage) for project in done.projects)
     defects = damaged or done.registry_damage or done.missing

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.system.fsync import make_folder
+from fieldbrook.system.regular_file import read_regular_file
 
 RUN = "run"
 OWNER, NODE = "lock", "node.lock"
@@ -82,7 +83,7 @@ def is_held(data: Path) -> bool:
 def holder(data: Path) -> str:
     """Return the id of the process that took the folder's lock last; "" when it is not known."""
     try:
-        text = (data / RUN / OWNER).read_text("ascii").strip()
+        text = read_regular_file(data / RUN / OWNER, _HOLDER_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
     return text if text.isdecimal() else ""

@@ -155,10 +155,11 @@ def _marks(path: Path, form: Form) -> tuple[int, str]:
     try:
         with store_errors(path), environment.begin() as txn:
             empty = txn.stat()["entries"] == 0
-        try:
-            meta = environment.open_db(META, create=False)
-        except lmdb.NotFoundError:
-            return (0 if empty else form.unmarked), ""
+        with store_errors(path):
+            try:
+                meta = environment.open_db(META, create=False)
+            except lmdb.NotFoundError:
+                return (0 if empty else form.unmarked), ""
         with store_errors(path), environment.begin() as txn:
             version = txn.get(VERSION_CELL, b"", db=meta).decode("utf-8", "replace")
             return schema_in(txn, meta) or form.unmarked, version

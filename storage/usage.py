@@ -114,7 +114,8 @@ def measure(data: Path) -> Usage:
     names = _names(data)
     audit = _sizes(data / REGISTRY, {"audit": (AUDIT,)}).get("audit", 0)
     folders = {
-        name: disk_bytes((data / name).resolve())  # `rollback` may be a link to another disk
+        # `rollback` may be a link to another disk. `Path.resolve` raises for links in a circle.
+        name: disk_bytes(Path(os.path.realpath(data / name)))
         for name in (REGISTRY, JOURNALS, MODULES, CHAINS, MQTT, REFUSED, UPLOADS, ROLLBACK)
     }
     projects = [

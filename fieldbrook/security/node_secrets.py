@@ -9,9 +9,11 @@ from pathlib import Path
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.system.fsync import make_folder, sync_folder
+from fieldbrook.system.regular_file import read_regular_file
 
 KEY_BYTES = 32
 SETUP_CODE = "setup-code"
+_LIMIT_BYTES = 1 << 20
 
 
 def load_or_create_key(folder: Path, name: str) -> bytes:
@@ -42,7 +44,7 @@ def load_or_create(path: Path, fresh: bytes) -> bytes:
     try:
         if not path.exists():
             _create(path, fresh)
-        return path.read_bytes()
+        return read_regular_file(path, _LIMIT_BYTES)
     except OSError as error:
         raise StoreError(reason=f"{path}: {error.strerror}") from error
 
@@ -60,7 +62,7 @@ def problems_in(folder: Path) -> list[str]:
             problems.append("token.key is missing")
         for name in names:
             if name.endswith(".key"):
-                size = len((folder / name).read_bytes())
+                size = len(read_regular_file(folder / name, _LIMIT_BYTES))
                 if size != KEY_BYTES:
                     problems.append(f"{name} has {size} bytes; a key has {KEY_BYTES}")
     except OSError as error:

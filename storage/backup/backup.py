@@ -120,7 +120,8 @@ def back_up_stopped(data: Path, target: Path, unreadable: Collection[Path] = ())
             copy_store(data / REGISTRY, folder / REGISTRY)
             (folder / MODULES).mkdir(mode=0o700)
             for path in (data / MODULES).glob("*.wasm"):
-                shutil.copyfile(path, folder / MODULES / path.name)
+                if path.is_file():
+                    shutil.copyfile(path, folder / MODULES / path.name)
         except OSError as error:
             raise StoreError(reason=f"{error.filename or data}: {error.strerror}") from error
         pack(folder, target, KIND, {"projects": len(stored)})
@@ -307,6 +308,8 @@ def _copy_module(data: Path, folder: Path, sha256: str) -> bool:
     if (folder / MODULES / name).exists():
         return True
     (folder / MODULES).mkdir(mode=0o700, exist_ok=True)
+    if not (data / MODULES / name).is_file():  # a copy of a device may have no end
+        return False
     try:
         shutil.copyfile(data / MODULES / name, folder / MODULES / name)
     except FileNotFoundError:

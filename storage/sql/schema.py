@@ -14,6 +14,7 @@ Source: interface document, 5.6 (PROJECT_DATABASE, PROJECT_SCHEMA).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -29,7 +30,9 @@ TIMES = ("f_created_at", "f_updated_at")
 of the node created has both."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-RESERVED = ("sqlite_", "pragma_", PRIVATE_PREFIX)
+_SQLITE = "sqlite_"
+RESERVED = (_SQLITE, "pragma_", PRIVATE_PREFIX)
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})  # of PostgreSQL
 _METHODS = ("", "BTREE", "HASH")  # accepted but ignored: SQLite has one kind of index
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
@@ -189,6 +192,41 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
     refuse_if(len(indexes) > INDEXES_LIMIT, f"more than {INDEXES_LIMIT} keys that are not primary")
     _check_unique(indexes, "index")
     return Schema(tuple(tables), frozenset({PUBLIC, *(s.schema.lower() for s in schemas)}))
+
+
+def check_new(schema: Schema) -> None:
+    """Check what SQLite or PostgreSQL would refuse when it creates the tables.
+
+    Stored configurations are not checked: one of an earlier version may be in use, because its
+    database is of the kind that accepts it.
+
+    Raises:
+        DatabaseConfigError: a name or a default that one of the two refuses; the reason names it.
+    """
+    tables = {table.name.lower() for table in schema.tables}
+    for table in schema.tables:
+        for column in table.columns:
+            where = f"{table.label}, column {column.name}"
+            refuse_if(column.name.lower() in _SYSTEM_COLUMNS, f"{where}: the name is reserved")
+            refuse_if(not _is_in_range(column), f"{where}: its default is out of range")
+        for index in table.indexes:
+            name = index.name.lower()
+            refuse_if(
+                name in tables or name.startswith(_SQLITE),
+                f"{table.label}: the name {index.name} of one of its keys is taken or reserved",
+            )
+
+
+def _is_in_range(column: Column) -> bool:
+    if not column.default:
+        return True
+    if column.kind in (INTEGER, TIMESTAMP):
+        return -(1 << 63) <= int(column.default) < 1 << 63
+    if column.kind == REAL:
+        number = float(column.default)
+        is_zero = not column.default.lower().partition("e")[0].strip("+-0.")
+        return math.isfinite(number) and (number != 0 or is_zero)
+    return True
 
 
 def refuse_if(fault: bool, reason: str) -> None:

@@ -85,7 +85,7 @@ def plan(
             steps += [_add(table, target, column) for column in new]
         steps += [_comment(table, target, column) for column in new]
         for index in table.indexes:
-            label = _index_name(index)
+            label = _index_name(index, table)
             if label not in indexes:
                 steps.append(_create_index(table, target, index, label))
     if steps:
@@ -95,7 +95,7 @@ def plan(
             if name != STATE
         }
         primary = {f"{name}_pkey" for name in there}
-        wanted = {_index_name(index) for table in schema.tables for index in table.indexes}
+        wanted = {_index_name(index, table) for table in schema.tables for index in table.indexes}
         require_room(schema, defaults, (indexes - primary) | wanted)
     return steps
 
@@ -138,12 +138,15 @@ def _name(name: str) -> str:
     return quoted(name.lower())
 
 
-def _index_name(index: Index) -> str:
+def _index_name(index: Index, table: Table) -> str:
     """Return the name of an index; a name beyond 63 bytes ends in a hash.
 
-    PostgreSQL would truncate it, and two truncated names may be the same.
+    PostgreSQL would truncate it, and two truncated names may be the same. It gives the index of the
+    primary key the name `TABLE_pkey` itself.
     """
     name = index.name.lower()
+    if name == f"{table.name.lower()}_pkey":
+        name += "1"
     if len(name) <= NAME_BYTES:
         return name
     return f"{name[: NAME_BYTES - 17]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -26,7 +26,7 @@ from fieldbrook.gateway.management.routes.projects.configurations.stored import 
     stored_value,
 )
 from fieldbrook.storage.sql.room import COLUMNS_LIMIT, require_room
-from fieldbrook.storage.sql.schema import TIMES, parse_schema
+from fieldbrook.storage.sql.schema import TIMES, check_new, parse_schema
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
 _PUBLIC = "public"
@@ -158,6 +158,7 @@ def _check_as_sql(database: Database, at: str) -> list[FieldError]:
     allow."""
     try:
         schema = parse_schema(msgspec.json.decode(database_value(database)))
+        check_new(schema)
         require_room(schema, {}, ())
     except DatabaseConfigError as error:
         return [FieldError(at, str(error.details["reason"]), "body")]

@@ -210,6 +210,7 @@ def _make_source(settings: Settings) -> Source:
         username=settings.mqtt_username,
         password=settings.mqtt_password,
         context=tls.broker_context(settings),
+        payload_limit_bytes=settings.body_limit_bytes,
     )
 
 

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
@@ -45,6 +45,7 @@ _TICK_S = 5.0
 _CONNECT_LIMIT_S = 5.0
 _STOP_LIMIT_S = 2.0
 _UNSENT_LIMIT_BYTES = 1 << 20
+_PACKET_SLACK = 128 << 10  # for the topic, which may have 64 KiB
 
 
 class PahoSource:
@@ -59,13 +60,24 @@ class PahoSource:
         username: str | None = None,
         password: str | None = None,
         context: ssl.SSLContext | None = None,
+        payload_limit_bytes: int = 1 << 20,
     ) -> None:
-        """Create a source that is not connected yet. `context` is for TLS; None means a plain
-        socket."""
+        """Create a source that is not connected yet.
+
+        Args:
+            host: the broker's host.
+            port: its port.
+            client_id: that of the session.
+            username: the user name of the node at the broker.
+            password: its password.
+            context: for TLS; None means a plain socket.
+            payload_limit_bytes: the size of the largest event. Longer messages are delivered cut,
+                but still longer than this, so that they are refused like any other long event.
+        """
         self._context = context
         self._address = f"{host}:{port}"
         self._host, self._port = host, port
-        self._client = client = _Client(client_id)
+        self._client = client = _Client(client_id, payload_limit_bytes + _PACKET_SLACK)
         if username is not None:
             client.username_pw_set(username, password)
         client.connect_async(host, port, _KEEPALIVE_S)
@@ -340,6 +352,9 @@ class PahoSource:
                 self._end(str(error))
                 return
         while self._client.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS:
+            if self._client.holds_messages():
+                self._end("the broker sends messages with QoS 2, which nobody has asked for")
+                return
             if not self._has_more(buffer):
                 break
         if hidden:
@@ -375,9 +390,13 @@ class PahoSource:
 
 
 class _Client(mqtt.Client):
-    """A paho client that uses a buffered socket, which the event loop has connected."""
+    """A paho client that uses a buffered socket, which the event loop has connected.
 
-    def __init__(self, client_id: str) -> None:
+    It keeps at most `packet_limit_bytes` of a packet. A broker may send 256 MiB, of which paho
+    makes two copies.
+    """
+
+    def __init__(self, client_id: str, packet_limit_bytes: int) -> None:
         super().__init__(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
@@ -387,6 +406,20 @@ class _Client(mqtt.Client):
         )
         self.opened: socket.socket | None = None
         self.buffer: BufferedSocket | None = None
+        self._packet_limit_bytes = packet_limit_bytes
+
+    def _packet_read(self) -> MQTTErrorCode:
+        # paho makes a new `bytearray` for each packet.
+        if not isinstance(self._in_packet["packet"], _CutPacket):
+            self._in_packet["packet"] = _CutPacket(self._packet_limit_bytes)
+        return super()._packet_read()
+
+    def holds_messages(self) -> bool:
+        """Whether paho keeps received messages of QoS 2 until the broker releases them.
+
+        Nothing limits their number, and a subscription with QoS 1 gets none.
+        """
+        return bool(self._in_messages)
 
     def _create_socket(self) -> Any:
         if self.opened is None:
@@ -401,6 +434,19 @@ class _Client(mqtt.Client):
         if self.opened is not None:
             self.opened.close()
             self.opened = None
+
+
+class _CutPacket(bytearray):
+    """The beginning of a packet; bytes beyond the limit are dropped."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self._limit_bytes = limit_bytes
+
+    # mypy compares it with `__add__`, which nobody calls.
+    def __iadd__(self, data: bytes, /) -> Self:  # type: ignore[misc, override]
+        super().__iadd__(data[: max(0, self._limit_bytes - len(self))])
+        return self
 
 
 def _never() -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.brokers import (
     Mosquitto,
     numbered,
 )
+from tests.support.mqtt_bytes import remaining_length
 from tests.support.tools import LIMIT_S
 
 PROJECT = frozenset({"p1"})
@@ -305,3 +307,62 @@ async def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_w
             delivery.ack()
         await gateway.receives(count)
         assert gateway.numbers == list(range(count))
+
+
+def send_long(device: Device, mebibytes: int) -> None:
+    """Publish a message of that size, piece by piece."""
+    head, piece = b"\x00\x02p1\x00\x07", bytes(1 << 20)
+    device.send_raw(b"\x32" + remaining_length(len(head) + mebibytes * len(piece)) + head)
+    for _ in range(mebibytes):
+        device.send_raw(piece)
+    assert device.read() == (0x40, b"\x00\x07")
+
+
+async def test_of_a_message_without_measure_only_a_bounded_part_is_kept(
+    running: Mosquitto,
+) -> None:
+    async with serving(running) as (_, gateway):
+        with Device(running.port, "device") as device:
+            tracemalloc.start()
+            try:
+                sending = asyncio.to_thread(send_long, device, 64)
+                await asyncio.gather(sending, gateway.receives(1))
+                _, peak_bytes = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            await asyncio.to_thread(device.publish, "p1", b"next")
+        await gateway.receives(2)
+        long, following = gateway.payloads
+        assert 1 << 20 < len(long) < 2 << 20, "longer than any event, so that it is refused"
+        assert following == b"next"
+        assert peak_bytes < 16 << 20
+
+
+async def test_a_broker_that_sends_messages_of_qos_2_is_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 10)
+        writer.write(b"\x20\x02\x00\x00")  # CONNACK
+        with suppress(OSError):
+            for number in range(1, 1 << 16):
+                body = b"\x00\x02p1" + number.to_bytes(2, "big") + bytes(1_000)
+                writer.write(b"\x34" + bytes([len(body) % 128 | 128, len(body) // 128]) + body)
+                await writer.drain()
+        writer.close()
+        left.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    source, gateway = paho_source.PahoSource("127.0.0.1", port, client_id="test"), Gateway(True)
+    async with server:
+        await source.start(gateway)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await left.wait()
+        finally:
+            await source.stop()
+    assert gateway.deliveries == []
+    assert "messages with QoS 2, which nobody has asked for" in caplog.text

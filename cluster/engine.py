@@ -7,6 +7,7 @@ of all hosts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -15,10 +16,12 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from fieldbrook.core.errors import EngineUnreachableError, SettingsError
 from fieldbrook.storage.replication.connection import MESSAGE_BYTES, Endpoint
@@ -32,6 +35,7 @@ _USER, _ADMIN = "fieldbrook", "system"
 _START_S = 30.0
 _STOP_S = 5.0
 _TICK_S = 0.02
+_STATUS_S = 2.0
 # A route ends 1.5 to 2 s after the last message of the other engine. That is before this engine
 # calls an election, 4 s after the last message of a leader. Leaders send messages at least every
 # 2 s.
@@ -86,6 +90,7 @@ class Engine:
         self._password = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, Any] = {}
+        self._monitoring = HTTPConnection("")  # stays open: it is used twice a second
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration of nats-server, for its JSON file."""
@@ -153,6 +158,9 @@ class Engine:
             )
         try:
             self._await_ports()
+            self._monitoring.close()
+            address = urlsplit(self._ports["monitoring"][0]).netloc
+            self._monitoring = HTTPConnection(address, timeout=_STATUS_S)
             self._require_sync()
         except EngineUnreachableError:
             self.stop()  # so that the next start finds the folder unused
@@ -176,19 +184,29 @@ class Engine:
         return Endpoint(host, int(port), _ADMIN, self._password)
 
     def status(self, page: str) -> dict[str, Any]:
-        """Return a page of nats-server's monitoring, such as `jsz`.
+        """Return a page of nats-server's monitoring, such as `jsz`. Call it in one thread only.
 
         Raises:
             EngineUnreachableError: the engine does not answer.
         """
+        if self._monitoring.sock is not None:
+            # nats-server may have closed a connection that was quiet.
+            with contextlib.suppress(EngineUnreachableError):
+                return self._read_status(page)
+        return self._read_status(page)
+
+    def _read_status(self, page: str) -> dict[str, Any]:
         try:
-            address = self._ports["monitoring"][0]
-            with urllib.request.urlopen(f"{address}/{page}", timeout=2) as answer:  # noqa: S310
-                found: dict[str, Any] = json.load(answer)
-        except (OSError, ValueError) as error:
+            self._monitoring.request("GET", f"/{page}")
+            answer = self._monitoring.getresponse()
+            found: dict[str, Any] = json.loads(answer.read())
+        except (OSError, HTTPException, ValueError) as error:
+            self._monitoring.close()
             raise EngineUnreachableError(
                 reason=f"nats-server's monitoring does not answer: {error}"
             ) from error
+        if answer.status != HTTPStatus.OK:
+            raise EngineUnreachableError(reason=f"nats-server's monitoring answers {answer.status}")
         return found
 
     def peers(self) -> frozenset[str]:
@@ -202,6 +220,7 @@ class Engine:
 
     def stop(self) -> None:
         """Stop the engine. It transfers its leadership first; after `_STOP_S` it is killed."""
+        self._monitoring.close()
         if self._process is None:
             return
         self._process.terminate()

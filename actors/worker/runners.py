@@ -138,10 +138,11 @@ class Runners:
                 quiet += 1
                 if quiet >= _QUIET_WATCHES:
                     self._watcher_sleeps = True
-                    self._busy.wait(CARE_S)
+                    woken = self._busy.wait(CARE_S)
                     self._busy.clear()
                     self._watcher_sleeps = False
-                    quiet = 0
+                    if woken:
+                        quiet = 0
                 continue
             quiet = 0
             if not holder.is_slow(seen) or not self._core.others_wait():

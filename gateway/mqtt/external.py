@@ -77,6 +77,11 @@ class ExternalBroker:
         self.registry_changed()
         await self._source.start(self._on_delivery)
 
+    @property
+    def is_idle(self) -> bool:
+        """See `gateway.MqttInput`; clients of the broker are not known here."""
+        return False
+
     def registry_changed(self) -> None:
         """See `gateway.MqttInput`."""
         projects = self._reader.projects()

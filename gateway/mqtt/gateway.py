@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REGISTRY_POLL_S = 0.05
-_TICKS_PER_S = 20
+_POLL_S = 0.05  # how often the registry is read for changes
+_IDLE_POLL_S = 0.25  # the same while no client is connected
+_FLUSH_S = 1.0
 
 
 class MqttInput(Protocol):
@@ -65,8 +67,12 @@ class MqttInput(Protocol):
             StoreError: the registry cannot be read; the call is repeated.
         """
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no client is connected, so that a change of the registry is not urgent."""
+
     def watch(self) -> StoreError | None:
-        """Raise or clear health conditions; called twenty times a second.
+        """Raise or clear health conditions; called 4 to 20 times a second.
 
         Returns:
             The reason why its store cannot be written; None if the store can be written.
@@ -229,7 +235,7 @@ class MqttGateway(GatewayActor):
 
     async def _watch_registry(self) -> None:
         known = self._reader.version()
-        ticks = 0
+        flushed_at = 0.0
         while True:
             failure, what = self._input.watch(), "the MQTT sessions"
             try:
@@ -243,7 +249,8 @@ class MqttGateway(GatewayActor):
                 self.health.clear(*STATES)
             else:
                 self.health.raise_(store_condition(failure), f"{what}: {failure}")
-            ticks += 1
-            if ticks % _TICKS_PER_S == 0:
+            now = time.monotonic()
+            if now - flushed_at >= _FLUSH_S:
+                flushed_at = now
                 self._refused_events.flush()
-            await asyncio.sleep(_REGISTRY_POLL_S)
+            await asyncio.sleep(_IDLE_POLL_S if self._input.is_idle else _POLL_S)

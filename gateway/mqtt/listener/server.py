@@ -303,6 +303,11 @@ class MqttServer:
         """See `gateway.MqttInput`."""
         return inspection.answers(Inspection(self))
 
+    @property
+    def is_idle(self) -> bool:
+        """See `gateway.MqttInput`."""
+        return not self.connections
+
     def registry_changed(self) -> None:
         """Check the rights of connected clients again, some at a time."""
         self.publishing.registry_changed()
@@ -312,8 +317,9 @@ class MqttServer:
     async def _sweep(self) -> None:
         number = 0
         while True:
-            await asyncio.sleep(_SWEEP_S)
-            number += 1
+            # Without clients, there is only the work of each full round of sweeps.
+            await asyncio.sleep(_SWEEP_S if self.connections else _SWEEPS * _SWEEP_S)
+            number = number + 1 if self.connections else 0
             now = self.now()
             for connection in [
                 each for each in self.connections if id(each) // 64 % _SWEEPS == number % _SWEEPS

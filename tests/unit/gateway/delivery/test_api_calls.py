@@ -6,11 +6,15 @@ import asyncio
 import base64
 import gzip
 import json
+import socket
 import socketserver
+import ssl
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ import pytest
 from fieldbrook.actors.wire import WireEntry, WireEvent
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
 from fieldbrook.gateway.links.pending_event import Settle
+from tests.support.tls import make_files
 
 
 class Hook(BaseHTTPRequestHandler):
@@ -242,3 +247,65 @@ def test_a_compressed_response_is_passed_on_as_it_is_and_not_asked_for() -> None
     assert told["Header"]["Content-Encoding"] == ["gzip"]
     assert base64.b64decode(told["Body"]) == content
     assert b"gzip" not in received[0].lower()
+
+
+def send_in_small_records(connection: socket.socket, context: ssl.SSLContext, size: int) -> None:
+    """Answer a request over TLS with a body of which each byte has a record of its own."""
+    received, made = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(received, made, server_side=True)
+
+    def carry_out(step: Callable[[], object]) -> None:
+        while True:
+            try:
+                step()
+                return
+            except ssl.SSLWantReadError:
+                connection.sendall(made.read())
+                received.write(connection.recv(1 << 16))
+
+    with suppress(OSError), connection:
+        carry_out(tls.do_handshake)
+        carry_out(lambda: tls.read(1 << 16))
+        tls.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size):
+            tls.write(b"x")
+        connection.sendall(made.read())
+
+
+async def test_other_work_goes_on_while_a_response_comes_in_the_smallest_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, size = make_files(tmp_path), 50_000
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    events: list[WireEvent] = []
+
+    def submit(_project: int, event: WireEvent, settle: Settle) -> None:
+        events.append(event)
+        settle(())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            send_in_small_records(connection, context, size)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"https://localhost:{server.getsockname()[1]}/"
+        request = json.dumps({"Url": url, "Header": {"Eventtype": ["R"]}}).encode()
+        calling = asyncio.create_task(
+            ApiCaller(submit, ["localhost"])(1, (1, "api", "R", request, "e"))
+        )
+        turns, began, longest_s = 0, time.thread_time(), 0.0
+        while not calling.done():
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            turns, began, longest_s = turns + 1, now, max(longest_s, now - began)
+        await calling
+        await asyncio.to_thread(thread.join)
+    told = json.loads(events[0][3])
+    assert base64.b64decode(told["Body"]) == b"x" * size
+    assert turns > size // 100
+    assert longest_s < 0.3

@@ -112,7 +112,9 @@ class LogFetcher:
             last: the last block.
         """
         self._forget_old_blocks()
-        reading = (self._block(number, wanted) for number in range(first, last + 1))
+        # The hashes are looked up now: a reorganisation may remove blocks before the tasks begin.
+        hashes = [self._follower.blocks[number] for number in range(first, last + 1)]
+        reading = [self._block(first + at, each, wanted) for at, each in enumerate(hashes)]
         logs: list[Log] = []
         for number, found in enumerate(await asyncio.gather(*reading, return_exceptions=True)):
             if isinstance(found, CHAIN_FAILURES):
@@ -233,8 +235,7 @@ class LogFetcher:
                 return
             kept -= len(self._read.pop(block_hash).logs)
 
-    async def _block(self, number: int, wanted: Sequence[LogFilter]) -> list[Log]:
-        block_hash = self._follower.blocks[number]
+    async def _block(self, number: int, block_hash: str, wanted: Sequence[LogFilter]) -> list[Log]:
         addresses = frozenset(each.address for each in wanted)
         known = self._read.get(block_hash)
         if known is None or not known.covers(addresses):

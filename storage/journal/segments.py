@@ -9,6 +9,7 @@ previous segment and the end of its valid part, so that the rest of a failed syn
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import struct
@@ -157,6 +158,8 @@ def find(folder: Path, worker: str) -> list[Found]:
 
 
 def _look(path: Path, worker: str) -> Found:
+    if not path.is_file():  # a pipe would be waited for
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     with path.open("rb") as file:
         data = memoryview(file.read(BEGIN + HEAD_BYTES))
         size = os.fstat(file.fileno()).st_size

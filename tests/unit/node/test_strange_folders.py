@@ -77,3 +77,14 @@ def test_a_module_that_is_no_file_is_missing_in_a_backup(
     make(module)
     assert backup.back_up(data, tmp_path / "b.tar.gz").missing == [SHA256]
     backup.back_up_stopped(data, tmp_path / "c.tar.gz")
+
+
+def test_a_pipe_in_the_place_of_a_journal_is_not_waited_for(data: Path, tmp_path: Path) -> None:
+    folder = data / "journal" / "9"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "0.segment")
+    found = {finding.check: finding for finding in upgrade.examine(data).findings}
+    assert found["journals"].state == "failed"
+    assert "not a regular file" in found["journals"].text.lower()
+    with pytest.raises(StoreError, match="(?i)not a regular file"):
+        backup.back_up(data, tmp_path / "b.tar.gz")

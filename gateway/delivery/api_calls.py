@@ -33,6 +33,7 @@ from fieldbrook.core.errors import NodeError, TooManyRequestsError
 from fieldbrook.core.model import NODE_PUBLISHER
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import READ, call_chain
+from fieldbrook.gateway.delivery.bounded_tls import BoundedTls
 from fieldbrook.gateway.delivery.slots import Slots
 from fieldbrook.gateway.links.pending_event import Outcome, Settle
 from fieldbrook.wasm.host.api import decode, response
@@ -44,7 +45,6 @@ _PROOF_LIMIT_S = 600.0
 _BODY_LIMIT_BYTES = 1 << 20
 # A head is decoded at once. One of 64 KiB with 6,000 fields took 0.09 s.
 _HEAD_LIMIT_BYTES = 16 << 10
-_RECORDS_AT_ONCE = 32
 _CONCURRENT_CALLS = 32  # a single account may have half of them
 _RETRY_S = 1.0
 _DROPPED_HEADERS = {"eventtype", "host", "content-length", "connection", "transfer-encoding"}
@@ -90,7 +90,7 @@ class ApiCaller:
             force_instance=True, max_clients=_CONCURRENT_CALLS, max_body_size=_BODY_LIMIT_BYTES
         )
         self._tls = ssl.create_default_context()
-        self._tls.sslsocket_class = _SlicedSocket
+        self._tls.sslsocket_class = BoundedTls
         self._client = SimpleAsyncHTTPClient(
             force_instance=True,
             max_clients=_CONCURRENT_CALLS,
@@ -223,24 +223,6 @@ class ApiCaller:
         for name, text in answer.headers.get_all():
             headers.setdefault(name, []).append(text)
         return _encode(answer, response(HTTPStatus.OK, {}, answer.body), Header=headers)
-
-
-class _SlicedSocket(ssl.SSLSocket):
-    """A TLS connection that is read for a short time in each turn of the event loop.
-
-    Tornado reads until nothing is left. A server that puts each byte of its response into a record
-    of its own held the loop for 5.6 s of processor time with 200 kB. The records that were not read
-    stay in the kernel, so that the loop goes on with them in its next turn.
-    """
-
-    _reads = 0
-
-    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """See `ssl.SSLSocket`; now and then it says that nothing has arrived."""
-        self._reads += 1
-        if not self._reads % _RECORDS_AT_ONCE and not self.pending():
-            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the rest is read later")
-        return super().recv_into(buffer, nbytes, flags)
 
 
 class _InvalidRequestError(Exception):

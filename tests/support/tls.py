@@ -85,6 +85,30 @@ def shown_at(port: int, ca: Path) -> str:
         return str(shown["serialNumber"])
 
 
+def key_changes(secret: bytes, count: int) -> tuple[bytes, bytes]:
+    """Changes of the keys of the sender that has this secret (RFC 8446, 4.6.3).
+
+    The suite is TLS_AES_256_GCM_SHA384, and nothing may have been sent with the secret.
+
+    Returns:
+        The records, and the secret after them.
+    """
+    made = []
+    for _ in range(count):
+        key, nonce = _derive(secret, b"key", 32), _derive(secret, b"iv", 12)
+        inner = b"\x18\x00\x00\x01\x01\x16"  # KeyUpdate, of one byte, in a handshake record
+        head = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
+        made.append(head + AESGCM(key).encrypt(nonce, inner, head))
+        secret = _derive(secret, b"traffic upd", SHA384.digest_size)
+    return b"".join(made), secret
+
+
+def _derive(secret: bytes, label: bytes, length: int) -> bytes:
+    label = b"tls13 " + label
+    info = struct.pack(">HB", length, len(label)) + label + b"\x00"
+    return HKDFExpand(SHA384(), length, info).derive(secret)
+
+
 class RawTls:
     """A client whose TLS 1.3 records are made one by one, and are sent by the caller."""
 
@@ -122,19 +146,8 @@ class RawTls:
     def key_updates(self, count: int) -> bytes:
         """Return changes of this client's keys, each of which requests a change of the server's
         keys (RFC 8446, 4.6.3). They must be the first records of the client."""
-        made = []
-        for _ in range(count):
-            key, nonce = self._derive(b"key", 32), self._derive(b"iv", 12)
-            inner = b"\x18\x00\x00\x01\x01\x16"  # KeyUpdate, of one byte, in a handshake record
-            head = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
-            made.append(head + AESGCM(key).encrypt(nonce, inner, head))
-            self._secret = self._derive(b"traffic upd", SHA384.digest_size)
-        return b"".join(made)
-
-    def _derive(self, label: bytes, length: int) -> bytes:
-        label = b"tls13 " + label
-        info = struct.pack(">HB", length, len(label)) + label + b"\x00"
-        return HKDFExpand(SHA384(), length, info).derive(self._secret)
+        made, self._secret = key_changes(self._secret, count)
+        return made
 
     def is_disconnected(self) -> bool:
         """Read until the server ends the connection; return False if it is silent for 5 s."""

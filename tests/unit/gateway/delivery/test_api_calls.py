@@ -22,7 +22,10 @@ import pytest
 from fieldbrook.actors.wire import WireEntry, WireEvent
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
 from fieldbrook.gateway.links.pending_event import Settle
-from tests.support.tls import make_files
+from tests.support.tls import key_changes, make_files
+
+Write = Callable[[bytes], bytes]
+"""Encrypts data; returns the records."""
 
 
 class Hook(BaseHTTPRequestHandler):
@@ -249,8 +252,10 @@ def test_a_compressed_response_is_passed_on_as_it_is_and_not_asked_for() -> None
     assert b"gzip" not in received[0].lower()
 
 
-def send_in_small_records(connection: socket.socket, context: ssl.SSLContext, size: int) -> None:
-    """Answer a request over TLS with a body of which each byte has a record of its own."""
+def answer_over_tls(
+    connection: socket.socket, context: ssl.SSLContext, answer: Callable[[Write], bytes]
+) -> None:
+    """Answer a request over TLS with records that the caller makes."""
     received, made = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(received, made, server_side=True)
 
@@ -263,22 +268,23 @@ def send_in_small_records(connection: socket.socket, context: ssl.SSLContext, si
                 connection.sendall(made.read())
                 received.write(connection.recv(1 << 16))
 
+    def write(data: bytes) -> bytes:
+        tls.write(data)
+        return made.read()
+
     with suppress(OSError), connection:
         carry_out(tls.do_handshake)
         carry_out(lambda: tls.read(1 << 16))
-        tls.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
-        for _ in range(size):
-            tls.write(b"x")
-        connection.sendall(made.read())
+        connection.sendall(made.read() + answer(write))
+        while connection.recv(1 << 16):
+            pass
 
 
-async def test_other_work_goes_on_while_a_response_comes_in_the_smallest_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, size = make_files(tmp_path), 50_000
-    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.certificate, files.key)
+async def timed_call(
+    context: ssl.SSLContext, answer: Callable[[Write], bytes]
+) -> tuple[dict[str, Any], float]:
+    """Call an API over TLS; return what the event says, and the processor time of the longest turn
+    of the loop in seconds."""
     events: list[WireEvent] = []
 
     def submit(_project: int, event: WireEvent, settle: Settle) -> None:
@@ -288,8 +294,7 @@ async def test_other_work_goes_on_while_a_response_comes_in_the_smallest_records
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
-            connection, _ = server.accept()
-            send_in_small_records(connection, context, size)
+            answer_over_tls(server.accept()[0], context, answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -298,14 +303,68 @@ async def test_other_work_goes_on_while_a_response_comes_in_the_smallest_records
         calling = asyncio.create_task(
             ApiCaller(submit, ["localhost"])(1, (1, "api", "R", request, "e"))
         )
-        turns, began, longest_s = 0, time.thread_time(), 0.0
+        began, longest_s = time.thread_time(), 0.0
         while not calling.done():
             await asyncio.sleep(0)
             now = time.thread_time()
-            turns, began, longest_s = turns + 1, now, max(longest_s, now - began)
+            began, longest_s = now, max(longest_s, now - began)
         await calling
         await asyncio.to_thread(thread.join)
-    told = json.loads(events[0][3])
+    told: dict[str, Any] = json.loads(events[0][3])
+    return told, longest_s
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """That of a server whose authority the caller trusts."""
+    files = make_files(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(files.certificate, files.key)
+    return made
+
+
+async def test_other_work_goes_on_while_a_response_comes_in_the_smallest_records(
+    context: ssl.SSLContext,
+) -> None:
+    size = 50_000
+
+    def answer(write: Write) -> bytes:
+        head = write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        return head + b"".join(write(b"x") for _ in range(size))
+
+    told, longest_s = await timed_call(context, answer)
     assert base64.b64decode(told["Body"]) == b"x" * size
-    assert turns > size // 100
     assert longest_s < 0.3
+
+
+async def test_a_server_that_only_changes_its_keys_is_left(
+    context: ssl.SSLContext, tmp_path: Path
+) -> None:
+    log = tmp_path / "keys"
+    context.keylog_filename = str(log)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+
+    def answer(_write: Write) -> bytes:
+        lines = [line.split() for line in log.read_text().splitlines()]
+        (secret,) = [words[2] for words in lines if words[0] == "SERVER_TRAFFIC_SECRET_0"]
+        return key_changes(bytes.fromhex(secret), 20_000)[0]
+
+    told, longest_s = await timed_call(context, answer)
+    assert told["StatusCode"] == 502
+    assert "records without data" in reason(told)
+    assert longest_s < 0.3
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_long_response_in_large_records_arrives_whole(
+    context: ssl.SSLContext, version: ssl.TLSVersion
+) -> None:
+    context.maximum_version = version
+    body = bytes(range(256)) * 4_000
+    told, _ = await timed_call(
+        context,
+        lambda write: write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body),
+    )
+    assert base64.b64decode(told["Body"]) == body

@@ -1,7 +1,8 @@
-"""The device library: `Device` keeps events on its disk and sends them to a node, each once.
+"""The device library: `Device` keeps events on its disk and sends them to a node, which runs each
+once.
 
-It needs the standard library only, and paho-mqtt when the node's address begins with `mqtt`. It
-imports no other part of fieldbrook, so it runs where a node does not.
+It needs only the standard library, and paho-mqtt if the node's address begins with `mqtt`. It
+imports no other part of fieldbrook, so it also runs on systems on which a node does not run.
 
 In: events of an application, the address of a node, the token of a publisher.
 Out: requests over HTTP or MQTT; the node's answer to each event, for the application's callbacks.

@@ -33,10 +33,10 @@ def read_address(
     """Read the URL of a node: `http://`, `https://`, `mqtt://` or `mqtts://`.
 
     Args:
-        url: without a port it means 80, 443, 1883 and 8883.
+        url: the URL; the default ports are 80, 443, 1883 and 8883.
         ca: a PEM file of the certificate authorities to trust; None for those of the system.
         certificate: a PEM file with a certificate of the device, if the node asks for one.
-        key: the PEM file of its key, unless `certificate` has it.
+        key: the PEM file of the certificate's key, unless `certificate` contains it.
 
     Raises:
         DeviceError: the URL is not one of these, or a file cannot be used.

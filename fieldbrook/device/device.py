@@ -1,4 +1,4 @@
-"""`Device`: what an application uses."""
+"""`Device`: the class that an application uses."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ class Device:
 
     `send` puts an event into a queue on the device's disk and returns. A thread sends the queued
     events in order, and repeats each with the same event id until the node has answered. The node
-    runs an event once, however often it arrives. Events that were not answered when the process
-    ended are sent by the next `Device` with the same queue.
+    runs an event once, even if it arrives several times. Events that were not answered when the
+    process ended are sent by the next `Device` with the same queue.
 
         with Device("https://node.example:8888", project="room", publisher="sensor-1",
                     token=token, queue="/var/lib/sensor") as device:
             device.send("TEMPERATURE", {"celsius": 21.5})
 
-    At the end of a `with` block it waits up to 5 seconds for the unsent events.
+    At the end of a `with` block, the device waits up to 5 seconds until unsent events are sent.
 
     Args:
         url: `http://`, `https://`, `mqtt://` or `mqtts://` with host and port.
         project: the name of the project.
         publisher: the key of the publisher.
-        token: its token.
-        queue: a folder for the queue of this device alone; made if it is missing.
+        token: the token of the publisher.
+        queue: a folder for the queue of only this device; it is created if it is missing.
         ca: a PEM file of the authorities to trust; None for those of the system.
         certificate: a PEM file with a certificate of the device, if the node asks for one.
-        key: the PEM file of its key.
+        key: the PEM file of the certificate's key.
         limit_events: how many events the queue holds.
-        limit_bytes: how many bytes they have; each counts 200 beside payload, type and id.
+        limit_bytes: how many bytes the events may have; each counts 200 in addition to payload,
+            type and id.
         when_full: `refuse`: `send` raises `QueueFullError`; `drop-oldest`: the oldest events
             are dropped and counted in `dropped`.
-        sync: `send` waits until the disk has the event, which then outlives a power cut.
-        batch_events: how many events are sent together. 1 keeps the order also among events
-            that the node cannot take at the moment.
+        sync: whether `send` waits until the event is on the disk, so that it survives a power cut.
+        batch_events: how many events are sent together. With 1, the order is kept even if the node
+            temporarily refuses events.
         batch_bytes: how many bytes are sent together.
         timeout_s: how long the node may be silent before events are sent again.
         on_accepted: called when the node has handled an event, in the sending thread.
-        on_refused: called when the node refuses an event for good, in the sending thread.
+        on_refused: called when the node refuses an event permanently, in the sending thread.
 
     Raises:
         DeviceError: the URL, a certificate or a limit is not valid.
-        QueueBusyError: another process has the queue.
+        QueueBusyError: another process uses the queue.
         QueueError: the queue cannot be opened.
     """
 
@@ -77,7 +78,7 @@ class Device:
         on_accepted: Callable[[Event, Accepted], object] | None = None,
         on_refused: Callable[[Event, Refused], object] | None = None,
     ) -> None:
-        """Open the queue and begin to send. The node need not run yet."""
+        """Open the queue and start to send. The node need not be running yet."""
         paths = [None if path is None else str(path) for path in (ca, certificate, key)]
         _require_positive(limit_events, limit_bytes, batch_events, batch_bytes, timeout_s)
         if when_full not in ("refuse", "drop-oldest"):
@@ -90,7 +91,7 @@ class Device:
             *(self._queue, transport, batch_events, batch_bytes, on_accepted, on_refused)
         )
         self.dropped = 0
-        """How many events a full queue has dropped since this object was made."""
+        """The number of events that a full queue has dropped since this object was created."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,17 +110,17 @@ class Device:
         """Put an event into the queue. When this returns, the event will be sent.
 
         Args:
-            event_type: its type, which decides on the handler.
-            payload: bytes as they are, text as UTF-8, anything else as JSON.
+            event_type: the type of the event, which selects the handler.
+            payload: bytes are sent unchanged, text as UTF-8, anything else as JSON.
             event_id: 16 to 128 printable characters, unique for the publisher; None for a new one.
-            at: when it happened, in Unix seconds. None: now, or no time for an event with an
-                `event_id`, so that the same call again is the same event.
+            at: when the event happened, in Unix seconds. None stands for now or, for an event with
+                an `event_id`, for no time, so that the same call makes the same event.
 
         Returns:
             The event's id.
 
         Raises:
-            InvalidEventError: no node would take it.
+            InvalidEventError: no node would accept the event.
             QueueFullError: the queue is full.
             QueueError: the queue cannot be written, e.g. because the disk is full.
         """
@@ -129,7 +130,7 @@ class Device:
         return event.event_id
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until no event waits; False when the time was not enough."""
+        """Wait until no event waits; return False if the time was not enough."""
         return self._sender.wait_until_sent(timeout_s)
 
     @property
@@ -139,18 +140,18 @@ class Device:
 
     @property
     def last_error(self) -> str:
-        """The reason of the last failed attempt, "" when the last attempt succeeded."""
+        """The reason of the last failed attempt; "" if the last attempt succeeded."""
         return self._sender.last_error
 
     def refused(self) -> list[tuple[Event, str]]:
         """The refused events that the queue still holds, with the node's reasons.
 
-        They stay there until their place is needed.
+        They stay there until the space is needed.
         """
         return [(queued.event, queued.refused) for queued in self._queue.refused()]
 
     def resend_refused(self) -> int:
-        """Send the refused events again, e.g. after the token was replaced; returns how many."""
+        """Send the refused events again, e.g. after the token was replaced; return their number."""
         count = self._queue.restore_refused()
         self._sender.wake()
         return count

@@ -1,8 +1,8 @@
-"""The queue of events on the device's disk: a SQLite file, which outlives the process.
+"""The queue of events on the device's disk: a SQLite file, which is kept when the process ends.
 
 An event is in the file when `add` returns, and leaves it when the node's answer is known. With
 `sync`, `add` waits for the disk (`synchronous=FULL`), and the event also survives a power cut.
-Without `sync`, a power cut may lose the last events; a crash or `kill -9` loses none.
+Without `sync`, a power cut may lose the last events, but a crash or `kill -9` loses none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _REFUSED = "CREATE INDEX IF NOT EXISTS refused ON events (number) WHERE refused 
 
 
 class Queued(NamedTuple):
-    """An event and its place in the queue. `refused` is the node's reason, "" while it waits."""
+    """An event and its place in the queue. `refused` is the node's reason of a refusal; "" while
+    the event waits."""
 
     number: int
     event: Event
@@ -41,23 +42,25 @@ class Queued(NamedTuple):
 
 
 class DiskQueue:
-    """The queue of one device, in order. Any thread may call it.
+    """The queue of one device, in order; thread-safe.
 
-    One process at a time has it open. Refused events stay in the file until their place is needed.
+    Only one process at a time can open it. Refused events stay in the file until their space is
+    needed.
     """
 
     def __init__(self, folder: Path, limit_events: int, limit_bytes: int, *, sync: bool) -> None:
-        """Open the queue, or make it.
+        """Open the queue; create it if it does not exist.
 
         Args:
-            folder: where its file is; made if it is missing.
-            limit_events: how many events it holds at most.
-            limit_bytes: how many bytes its events have at most, 200 for each beside its payload.
-            sync: whether events outlive a power cut.
+            folder: the folder of the file; it is created if it is missing.
+            limit_events: the most events in the queue.
+            limit_bytes: the most bytes of all events; each counts 200 in addition to its payload.
+            sync: whether events survive a power cut.
 
         Raises:
-            QueueBusyError: another process, or another object of this one, has it open.
-            QueueError: it cannot be opened, or is damaged, or of a later version.
+            QueueBusyError: another process, or another object of this process, has opened the
+                queue.
+            QueueError: the queue cannot be opened, is damaged, or has a later version.
         """
         self._limit_events, self._limit_bytes = limit_events, limit_bytes
         self._lock = threading.Lock()
@@ -80,7 +83,7 @@ class DiskQueue:
 
     def _prepare(self, sync: bool) -> None:
         run = self._database.execute
-        # The lock is held from the first write until the process ends, also by kill -9.
+        # The lock is held from the first write until the end of the process, even after kill -9.
         run("PRAGMA locking_mode=EXCLUSIVE")
         run("PRAGMA journal_mode=WAL")
         run(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
@@ -97,21 +100,21 @@ class DiskQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of events that are still to be sent."""
+        """The number of events that still have to be sent."""
         return self._events - self._refused
 
     def add(self, event: Event, *, drop_oldest: bool = False) -> int:
-        """Put an event at the end. Refused events make room for it, the oldest first.
+        """Add an event at the end. If necessary, refused events are removed, the oldest first.
 
         Args:
-            drop_oldest: when that is not enough, drop the oldest events that wait.
+            drop_oldest: whether to drop the oldest waiting events if that is not enough.
 
         Returns:
-            How many events that waited were dropped for it.
+            The number of waiting events that were dropped.
 
         Raises:
-            QueueFullError: there is no room for it.
-            QueueError: it cannot be written.
+            QueueFullError: there is no room for the event.
+            QueueError: the queue cannot be written.
         """
         with self._lock, self._errors(), self._transaction():
             dropped = self._make_room(event.size_bytes, drop_oldest)
@@ -165,12 +168,12 @@ class DiskQueue:
         return found
 
     def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
-        """Remove events that the node has, and mark those that it refused with its reason.
+        """Remove events that the node has handled, and store the reasons of those that it refused.
 
         Numbers that have left the queue meanwhile are ignored.
 
         Raises:
-            QueueError: the file cannot be written. Nothing has changed.
+            QueueError: the file cannot be written. Nothing was changed.
         """
         with self._lock, self._errors(), self._transaction():
             for number in done:
@@ -195,7 +198,7 @@ class DiskQueue:
             return list(map(_queued, rows))
 
     def restore_refused(self) -> int:
-        """Let refused events wait again, at their places; returns how many.
+        """Make refused events wait again, at their places; return their number.
 
         Raises:
             QueueError: the file cannot be written.
@@ -223,7 +226,7 @@ class DiskQueue:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Commit what the block does, or undo it, the counts included."""
+        """Commit the changes of the block, or roll them back, including the counts."""
         before = (
             getattr(self, "_events", 0),
             getattr(self, "_bytes", 0),
@@ -250,7 +253,7 @@ class DiskQueue:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the disk knows the file, too."""
+    """Fsync the folder, so that the file's name is durable, too."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

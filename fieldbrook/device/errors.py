@@ -8,7 +8,7 @@ class DeviceError(Exception):
 
 
 class InvalidEventError(DeviceError, ValueError):
-    """No node would take an event like this: its type, id, time or payload is not valid."""
+    """No node would accept such an event: its type, id, time or payload is not valid."""
 
 
 class QueueError(DeviceError):
@@ -16,7 +16,7 @@ class QueueError(DeviceError):
 
 
 class QueueBusyError(QueueError):
-    """Another process, or another `Device` of this one, uses the queue."""
+    """Another process, or another `Device` of this process, uses the queue."""
 
 
 class QueueFullError(QueueError):

@@ -14,8 +14,9 @@ from fieldbrook.device.errors import InvalidEventError
 
 TYPE_LIMIT = 256
 ID_SHORTEST, ID_LIMIT = 16, 128
-"""A node takes a shorter id for a label, which several events may have: they would run twice."""
-_OVERHEAD_BYTES = 200  # of an event in the queue and in a request, beside its payload
+"""For a node, a shorter id is only a label, which several events may have; repeated events would
+run twice."""
+_OVERHEAD_BYTES = 200  # added to the payload's size, in the queue and in a request
 _ERROR = re.compile(
     r"\[\]@StatusErr\[(?P<key>\w+)\]\[(?P<code>[0-9]+)\]\[(?P<msg>[^\]]*)\]!?(?P<desc>.*)",
     re.DOTALL,
@@ -27,8 +28,8 @@ _TIMES = range(-(1 << 63), 1 << 63)
 class Event:
     """An event of the device.
 
-    `at_ms` is when it happened, in Unix milliseconds; None for an event that has no time. The node
-    recognises an event that is sent again by all four fields.
+    `at_ms` is when the event happened, in Unix milliseconds; None for an event without a time. The
+    node recognises an event that is sent again by all four fields.
     """
 
     event_type: str
@@ -42,7 +43,7 @@ class Event:
         return len(self.payload) + len(self.event_type) + len(self.event_id) + _OVERHEAD_BYTES
 
     def message(self, publisher: str, token: str) -> dict[str, Any]:
-        """The event as a node takes it over HTTP and MQTT (docs/reference/clients.md)."""
+        """Return the event in the form for HTTP and MQTT (docs/reference/clients.md)."""
         header: dict[str, Any] = {
             "event_type": self.event_type,
             "pub_id": publisher,
@@ -67,8 +68,8 @@ class HandlerResult:
 class Accepted:
     """The node has handled the event, and its effects are on the node's disk.
 
-    `results` are those of its handlers, also of failed ones, whose events the node keeps as dead
-    letters; over MQTT the node does not tell them. `replayed` says that the node had handled the
+    `results` are the results of its handlers, including failed ones, whose events the node keeps as
+    dead letters; they are not available over MQTT. `replayed` is set if the node had handled the
     event before and did not run it again.
     """
 
@@ -78,8 +79,8 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The node will never take the event. `status` and `key` are those of docs/reference/errors.md;
-    over MQTT 3.1.1 the node does not tell that it refused."""
+    """The node will never accept the event. For `status` and `key` see docs/reference/errors.md;
+    over MQTT 3.1.1 a refusal is not reported."""
 
     status: int
     key: str
@@ -91,7 +92,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The event has to be sent again: no answer, or the node cannot take it now."""
+    """The event has to be sent again: there was no answer, or the node cannot accept it now."""
 
     reason: str
     retry_after_s: float = 0.0
@@ -103,17 +104,17 @@ Outcome = Accepted | Refused | Later
 def make_event(
     event_type: str, payload: object, event_id: str | None = None, at: float | None = None
 ) -> Event:
-    """Make an event of what an application gives.
+    """Make an event from the arguments of an application.
 
     Args:
         event_type: its type, 1 to 256 printable characters.
-        payload: bytes as they are, text as UTF-8, anything else as JSON.
+        payload: bytes are sent unchanged, text as UTF-8, anything else as JSON.
         event_id: 16 to 128 printable characters, unique for the publisher; None for a new one.
-        at: when it happened, in Unix seconds. None: now for an event with a new id, and no time for
-            one with an id of the application, so that the same call makes the same event.
+        at: when the event happened, in Unix seconds. None stands for now if the id is new, and for
+            no time if the application gives the id, so that the same call makes the same event.
 
     Raises:
-        InvalidEventError: one of them is not valid.
+        InvalidEventError: an argument is not valid.
     """
     if not (0 < len(event_type) <= TYPE_LIMIT and event_type.isprintable()):
         raise InvalidEventError(
@@ -153,10 +154,10 @@ def failure(status: int, key: str, text: str, retry_after_s: float = 0.0) -> Ref
 
 
 def failure_in_text(text: str) -> Refused | Later | None:
-    """Read an error as it stands in the answer to one event of a batch, and in MQTT's reasons.
+    """Parse an error in the answer to an event of a batch, or in a reason of MQTT.
 
-    Its form is `[]@StatusErr[KEY][CODE][MESSAGE]DETAILS`, where CODE begins with the status. None:
-    the text has another form.
+    Its form is `[]@StatusErr[KEY][CODE][MESSAGE]DETAILS`, where CODE begins with the status. The
+    result is None if the text has another form.
     """
     match = _ERROR.match(text)
     if match is None:

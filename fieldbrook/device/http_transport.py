@@ -51,7 +51,7 @@ class HttpTransport:
             return [_outcome(item) for item in value]
         error = _whole_failure(status, value, retry_after_s)
         if isinstance(error, Refused) and len(events) > 1 and status in (_TOO_LARGE, _MALFORMED):
-            # The request as a whole is not acceptable. Its events may be, apart from each other.
+            # The request as a whole was refused. Its events may be accepted separately.
             return self._send_halves(events)
         return [error] * len(events)
 
@@ -72,8 +72,8 @@ class HttpTransport:
             try:
                 return self._exchange(body)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                # The node has closed a connection that was idle. Events that it has had are
-                # recognised by their ids.
+                # The node has closed the idle connection. It recognises events that it has already
+                # got by their ids.
                 self.close()
                 if not is_reused:
                     raise
@@ -112,7 +112,7 @@ class HttpTransport:
         return connection
 
     def abort(self) -> None:
-        """End a `send` of another thread."""
+        """Abort a `send` of another thread."""
         self._is_aborted = True
         connection = self._connection
         if connection is not None and connection.sock is not None:
@@ -132,7 +132,7 @@ def _whole_failure(status: int, value: object, retry_after_s: float) -> Refused 
         words = [str(value.get(name) or "") for name in ("msg", "desc")]
         text = ": ".join(word for word in words if word)
         return failure(status, value["key"], text, retry_after_s)
-    # A proxy or the login page of a network has answered. It does not speak for the node.
+    # A proxy or the login page of a network has answered, and not the node.
     return Later(f"an answer with status {status} that is not from a node", retry_after_s)
 
 
@@ -161,7 +161,7 @@ def _result(result: Any) -> HandlerResult:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The header `Retry-After`; a date, which a node does not send, counts as absent."""
+    """Parse the header `Retry-After`; a date, which a node does not send, counts as absent."""
     if retry_after is None or not (retry_after.isascii() and retry_after.isdigit()):
         return 0.0
     return min(float(retry_after[:9]), _RETRY_AFTER_LIMIT_S)

@@ -1,4 +1,5 @@
-"""Events over MQTT 5 with QoS 1: several on their way at a time, acknowledged when committed."""
+"""Events over MQTT 5 with QoS 1: several in flight at a time, acknowledged when they are
+committed."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 _LOOP_S = 0.1
 _KEEP_ALIVE_S = 120
 _IDLE_LIMIT_S = _KEEP_ALIVE_S / 2
-"""Without events nobody runs the client's loop, so a connection that was idle is opened anew."""
-_WINDOW = 20  # as many as paho sends without an acknowledgement
-_PACKET_BYTES = 10  # of a PUBLISH beside topic and body: type, lengths, packet id
+"""Without events, the client's loop does not run, so an idle connection is opened again."""
+_WINDOW = 20  # the same limit as paho's for unacknowledged messages
+_PACKET_BYTES = 10  # size of a PUBLISH without topic and body: type, lengths, packet id
 _PACKET_LIMIT_BYTES = 256 << 20  # of MQTT itself
 _FAILURE = 0x80
 _NO_STRATEGY = 0x10
@@ -35,12 +36,12 @@ class MqttTransport:
         """Store the parameters; the first `send` connects.
 
         Raises:
-            DeviceError: paho-mqtt is not installed, or no project can have this name.
+            DeviceError: paho-mqtt is not installed, or this cannot be the name of a project.
         """
         if any(character in sender.project for character in "+#/\0"):
             raise DeviceError(f"{sender.project!r} is not the name of a project")
         try:
-            import paho.mqtt.client  # noqa: F401 - whether it is there
+            import paho.mqtt.client  # noqa: F401 - checks that it is installed
         except ImportError:
             raise DeviceError("MQTT needs the package paho-mqtt: pip install paho-mqtt") from None
         self._address = address
@@ -62,7 +63,7 @@ class MqttTransport:
         is_reused = self._client is not None
         outcomes = self._send_once(events)
         if is_reused and self._client is None and not self._outcomes and not self._is_aborted:
-            # The node has ended the connection while it was idle.
+            # The node has closed the idle connection.
             outcomes = self._send_once(events)
         return outcomes
 
@@ -93,8 +94,8 @@ class MqttTransport:
         return [*outcomes, *[missing] * (len(events) - len(outcomes))]
 
     def _publish(self, client: Client, event: Event, number: int) -> int:
-        """Publish an event and return its packet id. One that is too large gets a negative one and
-        its outcome at once: the node would end the connection, each time."""
+        """Publish an event and return its packet id. An event that is too large gets a negative id,
+        and its outcome at once, because the node would end the connection at each attempt."""
         topic = self._sender.project
         message = event.message(self._sender.publisher, self._sender.token)
         body = json.dumps(message, separators=(",", ":")).encode()
@@ -111,7 +112,7 @@ class MqttTransport:
             self._ended = f"the connection ended ({code})"
 
     def _connect(self) -> str:
-        """Connect, and return what went wrong, "" for nothing."""
+        """Connect; return the reason of a failure, "" if it succeeded."""
         import paho.mqtt.client as paho
         from paho.mqtt.enums import CallbackAPIVersion
 
@@ -156,12 +157,12 @@ class MqttTransport:
         if code.value < _FAILURE and code.value != _NO_STRATEGY:
             self._outcomes[packet_id] = Accepted()
         else:
-            # The reason has the node's error. Without it the code itself has to do.
+            # The reason contains the node's error. Without a reason, only the code is known.
             refused = Refused(400, code.getName(), text)
             self._outcomes[packet_id] = failure_in_text(text) or refused
 
     def abort(self) -> None:
-        """End a `send` of another thread within a tenth of a second."""
+        """Abort a `send` of another thread within a tenth of a second."""
         self._is_aborted = True
 
     def close(self) -> None:
@@ -174,7 +175,7 @@ class MqttTransport:
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Closes itself when the handshake fails; paho leaves it open."""
+    """A socket that closes itself if the handshake fails; paho would leave it open."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -185,9 +186,10 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 def _send_at_once(client: Client) -> None:
-    """Without this, small packets wait for the acknowledgement of those before them."""
+    """Disable Nagle's algorithm, with which small packets wait for the acknowledgement of earlier
+    ones."""
     connection = client.socket()
-    if isinstance(connection, socket.socket):  # also that of TLS
+    if isinstance(connection, socket.socket):  # true for TLS, too
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 

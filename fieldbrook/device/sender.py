@@ -26,11 +26,11 @@ def pause_s(failures: int, retry_after_s: float = 0.0, chance: float = 0.0) -> f
     """Return the time to wait before the next attempt, in seconds.
 
     Args:
-        failures: how many attempts in a row have failed, 1 at first. Each doubles the pause, up to
-            a minute.
-        retry_after_s: what the node asked for; the pause is at least as long.
-        chance: from 0 to 1, makes the pause up to half shorter, so that devices that lost their
-            node together do not come back together.
+        failures: the number of consecutive failed attempts, from 1 on. Each doubles the pause, up
+            to a minute.
+        retry_after_s: the time that the node asked for; the pause is at least as long.
+        chance: a random number from 0 to 1, which makes the pause up to half shorter, so that
+            devices that lost their node at the same time do not reconnect at the same time.
     """
     growing = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(failures - 1, 30)))
     return max(growing * (1 - chance / 2), retry_after_s)
@@ -39,8 +39,8 @@ def pause_s(failures: int, retry_after_s: float = 0.0, chance: float = 0.0) -> f
 class EventSender:
     """Sends the events of a queue in order, in a thread of its own.
 
-    An event leaves the queue before its callback is called. An exception of a callback is logged
-    and stops nothing.
+    An event leaves the queue before its callback is called. An exception of a callback is only
+    logged.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class EventSender:
         self._on_accepted, self._on_refused = on_accepted, on_refused
         self._changed = threading.Condition()
         self._is_closing = False
-        self._is_busy = False  # with a batch, its callbacks included
+        self._is_busy = False  # while a batch is sent and its callbacks run
         self.last_error = ""
-        """Why events wait, "" when the last attempt succeeded."""
+        """Why events wait; "" if the last attempt succeeded."""
         self._thread = threading.Thread(target=self._run, name="fieldbrook-device", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that the queue has another event."""
+        """Tell the thread that the queue has another event."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_until_sent(self, timeout_s: float | None) -> bool:
-        """Wait until no event waits and all callbacks have returned; False when the time was not
-        enough. In a callback it does not wait."""
+        """Wait until no event waits and all callbacks have returned; return False if the time was
+        not enough. In a callback, do not wait."""
         with self._changed:
             if threading.current_thread() is not self._thread:
                 self._changed.wait_for(lambda: self._is_idle or self._is_closing, timeout_s)
@@ -82,13 +82,14 @@ class EventSender:
         return not self._is_busy and not self._queue.waiting
 
     def close(self) -> None:
-        """End the thread. A request that is under way is given up."""
+        """End the thread. A request in progress is aborted."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._transport.abort()
         if threading.current_thread() is not self._thread:  # a callback may close the device
-            # Connecting cannot be interrupted. Without the queue, the thread ends after it.
+            # Connecting cannot be interrupted; because the queue is closed, the thread ends
+            # afterwards.
             self._thread.join(_JOIN_S)
 
     # ---------------------------------------------------------------- the thread
@@ -102,7 +103,7 @@ class EventSender:
                 later = self._settle(batch, outcomes)
             except QueueError as error:
                 later = Later(str(error))
-            except Exception as error:  # the thread must go on
+            except Exception as error:  # the thread must continue
                 log.exception("cannot send events")
                 later = Later(f"{type(error).__name__}: {error}")
             self.last_error = "" if later is None else later.reason
@@ -127,7 +128,8 @@ class EventSender:
             self._changed.wait_for(lambda: self._is_closing, seconds)
 
     def _settle(self, batch: Sequence[Queued], outcomes: Sequence[Outcome]) -> Later | None:
-        """Take the outcomes down and call back. Returns the longest of what has to wait."""
+        """Store the outcomes and call the callbacks. Return the outcome with the longest wait, if
+        any event has to wait."""
         pairs = list(zip(batch, outcomes, strict=True))
         done = [queued.number for queued, outcome in pairs if isinstance(outcome, Accepted)]
         refused = [

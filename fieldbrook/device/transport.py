@@ -19,18 +19,18 @@ class Sender:
 
 
 class Transport(Protocol):
-    """Sends events of one publisher. It is used by one thread, but for `abort`."""
+    """Sends events of one publisher. Only one thread uses it, except for `abort`."""
 
     def send(self, events: Sequence[Event]) -> list[Outcome]:
-        """Send events in order, and wait for what the node makes of each.
+        """Send events in order, and wait for the outcome of each.
 
         Returns:
             An outcome for each event, in the same order.
         """
 
     def abort(self) -> None:
-        """End a `send` of another thread: what is not answered is `Later`. Later calls do the
-        same at once."""
+        """Abort a `send` of another thread: unanswered events get the outcome `Later`. Later calls
+        of `send` return the same at once."""
 
     def close(self) -> None:
         """Close the connection; another `send` would open it again."""

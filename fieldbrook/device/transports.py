@@ -1,4 +1,4 @@
-"""The transports of a device: the one that fits an address."""
+"""Chooses the transport of a device by the address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fieldbrook.device.transport import Sender, Transport
 
 
 def open_transport(address: Address, sender: Sender, timeout_s: float) -> Transport:
-    """Make the transport for an address; it connects when it is used.
+    """Make the transport for an address; it connects at its first use.
 
     Args:
         timeout_s: how long the node may be silent before events are sent again.

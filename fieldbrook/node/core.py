@@ -26,11 +26,12 @@ log = logging.getLogger(__name__)
 PART_LOST, CANNOT_START, FORMED, REMOVED = 1, 2, 3, 4  # exit codes
 BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
-HOST_DRAIN_LIMIT_S = 5.0  # a host of a cluster gives up its projects, too
-# Workers write what their stores lack. A kill after it loses nothing: the journal has it.
+HOST_DRAIN_LIMIT_S = 5.0  # for a host of a cluster, which also hands over its projects
+# In this time workers write missing batches into their stores. A kill after it loses nothing,
+# because the journal has the batches.
 _END_LIMIT_S = 10.0
 _SIGN_LIMIT_S = (
-    1.0  # for the answer of the supervisor; the death of a part is not noticed meanwhile
+    1.0  # for the answer of the supervisor; meanwhile the death of a process is not noticed
 )
 
 
@@ -43,19 +44,19 @@ def run(
     reports: Reports | None = None,
     sign_s: float | None = None,
 ) -> int:
-    """Start the actor system, watch it until `stops` says so, and drain it.
+    """Start the actor system, watch it until `stops` returns True, and drain it.
 
     Args:
         settings: the node's settings.
-        stops: returns whether the node is to stop.
+        stops: returns whether the node has to stop.
         cluster: the hosts of the node's cluster; None when it runs alone.
-        is_first: whether to tell the address of the dashboard.
-        reports: where to report that the node serves, and that it works; None for nowhere.
+        is_first: whether to print the address of the dashboard.
+        reports: receives the reports that the node serves and that it works; None for no reports.
         sign_s: seconds between two reports that it works; None for no such reports.
 
     Returns:
-        0 after a drain, PART_LOST, CANNOT_START, FORMED when the cluster has enough hosts now, or
-        REMOVED when this host was removed from it.
+        0 after a drain, PART_LOST, CANNOT_START, FORMED if the cluster has enough hosts now, or
+        REMOVED if this host was removed from the cluster.
     """
     name_process("fb-core")
     run_dir = settings.data / "run"
@@ -86,7 +87,8 @@ def run(
             removed = _removal(settings.data)
         if reports is not None and sign_s is not None and time.monotonic() >= next_sign:
             next_sign = time.monotonic() + sign_s
-            # The supervisor replaces every other part that does not answer. Nobody else asks it.
+            # The supervisor replaces every other process that does not answer. Only this check
+            # detects that the supervisor itself does not answer.
             if tree.ask(m.Inspect(), min(_SIGN_LIMIT_S, sign_s), m.Inspected) is not None:
                 reports.alive()
     if lost:
@@ -101,9 +103,9 @@ def run(
 
 
 def _drain(tree: runtime.ActorTree, *, is_host: bool, keeps_ports: bool) -> None:
-    """Stop all parts; the next core uses the ports if `keeps_ports` is set.
+    """Stop all processes; the next core uses the ports if `keeps_ports` is set.
 
-    A host of a cluster gives up its projects, too.
+    A host of a cluster also hands its projects over to other hosts.
     """
     started = time.monotonic()
     tree.ask(m.Drain(), HOST_DRAIN_LIMIT_S if is_host else DRAIN_LIMIT_S, m.Drained)
@@ -118,7 +120,7 @@ def _drain(tree: runtime.ActorTree, *, is_host: bool, keeps_ports: bool) -> None
 
 
 def _removal(data: Path) -> str:
-    """Why this host must not go on; empty while it is a host of its cluster."""
+    """Return why this host must stop; empty while it belongs to its cluster."""
     try:
         hosts_file.require_member(data)
     except SettingsError as error:
@@ -127,7 +129,7 @@ def _removal(data: Path) -> str:
 
 
 def _vital(supervisor_pid: int) -> dict[int, str]:
-    """Return the names, by pid, of the processes without which the node ends: the supervisor and
-    its parent, the admin of the actor system."""
+    """Return the processes whose death ends the node, by pid: the supervisor and its parent, the
+    admin process of the actor system."""
     admin_pid = kernel.parents(os.getpid())[supervisor_pid]
     return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

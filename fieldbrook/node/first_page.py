@@ -24,10 +24,11 @@ _DEFAULT_HTTP_PORT = 8888  # of the command line
 
 
 def announce(settings: Settings) -> None:
-    """Print the addresses, the data folder and the next command at a terminal, else log them.
+    """Print the addresses, the data folder and the next command on a terminal; without a terminal,
+    log them.
 
-    A node without an administrator is set up at `/setup` with a code. The code itself is shown at a
-    terminal only, because logs are kept and sent elsewhere; the log names its file.
+    A node without an administrator is set up at `/setup` with a code. The code itself is shown only
+    on a terminal, because logs are stored and forwarded; the log names the file of the code.
     """
     address = dashboard_address(settings)
     needs_setup = _needs_setup(settings.data)
@@ -49,9 +50,9 @@ def announce(settings: Settings) -> None:
 
 
 def ready_line(bind: str, port: int) -> str:
-    """The words by which programs recognise that a node is ready: `listen on :8888`.
+    """Return the text by which programs detect that a node is ready: `listen on :8888`.
 
-    They are those of W3bstream; an address follows if the node does not listen on all of them.
+    It is the text of W3bstream; an address follows if the node does not listen on all addresses.
     """
     everywhere = False
     with suppress(ValueError):
@@ -60,7 +61,7 @@ def ready_line(bind: str, port: int) -> str:
 
 
 def ready_block(settings: Settings, address: str, *, needs_setup: bool) -> str:
-    """The lines at a terminal; `address` is that of the dashboard."""
+    """Return the lines for a terminal; `address` is the address of the dashboard."""
     page = address
     if needs_setup:
         code = node_secrets.setup_code(settings.data / "secrets")
@@ -76,7 +77,7 @@ def ready_block(settings: Settings, address: str, *, needs_setup: bool) -> str:
 
 
 def event_addresses(settings: Settings) -> list[str]:
-    """The URLs to which devices on this machine send events, over HTTP and MQTT."""
+    """Return the URLs to which devices on this machine send events, over HTTP and MQTT."""
     secure = settings.tls_certificate is not None
     host = _host_for_clients(settings, settings.bind, secure=secure)
     found = [f"{'https' if secure else 'http'}://{host}:{settings.http_port}"]
@@ -87,7 +88,8 @@ def event_addresses(settings: Settings) -> list[str]:
 
 
 def next_command(settings: Settings, *, needs_setup: bool) -> str:
-    """A command for a second terminal in the same folder, as it has to be typed there."""
+    """Return a command for a second terminal in the same folder, in the form in which the user
+    types it."""
     words = [_program()]
     if needs_setup and settings.data != Path.cwd() / "data":
         words.append(f"--data {shlex.quote(_relative(settings.data))}")
@@ -98,7 +100,8 @@ def next_command(settings: Settings, *, needs_setup: bool) -> str:
 
 
 def _program() -> str:
-    """The command of this installation: its name if the shell finds it, otherwise its path."""
+    """Return the command of this installation: its name if the shell finds it, otherwise its
+    path."""
     here = installed_program("fieldbrook")
     found = shutil.which("fieldbrook")
     if found is not None and Path(found).resolve() == here.resolve():
@@ -107,20 +110,21 @@ def _program() -> str:
 
 
 def _relative(path: Path) -> str:
-    """A path as seen from the current folder, if it is below that."""
+    """Return a path relative to the current folder, if it is below that folder."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def dashboard_address(settings: Settings) -> str:
-    """The URL at which a browser on this machine, or one on the way of the settings, is served."""
+    """Return the URL of the dashboard: the address in the settings, or an address for a browser on
+    this machine."""
     secure = settings.plain_dashboard != "serve"
     host = _host_for_clients(settings, settings.dashboard_bind, secure=secure)
     return f"{'https' if secure else 'http'}://{host}:{settings.dashboard_port}"
 
 
 def _host_for_clients(settings: Settings, bind: str, *, secure: bool) -> str:
-    """The host name of a listening address in URLs for clients on this machine."""
+    """Return the host name of a listening address in URLs for clients on this machine."""
     host = bind
     with suppress(ValueError):
         address = ipaddress.ip_address(bind)
@@ -132,7 +136,7 @@ def _host_for_clients(settings: Settings, bind: str, *, secure: bool) -> str:
 
 
 def _own_name(settings: Settings) -> str:
-    """The first name under which the configured certificate is valid; "" when there is none."""
+    """Return the first name for which the configured certificate is valid; "" if there is none."""
     names = listed(settings.dashboard_hosts)
     if not names and settings.tls_certificate is not None:
         names = tls.names_in(settings.tls_certificate)
@@ -151,8 +155,8 @@ def _needs_setup(data: Path) -> bool:
 def in_child(work: Callable[[], int]) -> Callable[[], int]:
     """Run `work` in a forked child. The result waits for it and returns its exit code.
 
-    The code is 2 when `work` failed. This is for what opens LMDB: it must not be open in a process
-    that forks. The process has no threads.
+    The code is 2 if `work` raised an exception. Work that opens LMDB needs a child, because LMDB
+    must not be open in a process that forks. The process has no threads.
     """
     pid = os.fork()
     if pid:

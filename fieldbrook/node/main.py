@@ -1,11 +1,11 @@
 """The node's main process: prepares the data folder, opens the ports, keeps the core running.
 
-The core is its only child, a fork in which the actor system starts. When the core dies or ends
-because the supervisor or the admin process of the actor system has died, the main process kills
-what is left and forks again: the modules are imported and the ports are open, so that clients wait
-for a moment instead of being refused. The main process has no threads and opens no store. When it
-dies itself, everything dies, and its own supervisor (supervisord, `fieldbrook up`, a container)
-starts a complete node again.
+The core is its only child, a fork in which the actor system starts. When the core dies, or ends
+because the supervisor or the admin process of the actor system has died, the main process kills the
+remaining processes and forks again. The modules are imported and the ports are open, so clients
+wait for a short time instead of being refused. The main process has no threads and opens no store.
+When it dies itself, all processes die, and its own supervisor (supervisord, `fieldbrook up`, a
+container) starts a complete node again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 _FAILURES_IN_A_ROW = 3
 _TICK_S = 0.2
-_COLLECTOR_DEFAULT = (700, 10, 10)  # CPython's
-REFUSED = "refused"  # as `storage.project.refused` names it
+_COLLECTOR_DEFAULT = (700, 10, 10)  # the default of CPython
+REFUSED = "refused"  # the same name as in `storage.project.refused`
 FOLDERS = ("registry", "projects", "chains", "journal", "modules", "uploads", "secrets", "run")
 
 
@@ -53,10 +53,10 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
 
     Args:
         settings: the node's settings.
-        is_told: whether the warnings of the settings have been logged.
+        is_told: whether the warnings of the settings have been logged already.
 
     Returns:
-        The exit code: 0 after a drain, 1 when a part was lost, 2 when it cannot start.
+        The exit code: 0 after a drain, 1 if a process was lost, 2 if the node cannot start.
     """
     name_process("fb-node")
     report_fatal_signals()
@@ -73,7 +73,8 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
         log.warning("%s is set: it kills processes of this node", fault_points.VARIABLE)
     try:
         tls.check(settings)
-        # The processes forked below inherit both locks, so they last until the last one ends.
+        # The processes that are forked below inherit both locks, so the locks are held until the
+        # last of them ends.
         locks = _take_locks(settings.data)
         _prepare_data(settings.data)
     except SettingsError as error:
@@ -85,7 +86,7 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
     reason = _hold_ports(settings, listens=not is_host)
     if not reason:
         try:
-            # The other hosts can begin to form the cluster while this one imports its modules.
+            # The other hosts can begin to form the cluster while this host imports its modules.
             cluster = _join_cluster(settings)
         except SettingsError as error:
             reason = str(error)
@@ -105,18 +106,19 @@ def run(settings: Settings, *, is_told: bool = False) -> int:
 def _keep_running(
     settings: Settings, stop: _StopFlag, manager: ServiceManager, cluster: Membership | None
 ) -> int:
-    """Start the core, and start it again when it has lost a part, until `stop` is set.
+    """Start the core, and start it again after it has lost a process, until `stop` is set.
 
     Returns:
-        The exit code of the core, or PART_LOST when the core dies again and again: then something
-        is wrong that a start of everything may mend.
+        The exit code of the core, or PART_LOST if the core dies again and again: then a restart of
+        the whole node may help.
     """
     adopt_orphans()
     restarts, is_first = Restarts(), True
     while True:
         started = time.monotonic()
         code = _run_core(settings, stop, manager, cluster, is_first=is_first)
-        # Two processes must never write the same journal, and one in a sync ends after it.
+        # Two processes must never write the same journal, and a process that is syncing ends only
+        # after the sync.
         while process_tree.own_descendants():
             process_tree.kill_descendants()
         if stop.is_set() or code in (0, REMOVED) or (code == CANNOT_START and is_first):
@@ -128,7 +130,7 @@ def _keep_running(
             _prepare_data(settings.data)
             continue
         if cluster is not None and cluster.formed:
-            sockets.release()  # devices connect to another host meanwhile
+            sockets.release()  # meanwhile devices connect to another host
         restarts = restarts.after_exit(time.monotonic() - started)
         if restarts.failures > _FAILURES_IN_A_ROW:
             log.critical("its parts died %d times in a row: the node ends", restarts.failures)
@@ -157,7 +159,7 @@ def _run_core(
     *,
     is_first: bool,
 ) -> int:
-    """Run the core in a child until it ends; returns its exit code."""
+    """Run the core in a child until it ends; return its exit code."""
     parent = os.getpid()
     reports = Reports() if manager.is_there else None
     pid = os.fork()
@@ -166,7 +168,7 @@ def _run_core(
         try:
             die_with(parent)
             if os.getppid() != parent:
-                os._exit(code)  # it died before `die_with` took effect
+                os._exit(code)  # the parent died before `die_with` took effect
             code = core.run(
                 *(settings, stop.is_set, cluster),
                 is_first=is_first,
@@ -198,9 +200,9 @@ def _run_core(
 def _pass_on(
     reports: Reports, manager: ServiceManager, settings: Settings, *, serves: bool
 ) -> bool:
-    """Tell the service manager what the core reports; returns whether the core serves now.
+    """Forward the core's reports to the service manager; return whether the core serves now.
 
-    A core that starts gives no signs of life itself. It has time limits of its own.
+    While the core starts, it sends no signs of life; its start has time limits of its own.
     """
     ready, alive = reports.take()
     if ready:
@@ -222,7 +224,7 @@ class _StopFlag:
         self._set = True
 
     def is_set(self) -> bool:
-        """Whether the node is to stop."""
+        """Whether the node has to stop."""
         return self._set
 
 
@@ -232,7 +234,7 @@ def _take_locks(data: Path) -> tuple[int, int]:
 
 
 def _prepare_data(data: Path) -> None:
-    """Create missing folders and secrets, and remove the files that an earlier run left in `run`.
+    """Create missing folders and secrets, and remove files of an earlier run from `run`.
 
     Raises:
         SettingsError: a folder cannot be created.
@@ -254,9 +256,9 @@ def _prepare_data(data: Path) -> None:
 def _begin_upgrade(data: Path) -> Callable[[], int]:
     """Begin to upgrade the stores to this version's schema; the result waits for its end.
 
-    That returns 0, or another number on failure, with the reason in the log. The upgrade runs in a
-    child process, because LMDB must not be open in a process that forks, and beside the imports of
-    this one.
+    The result returns 0, or another number on failure, with the reason in the log. The upgrade runs
+    in a child process, because LMDB must not be open in a process that forks, and at the same time
+    as the imports of this process.
     """
     from fieldbrook.storage.upgrade import upgrade
 
@@ -275,7 +277,7 @@ def _begin_upgrade(data: Path) -> Callable[[], int]:
 
 
 def _join_cluster(settings: Settings) -> Membership | None:
-    """See `cluster.startup.prepare`, which a node that is alone need not import.
+    """See `cluster.startup.prepare`, which a node without a cluster need not import.
 
     Raises:
         SettingsError: the settings do not fit, or the cluster refuses this host.
@@ -291,7 +293,7 @@ def _join_cluster(settings: Settings) -> Membership | None:
 def _await_hosts(
     settings: Settings, stop: _StopFlag, cluster: Membership | None
 ) -> Membership | None:
-    """Wait until a cluster that this host has joined has enough hosts; returns all its hosts."""
+    """Wait until a cluster that this host has joined has enough hosts; return all its hosts."""
     if cluster is None or cluster.formed or cluster.is_founder:
         return cluster
     from fieldbrook.cluster import joining
@@ -308,7 +310,7 @@ def _hold_ports(settings: Settings, *, listens: bool) -> str:
             refused, because another host can serve them at once.
 
     Returns:
-        Why that is not possible, such as a port that is taken; "" when it is done.
+        The reason of a failure, such as a port that is taken; "" if it succeeded.
     """
     processes = settings.http_processes
     try:
@@ -326,9 +328,9 @@ def _hold_ports(settings: Settings, *, listens: bool) -> str:
 def _preload(settings: Settings) -> None:
     """Import the modules of several processes once: actors are forks and share these memory pages.
 
-    A module that one process alone needs is imported by that, beside the others.
+    A module that only one process needs is imported by that process, in parallel with the others.
     """
-    gc.disable()  # it would look at all modules again and again
+    gc.disable()  # it would examine all modules again and again
     import fieldbrook.actors.registry
     import fieldbrook.actors.supervisor.supervisor
     import fieldbrook.actors.worker.actor
@@ -341,5 +343,5 @@ def _preload(settings: Settings) -> None:
 
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECTOR_DEFAULT)  # the command line has raised it
+    gc.set_threshold(*_COLLECTOR_DEFAULT)  # the command line has raised the threshold
     gc.enable()

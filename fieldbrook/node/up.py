@@ -21,7 +21,7 @@ from fieldbrook.system.process import keep_memory_private
 
 log = logging.getLogger(__name__)
 
-_STOP_S = 17.0  # workers write what the stores lack for up to 10 s, see `main.py`
+_STOP_S = 17.0  # workers write missing batches for up to 10 s, see `core.py`
 _TICK_S = 0.05
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CANNOT_START = 2  # the node's exit code when it cannot start; a restart does not help
@@ -32,7 +32,7 @@ class Node:
     """The process of a node, which is kept running for as long as this process runs."""
 
     def __init__(self, settings: Settings, lock: int) -> None:
-        """Prepare to start it; `lock` is the descriptor of the data folder's lock."""
+        """Prepare the start; `lock` is the descriptor of the data folder's lock."""
         log_variable, _ = node_log.passed_on()
         self._settings = settings
         self._inherited = {**log_variable, data_lock.LOCK_VARIABLE: str(lock)}
@@ -41,14 +41,14 @@ class Node:
         self._started = self._start_at = 0.0
 
     def start(self) -> None:
-        """Start it in a session of its own, so that a Ctrl-C reaches only this process.
+        """Start the node in a session of its own, so that a Ctrl-C reaches only this process.
 
-        It is a fork: a new interpreter would import the settings and the command line again, which
-        is a quarter of the time of a start.
+        The node is a fork, because a new interpreter would import the settings and the command line
+        again, which takes a quarter of a start.
         """
         self._started = time.monotonic()
         parent = os.getpid()
-        # A signal to the fork waits until it no longer has the handlers of this process.
+        # A signal to the fork waits until the fork has replaced the handlers of this process.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._pid = os.fork()
         if self._pid:
@@ -75,7 +75,8 @@ class Node:
             os._exit(code)
 
     def watch(self) -> bool:
-        """Restart it when it has died and its backoff has passed; False when it cannot start."""
+        """Restart the node if it has died and its backoff has passed; return False if it cannot
+        start."""
         now = time.monotonic()
         if self._pid is None:
             if now >= self._start_at:
@@ -87,7 +88,7 @@ class Node:
         self._pid = None
         code = os.waitstatus_to_exitcode(status)
         if code == REMOVED or (code == CANNOT_START and not self._restarts.failures):
-            return False  # it has logged the reason; a restart cannot help
+            return False  # the node has logged the reason; a restart cannot help
         self._restarts = self._restarts.after_exit(now - self._started)
         self._start_at = now + self._restarts.delay_s
         log.error("the node ended with code %d; it restarts in %.1f s", code, self._start_at - now)
@@ -109,7 +110,7 @@ class Node:
 
 
 def run(settings: Settings) -> int:
-    """Run until SIGINT, SIGTERM or SIGHUP; returns the exit code, 0 after a clean stop."""
+    """Run until SIGINT, SIGTERM or SIGHUP; return the exit code, 0 after a clean stop."""
     stopping = False
 
     def stop(number: int, frame: object) -> None:

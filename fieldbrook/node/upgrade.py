@@ -41,7 +41,7 @@ class Examined(NamedTuple):
     """The result of an examination.
 
     Attributes:
-        findings: one for each thing that has a version.
+        findings: one finding for each kind of data that has a version.
         converts: how many stores the next start converts.
         running: whether a node runs on the folder.
     """
@@ -52,16 +52,17 @@ class Examined(NamedTuple):
 
     @property
     def can_start(self) -> bool:
-        """Whether a node of this version can start once no other runs on the folder."""
+        """Whether a node of this version can start as soon as no other node runs on the folder."""
         return not any(finding.state == "failed" for finding in self.findings)
 
 
 def examine(data: Path, forms: Forms = FORMS) -> Examined:
-    """Compare a data folder with what this version reads and writes; change nothing.
+    """Compare a data folder with the formats that this version reads and writes; change nothing.
 
     Raises:
-        StoreError: the folder is not the data folder of a node, or was restored by half.
-        OSError: it cannot be read.
+        StoreError: the folder is not the data folder of a node, or a restore into it has not
+            finished.
+        OSError: the folder cannot be read.
     """
     if (data / data_lock.RESTORING).exists():
         raise StoreError(reason=f"{data}: a restore did not finish: empty it and restore again")
@@ -84,10 +85,10 @@ def examine(data: Path, forms: Forms = FORMS) -> Examined:
 
 
 def convert(data: Path, forms: Forms = FORMS) -> upgrade.Upgraded | None:
-    """Do what a node does at its start when stores have an older schema.
+    """Convert stores with an older schema, like a node does at its start.
 
     Returns:
-        None when there was nothing to do.
+        None if there was nothing to do.
 
     Raises:
         StoreError: see `upgrade.upgrade`, or the folder is not the data folder of a node.
@@ -95,7 +96,7 @@ def convert(data: Path, forms: Forms = FORMS) -> upgrade.Upgraded | None:
     """
     require_data(data)
     owner = (data / REGISTRY).stat().st_uid
-    if owner != os.geteuid():  # files of another user would keep the node out of its own folder
+    if owner != os.geteuid():  # files of this user in the folder would be unusable for the node
         raise SettingsError(reason=f"{data} belongs to user {owner}: run this as the node's user")
     with ExitStack() as locks:
         locks.callback(os.close, data_lock.acquire_data_lock(data))
@@ -122,7 +123,8 @@ def _stores(stores: Sequence[Store], forms: Forms) -> Iterator[Finding]:
 
 
 def _of_kind(check: str, form: Form, stores: Sequence[Store], *, needed: bool) -> Finding:
-    """Describe the stores of one kind; one that is `needed` and cannot be read fails."""
+    """Describe the stores of one kind; if the kind is `needed`, an unreadable store is a
+    failure."""
     by_schema = _counts(store.schema for store in stores if store.schema)
     by_version = _counts(store.version for store in stores if store.version)
     facts = {
@@ -159,7 +161,8 @@ def _counts(values: Iterator[int | str]) -> dict[str, int]:
 
 
 def _journals(data: Path, stores: Sequence[Store], forms: Forms, *, running: bool) -> Finding:
-    """The format of the journals, and what the stores lack: only its own version writes that."""
+    """Describe the format of the journals, and the batches that stores lack; only the version that
+    wrote them can write these into the stores."""
     folder = data / JOURNALS
     workers = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     facts: dict[str, object] = {"workers": len(workers), "format": JOURNAL_FORMAT}
@@ -205,7 +208,7 @@ def _old_broker(data: Path) -> Finding:
 
 
 def _copy(data: Path, stores: Sequence[Store]) -> Finding:
-    """Whether the disk has room for the copy that is made before stores are changed."""
+    """Check whether the disk has room for the copy that is made before stores are changed."""
     folder = data / upgrade.ROLLBACK
     need, free = bytes_to_copy(data), shutil.disk_usage(folder if folder.exists() else data).free
     facts = {"folder": str(folder), "need": need, "free": free}

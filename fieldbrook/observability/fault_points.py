@@ -6,8 +6,8 @@ For tests only. Unless the variable `FIELDBROOK_CRASH_AT` names a file when a pr
     POINT [N] [hold]
 
 The N-th time (default: the first) that a process then reaches the point, it is killed with
-SIGKILL. With `hold` it is stopped with SIGSTOP instead, until it is killed or continued. The file
-gets the suffix `.reached` before, so that a point fires only once.
+SIGKILL. With `hold` it is stopped with SIGSTOP instead, until it is killed or continued. Before
+that, the file is renamed with the suffix `.reached`, so that a point fires only once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIABLE = "FIELDBROOK_CRASH_AT"
 HOLD = "hold"
 
 CUTS = {
-    # Points in a worker at which a commit, a checkpoint or a recovery can be cut.
+    # Points in a worker at which a commit, a checkpoint or a recovery can be interrupted.
     "journal.before_append": "the batches of a round are prepared; nothing of them is written",
     "journal.half_appended": "the first half of a round is written, and not synced",
     "journal.before_sync": "a round is written, and not synced",
@@ -39,8 +39,8 @@ CUTS = {
 }
 
 POINTS = CUTS | {
-    # Points in a worker, in the order in which a transaction reaches them. "The
-    # chain" is its process.
+    # Points in a worker, in the order in which a transaction reaches them. "The chain" stands for
+    # the chain's process.
     "project.before_chain_request": "a handler sends a transaction; the chain has no request yet",
     "project.chain_answer_received": "the chain has answered; the handler has no answer yet",
     "project.before_commit": "a batch of events is about to be committed",
@@ -81,7 +81,8 @@ POINTS = CUTS | {
 
 
 class _OrderFile:
-    """The instructions in the file, read at every point because a test writes them at any time."""
+    """The instructions in the file. The file is read at every point, because a test may write it at
+    any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -101,8 +102,8 @@ class _OrderFile:
             self._path.write_text(f"{point} {left} {HOLD if holds else ''}")
             return
         self._path.rename(self._path.with_name(self._path.name + ".reached"))
-        # Sent to this thread: a signal to the process may be delivered to another thread, and
-        # this one would run on for a moment.
+        # The signal is sent to this thread. A signal to the process may be delivered to another
+        # thread, and this thread would run on for a moment.
         number = signal.SIGSTOP if holds else signal.SIGKILL
         signal.pthread_kill(threading.get_ident(), number)
 
@@ -112,12 +113,13 @@ def _ignore(_point: str) -> None:
 
 
 def hit_function(environment: dict[str, str] | os._Environ[str]) -> Callable[[str], None]:
-    """The function to call at each point, chosen by the process's environment variables."""
+    """Return the function to call at each point, chosen by the environment variables of the
+    process."""
     named = environment.get(VARIABLE)
     return _OrderFile(Path(named)).hit if named else _ignore
 
 
 hit = hit_function(os.environ)
-"""Call it at a fault point; it returns at once unless a test has armed this point."""
+"""Call this at a fault point; it returns at once unless a test has armed this point."""
 
 is_armed = hit is not _ignore

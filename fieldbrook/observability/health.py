@@ -1,8 +1,8 @@
 """Health conditions of a node: raised by name, shown to operators, and cleared with their cause.
 
 Each process keeps the conditions that it detects itself in a `ProcessHealth`, which sends the
-complete list to the supervisor at every change. The supervisor keeps the `Board` of the whole
-node: it outlives every other process, and when it dies the whole node is restarted. Gateways
+complete list to the supervisor at every change. The supervisor keeps the `Board` of the whole node,
+because it runs longer than every other process: when it dies, the whole node is restarted. Gateways
 get copies of the board, from which `NodeHealth` makes the answers of the health routes.
 """
 
@@ -141,7 +141,7 @@ class ProcessHealth:
 class _Entry(msgspec.Struct):
     condition: Condition
     cleared_at: float | None = None  # monotonic time
-    reported: bool = False  # by the part itself, not found by the supervisor
+    reported: bool = False  # by the process itself, not detected by the supervisor
 
 
 class Board:
@@ -230,10 +230,10 @@ class Board:
 
 
 class ClockWatch:
-    """Detects that the wall clock went back, by comparing it with the monotonic clock.
+    """Detects that the wall clock was set back, by comparing it with the monotonic clock.
 
-    The condition ends when the wall clock reaches its old maximum again, or after
-    `REMEMBERED_S`: a clock corrected by a year would take a year to reach it.
+    The condition ends when the wall clock reaches its old maximum again, or after `REMEMBERED_S`,
+    because a clock that was corrected by a year would take a year to reach the maximum.
     """
 
     TOLERATED_MS = 2_000
@@ -246,7 +246,7 @@ class ClockWatch:
         self.by_ms = 0
 
     def is_behind(self, monotonic: float, wall_ms: int) -> bool:
-        """Whether the wall clock is behind its maximum; `by_ms` holds the size of the jump."""
+        """Return whether the wall clock is behind its maximum; `by_ms` is the size of the jump."""
         before, before_ms = self._last
         self._last = monotonic, wall_ms
         jumped_ms = before_ms + int((monotonic - before) * 1000) - wall_ms
@@ -261,7 +261,7 @@ class ClockWatch:
 
 
 class NodeHealth(msgspec.Struct, frozen=True):
-    """The health of the node as one gateway sees it.
+    """The health of the node, for one gateway.
 
     `parts` maps all processes except those of projects to their states; `projects` counts
     projects by state. `more` counts the conditions that are not in `conditions`. `silent_s` is the
@@ -293,7 +293,7 @@ class NodeHealth(msgspec.Struct, frozen=True):
 
 
 def liveness(node: NodeHealth) -> tuple[int, dict[str, str]]:
-    """Status and body of `/liveness`: `{"<component>": "ok" | "<error>"}`.
+    """Return status and body of `/liveness`: `{"<component>": "ok" | "<error>"}`.
 
     The status is 503 only when this gateway cannot read the registry and therefore cannot admit
     events; otherwise it is 200. The other conditions can end without a restart, and restarting the
@@ -318,7 +318,8 @@ def liveness(node: NodeHealth) -> tuple[int, dict[str, str]]:
 
 
 def readiness(node: NodeHealth) -> tuple[int, list[str]]:
-    """Status and reasons of `/readiness`: whether clients should send events here now.
+    """Return status and reasons of `/readiness`: whether clients should send events to this node
+    now.
 
     The status is 503 while the node stops, while this gateway cannot read the registry, while
     the disk is full, and while the supervisor is silent, because no project can be started then.
@@ -341,7 +342,8 @@ def _component(part: str) -> str:
 
 
 def worst(conditions: Iterable[Condition]) -> list[Condition]:
-    """At most `SHOWN` conditions: those of the node's own parts first, then the newest."""
+    """Return at most `SHOWN` conditions: first those of the node's own processes, then the
+    newest."""
     ordered = sorted(
         conditions, key=lambda c: (c.part.startswith(_PROJECT_PART_PREFIX), -c.since_ms)
     )

@@ -12,10 +12,11 @@ from fieldbrook.core.clock import rfc3339
 
 
 def one_line(text: str) -> str:
-    """Escape what is not printable, because topics and errors may contain any text of a device.
+    """Escape characters that are not printable, because topics and errors may contain any text of a
+    device.
 
-    Line breaks would forge log lines, escape sequences would control a terminal, and marks of
-    direction would show a line in another order.
+    Line breaks could forge log lines, escape sequences could control a terminal, and direction
+    marks could show a line in another order.
     """
     if text.isprintable():
         return text
@@ -65,7 +66,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimitedLog:
-    """A log for one frequent warning: one line per interval, with the number of suppressed ones."""
+    """A log for one frequent warning: it writes one line per interval, with the number of
+    suppressed ones."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ GATEWAY = "gateway"  # by kind of gateway: http, mqtt, scheduler, chain
 CHAIN = "chain"  # by the chain's id
 PART = "part"  # by process; all projects count as one
 PROJECT = "project"  # by project, for projects with a row of their own
-HIDDEN = "hidden"  # not exported: for the supervisor alone
+HIDDEN = "hidden"  # not exported; only for the supervisor
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -75,12 +75,12 @@ def _add_labelled(
 
 
 def private_row() -> memoryview[float]:
-    """Numbers of a process that has no row in the table."""
+    """Return private numbers for a process without a row in the table."""
     return memoryview(array("d", bytes(ROW_BYTES - HEADER_BYTES)))
 
 
 class _Here(threading.local):
-    """The row of this process, or the one that this thread writes instead for a while."""
+    """The row of this process, or another row that this thread writes temporarily."""
 
     row: memoryview[float] = private_row()
 
@@ -651,7 +651,8 @@ DEPRECATED_NAMES = {
     "fieldbrook_transactions_replaced": "fieldbrook_transactions_signed_again",
     "fieldbrook_process_resident_memory_bytes": "fieldbrook_process_resident_bytes",
 }
-"""The old names under which metrics are exported as well, for one version, by new name."""
+"""Old names of metrics by new name; for one version the metrics are also exported with their old
+names."""
 
 
 def _refusal_columns() -> dict[str, int]:
@@ -677,5 +678,5 @@ def refused(key: str) -> None:
 
 
 def effect_kind(kind: str) -> str:
-    """The label of an outbox entry's kind."""
+    """Return the label of an outbox entry's kind."""
     return kind if kind in EFFECT_KINDS else "transaction"

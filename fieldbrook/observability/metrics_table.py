@@ -1,9 +1,9 @@
 """The table of metrics: anonymous shared memory with one row per process.
 
-The supervisor creates the table before it forks. Each process that it starts writes one row,
-and the gateway that serves the metrics reads all rows. The counts of a killed process survive
-it, and its successor gets its row, so the counters of a part only grow while the node runs. The
-gauges of a process that has ended are cleared. No file is behind the memory: a full disk does
+The supervisor creates the table before it forks. Each process that it starts writes one row, and
+the gateway that serves the metrics reads all rows. The counts of a killed process are kept, and the
+next process with its name gets the same row, so the counters of a part only increase while the node
+runs. The gauges of a process that has ended are cleared. The memory is not a file: a full disk does
 not affect it, and the table ends with the node.
 """
 
@@ -50,7 +50,7 @@ class Table:
         self._view = memoryview(self._memory)
 
     def row(self, slot: int) -> memoryview[float]:
-        """The numbers of a row."""
+        """Return the numbers of a row."""
         start = slot * ROW_BYTES
         return self._view[start + HEADER_BYTES : start + ROW_BYTES].cast("d")
 
@@ -83,7 +83,7 @@ class Table:
         self._view[start : start + 8] = pid.to_bytes(8, "little")
 
     def views(self) -> Iterator[tuple[str, int, memoryview[float]]]:
-        """Part, pid and live numbers of all rows that were ever assigned to a part."""
+        """Yield part, pid and live numbers of all rows that were ever assigned to a part."""
         for slot in range(self.rows):
             start = slot * ROW_BYTES
             name = bytes(self._view[start : start + _NAME_BYTES]).rstrip(b"\0")
@@ -93,7 +93,7 @@ class Table:
             yield name.decode("utf-8", "replace"), pid, self.row(slot)
 
     def read(self) -> list[Row]:
-        """A copy of all rows that were ever assigned to a part."""
+        """Return a copy of all rows that were ever assigned to a part."""
         return [Row(part, pid, view[:COLUMNS].tolist()) for part, pid, view in self.views()]
 
 
@@ -115,17 +115,17 @@ def attach(slot: int) -> None:
 
 
 def attached_row(slot: int) -> memoryview[float]:
-    """A row of the shared table of which this process is the writer from now on.
+    """Return a row of the shared table, of which this process becomes the writer.
 
-    It is private memory when there is no such row.
+    Without such a row, the result is private memory.
     """
     if shared.table is not None and 0 <= slot < shared.table.rows:
         return shared.table.attach(slot)
     return private_row()
 
 
-PROJECTS = "projects"  # the kind of the rows that projects share: `projects:12` while 12 uses it
-DEDICATED = "worker:p"  # and the id of its project: the part name of a worker with one project
+PROJECTS = "projects"  # the kind of shared rows; a row is `projects:12` while project 12 uses it
+DEDICATED = "worker:p"  # followed by the project's id: the part name of a worker with one project
 NO_ROW = -1
 
 
@@ -133,9 +133,9 @@ class RowAllocator(msgspec.Struct):
     """Assigns rows to parts.
 
     A fixed part keeps its row. The first `named` projects also get rows of their own and keep
-    them. All other projects borrow any row that no project uses at the time, and so do dedicated
-    workers; its counters go on. A row never passes from one kind to the other, so that the sum
-    of each only grows.
+    them. Each other project temporarily uses any row that no project uses at the time, and so do
+    dedicated workers; the counters of the row continue. A row never changes its kind, so that the
+    sum of each kind only increases.
     """
 
     rows: int = ROWS

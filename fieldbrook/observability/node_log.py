@@ -1,12 +1,12 @@
 """The last log lines of all processes of the node, in memory, for `GET /node_log`.
 
 Every record that goes to standard error is also appended to one file in memory, which all
-processes inherit. The lines of a killed process therefore stay, and under `fieldbrook up` also
-those of a node that was restarted as a whole. An append is one system call without a lock. No
-file on a disk is behind it: a full disk does not affect it.
+processes inherit. Therefore the lines of a killed process stay, and under `fieldbrook up` also
+those of a node that was restarted as a whole. An append is one system call without a lock. The file
+is not on a disk, so a full disk does not affect it.
 
-A line is a line break, a JSON array and a line break. The one in front ends whatever a killed
-process has left incomplete; such a rest is not JSON and is skipped.
+A line is a line break, a JSON array and a line break. The first line break ends an incomplete line
+of a killed process; an incomplete line is not JSON and is skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 LINES = 5_000
 LIMIT_BYTES = 2 << 20
-TEXT_LIMIT = 8_000  # characters of one line; of a longer one the middle is left out
+TEXT_LIMIT = 8_000  # characters of one line; the middle of a longer line is left out
 
 # Environment variable: the number of the inherited descriptor of the file.
 VARIABLE = "FIELDBROOK_LOG_FD"
@@ -36,7 +36,8 @@ _OFFSETS_PER_MS = 256
 
 
 class Line(msgspec.Struct, array_like=True, frozen=True):
-    """A log line: Unix milliseconds, the number of its level in `logging`, and who wrote it."""
+    """A log line: Unix milliseconds, the number of its level in `logging`, its process and its
+    logger."""
 
     time_ms: int
     level: int
@@ -46,23 +47,23 @@ class Line(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Placed(NamedTuple):
-    """A line, and the offset of its end in the file: a number that only grows."""
+    """A line, and the offset of its end in the file, which only increases."""
 
     sequence: int
     line: Line
 
 
 class Page(NamedTuple):
-    """Lines, and the position of the next request; 0 when there are no older lines."""
+    """Lines, and the position of the next request; 0 if there are no older lines."""
 
     lines: list[Placed]
     following: int
 
 
 class LineFilter(NamedTuple):
-    """Selects lines of at least `level`, with the text `contains` in any case, of `process`.
+    """Selects lines of at least `level` that contain `contains` (case is ignored), of `process`.
 
-    `process` is a name such as `http:0`, or what stands before its colon for all of a kind.
+    `process` is a name such as `http:0`, or the part before the colon for all processes of a kind.
     """
 
     level: int = 0
@@ -70,7 +71,7 @@ class LineFilter(NamedTuple):
     process: str = ""
 
     def matches(self, line: Line) -> bool:
-        """Whether a line is selected."""
+        """Return whether a line is selected."""
         if line.level < self.level:
             return False
         if self.process and self.process not in (line.process, line.process.partition(":")[0]):
@@ -80,7 +81,7 @@ class LineFilter(NamedTuple):
 
 
 class NodeLog:
-    """The file, as each process has it."""
+    """The file in memory that all processes share."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -90,16 +91,16 @@ class NodeLog:
     def create(cls, time_ms: int) -> NodeLog:
         """Create the file of a node that starts at `time_ms`.
 
-        Offsets begin at a multiple of the time, so that they also grow from one start of the
-        node to the next, and a client goes on where it was.
+        Offsets begin at a multiple of the time, so that they also increase from one start of the
+        node to the next, and a client continues at the same place.
 
         Raises:
-            OSError: the system has no such files.
+            OSError: the system does not support files in memory.
         """
         return cls(create_memory_file(_NAME, time_ms * _OFFSETS_PER_MS))
 
     def append(self, line: Line) -> None:
-        """Append a line, and free the memory of those that are too old.
+        """Append a line, and free the memory of lines that are too old.
 
         Raises:
             OSError: there is no memory for it.
@@ -111,7 +112,8 @@ class NodeLog:
             self._freed = oldest
 
     def read_after(self, wanted: LineFilter, after: int, limit: int) -> Page:
-        """Matching lines with a sequence above `after`, oldest first; -n gives the last n."""
+        """Return matching lines with a sequence above `after`, oldest first; -n gives the last
+        n."""
         lines, end = self._lines(max(after, 0))
         if after < 0:
             found = _first(reversed(lines), wanted, min(limit, -after))
@@ -120,7 +122,8 @@ class NodeLog:
         return Page(found, found[-1].sequence if len(found) == limit else end)
 
     def read_before(self, wanted: LineFilter, before: int, limit: int) -> Page:
-        """Matching lines with a sequence below `before`, newest first; 0 begins with the newest."""
+        """Return matching lines with a sequence below `before`, newest first; 0 begins with the
+        newest."""
         lines, _ = self._lines(0)
         older = (placed for placed in reversed(lines) if not before or placed[0] < before)
         found = _first(older, wanted, limit)
@@ -130,7 +133,8 @@ class NodeLog:
         return os.fstat(self.descriptor).st_size
 
     def _lines(self, after: int) -> tuple[list[tuple[int, bytes]], int]:
-        """The last complete lines behind an offset with their sequences, and the end of the last.
+        """Return the last complete lines after an offset with their sequences, and the end of the
+        last one.
 
         An offset that this file does not have yet counts as 0.
         """
@@ -138,7 +142,7 @@ class NodeLog:
         position = max(after if after <= end else 0, end - LIMIT_BYTES)
         data = os.pread(self.descriptor, end - position, position)
         lines = []
-        for part in data.split(b"\n")[:-1]:  # what follows the last line break is incomplete
+        for part in data.split(b"\n")[:-1]:  # the text after the last line break is incomplete
             position += len(part) + 1
             if part:
                 lines.append((position, part))
@@ -146,12 +150,12 @@ class NodeLog:
 
 
 def _first(lines: Iterator[tuple[int, bytes]], wanted: LineFilter, limit: int) -> list[Placed]:
-    """The first `limit` of the lines that match."""
+    """Return the first `limit` matching lines."""
     found: list[Placed] = []
     for sequence, encoded in lines:
         try:
             line = msgspec.json.decode(encoded, type=Line)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # the rest of a killed process's line
+        except (msgspec.DecodeError, UnicodeDecodeError):  # an incomplete line of a killed process
             continue
         if wanted.matches(line):
             found.append(Placed(sequence, line))
@@ -170,13 +174,13 @@ class Handler(logging.Handler):
         self._failing = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append a record. The first of several that cannot be kept is reported."""
+        """Append a record. Of several consecutive failures, only the first is reported."""
         line = self._line(record)
         try:
             self._node_log.append(line)
         except OSError as error:
             if not self._failing:
-                self._failing = True  # first: the warning is a record, too
+                self._failing = True  # set first, because the warning is a record, too
                 log.warning("log lines are missing in GET /node_log: %s", error)
         else:
             self._failing = False
@@ -184,19 +188,20 @@ class Handler(logging.Handler):
     def _line(self, record: logging.LogRecord) -> Line:
         try:
             text = one_line(record.getMessage())
-        except (TypeError, ValueError) as error:  # the standard error stream tells where
+        except (TypeError, ValueError) as error:  # standard error shows the place
             text = f"{record.msg!r} cannot be formatted: {error}"
         if record.exc_info and self.formatter is not None:
             text += "\n" + self.formatter.formatException(record.exc_info)
         if len(text) > TEXT_LIMIT:
             text = f"{text[: TEXT_LIMIT // 2]} ... {text[-TEXT_LIMIT // 2 :]}"
-        # A surrogate, as in a file name that is not UTF-8, has no place in JSON.
+        # JSON cannot contain a surrogate, which comes from a file name that is not UTF-8, for
+        # example.
         text = text.encode("utf-8", "backslashreplace").decode()
         return Line(int(record.created * 1000), record.levelno, record.name, here.process, text)
 
 
 class _Here:
-    """This process: its name in the log, and the log of its node."""
+    """The state of this process: its name in the log, and the log of its node."""
 
     __slots__ = ("node_log", "process")
 
@@ -209,10 +214,10 @@ here = _Here()
 
 
 def start(process: str) -> None:
-    """Keep what this process and its forks log from now on, after `logs.configure`.
+    """Store all later log lines of this process and its forks; call this after `logs.configure`.
 
-    The file is that of the program that started this one, or a new one. Without one the node runs
-    all the same, with a warning in the log.
+    The file is that of the program that started this one, or a new one. If there is no such file,
+    the node still runs, with a warning in the log.
     """
     join(process)
     if here.node_log is None:
@@ -223,7 +228,8 @@ def start(process: str) -> None:
 
 
 def join(process: str) -> None:
-    """Keep what this process logs in the file that its parent passed to it, if there is one."""
+    """Store the log lines of this process in the file that its parent passed to it, if there is
+    one."""
     name(process)
     number = os.environ.pop(VARIABLE, "")
     if not number:
@@ -246,7 +252,7 @@ def name(process: str) -> None:
 
 
 def passed_on() -> tuple[dict[str, str], list[int]]:
-    """The environment and the descriptors with which a child program can `join`."""
+    """Return the environment and the descriptors with which a child program can `join`."""
     if here.node_log is None:
         return {}, []
     descriptor = here.node_log.descriptor

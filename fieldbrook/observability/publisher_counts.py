@@ -1,7 +1,7 @@
 """Counts of publishers: events sent through this process, and the time of the last answer.
 
-Counting an event is one addition to `fresh`. Once a second the gateway adds these counts to a
-table of limited size. Only then is the clock read.
+Counting an event is one addition to `fresh`. Once a second the gateway adds these counts to a table
+of limited size; the clock is read only then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from itertools import islice
 from typing import NamedTuple
 
 PUBLISHERS_LIMIT = 50_000
-"""Publishers that a process remembers, about 10 MiB; those that have been silent longest go."""
+"""The most publishers that a process remembers, in about 10 MiB; those that have been silent
+longest are removed."""
 
 
 _NEVER = 0, 0

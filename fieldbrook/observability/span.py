@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 Context = bytes
-"""The id of a trace and that of a span in it, which is the parent of what comes next."""
+"""The id of a trace and the id of a span in it, which is the parent of the next spans."""
 
 TRACE_BYTES, SPAN_BYTES = 16, 8
 
@@ -14,8 +14,8 @@ TRACE_BYTES, SPAN_BYTES = 16, 8
 class Span(NamedTuple):
     """A span that has ended.
 
-    `context` is its own; `parent` is the id of the span above it, b"" without one. Times are Unix
-    nanoseconds. `error` is "" unless it failed.
+    `context` has its own ids; `parent` is the id of its parent span, b"" without one. Times are
+    Unix nanoseconds. `error` is "" unless it failed.
     """
 
     name: str

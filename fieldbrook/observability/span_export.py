@@ -31,11 +31,12 @@ _SCOPE = InstrumentationScope("fieldbrook", __version__)
 
 
 class Exporter:
-    """Sends spans to the collector; blocks its thread meanwhile, up to `_LIMIT_S`."""
+    """Sends spans to the collector; this blocks the calling thread for up to `_LIMIT_S`."""
 
     def __init__(self, settings: Settings, part: str) -> None:
         """Create the exporter of one process; `part` is its name."""
-        # It logs each failed attempt with a traceback; the node logs one line for all.
+        # The library logs each failed attempt with a traceback; the node logs one line for all of
+        # them.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._exporter = OTLPSpanExporter(
             endpoint=settings.otlp_endpoint,
@@ -54,11 +55,11 @@ class Exporter:
         self._failing = False
 
     def export(self, spans: Sequence[Span]) -> bool:
-        """Send spans; returns whether the collector has taken them."""
+        """Send spans; return whether the collector has accepted them."""
         try:
             result = self._exporter.export([self._readable(span) for span in spans])
             reason = "" if result is SpanExportResult.SUCCESS else "it did not take them"
-        except Exception as error:  # noqa: BLE001 - of any library below it; the thread must go on
+        except Exception as error:  # noqa: BLE001 - any library may raise; the thread must continue
             reason = str(error) or type(error).__name__
         if bool(reason) is not self._failing:
             self._failing = bool(reason)
@@ -85,9 +86,9 @@ class Exporter:
 
 
 class _Session(requests.Session):
-    """Drops the bodies of answers, which nobody needs, and ends a connection with a long one.
+    """Drops the bodies of answers, which are not needed, and ends a connection with a long body.
 
-    The library reads an answer as a whole, and unpacks it, whatever its length is.
+    The library itself would read and unpack a whole answer of any length.
     """
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:

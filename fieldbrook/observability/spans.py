@@ -1,11 +1,11 @@
 """Spans of traced events, for OpenTelemetry: where they begin and end, and the exporter's queue.
 
-In: what the parts of a node do with an event that is traced.
+In: the work of a node's processes on traced events.
 Out: spans, which a thread of each process sends to a collector (`span_export.py`).
 
-An event that is traced carries a context through the node: behind the items of its `WireEvent`,
-and with what its handlers send. Without the setting `otlp_endpoint`, `here` is None: nothing of
-OpenTelemetry is imported, and an event costs a look at this one attribute in each process.
+A traced event has a context, which is passed through the node: after the items of its `WireEvent`,
+and with the effects of its handlers. Without the setting `otlp_endpoint`, `here` is None: nothing
+of OpenTelemetry is imported, and an event costs one attribute look-up in each process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Parent(NamedTuple):
 
 
 def read_traceparent(value: str) -> Parent | None:
-    """Read the header `traceparent`; None when it is invalid, and then does not count.
+    """Read the header `traceparent`; return None if it is invalid, because then it is ignored.
 
     Source: W3C Trace Context, 3.2. A later version may have more fields.
     """
@@ -78,13 +78,13 @@ class Spans:
         """Start with an empty queue.
 
         Args:
-            ratio: the share of events without a `traceparent` that is traced.
-            limit: how many spans wait for the exporter at most.
+            ratio: the share of events without `traceparent` that are traced.
+            limit: the most spans that wait for the exporter.
         """
         self.parent: Parent | None = None
         self._ratio, self._limit = ratio, limit
         self._queue: collections.deque[Span] = collections.deque()
-        # That of the process: threads that work for a project have its row.
+        # The row of the process, because threads that work for a project have the project's row.
         self._row = metrics.here.row
         self._wake = threading.Event()
         self._stopping = False
@@ -117,14 +117,15 @@ class Spans:
             self._wake.set()
 
     def take(self) -> list[Span]:
-        """Take the oldest spans from the queue, as many as are exported together."""
+        """Remove the oldest spans from the queue, as many as are exported together, and return
+        them."""
         queue = self._queue
         return [queue.popleft() for _ in range(min(len(queue), _EXPORTED_TOGETHER))]
 
     # ---------------------------------------------------------------- the exporter's thread
 
     def export_to(self, settings: Settings, part: str) -> None:
-        """Start the thread that exports; call it after the fork."""
+        """Start the thread that exports; call this after the fork."""
         self._thread = threading.Thread(
             target=self._export, args=(settings, part), name="spans", daemon=True
         )
@@ -158,7 +159,7 @@ here: Spans | None = None
 
 def start(settings: Settings, part: str) -> None:
     """Trace events in this process from now on, if the settings name a collector."""
-    global here  # noqa: PLW0603 - one for the process, like its row of metrics
+    global here  # noqa: PLW0603 - one per process, like its row of metrics
     if settings.otlp_endpoint:
         here = Spans(settings.trace_ratio, settings.otlp_queue_spans)
         here.export_to(settings, part)
@@ -171,10 +172,10 @@ def stop() -> None:
 
 
 class Joined:
-    """Spans whose place in a trace and whose work become known in either order, by a key.
+    """Spans whose place in a trace and whose end are reported separately, in any order, by a key.
 
-    The second of the two makes the span. The oldest halves are forgotten: most work is of events
-    that are not traced.
+    The second report makes the span. The oldest single reports are dropped, because most work
+    belongs to events that are not traced.
     """
 
     def __init__(self) -> None:
@@ -182,7 +183,7 @@ class Joined:
         self._works: dict[object, tuple[str, str, int, int, Attributes]] = {}
 
     def place(self, key: object, context: Context) -> None:
-        """Say that the span is below `context`."""
+        """Report that the span is a child of `context`."""
         work = self._works.pop(key, None)
         if work is None:
             _remember(self._contexts, key, context)
@@ -190,7 +191,7 @@ class Joined:
             _add(context, *work)
 
     def done(self, key: object, name: str, kind: str, began_ns: int, about: Attributes) -> None:
-        """Say that the work of the span has ended now."""
+        """Report that the work of the span has ended now."""
         work = name, kind, began_ns, time.time_ns(), about
         context = self._contexts.pop(key, None)
         if context is None:
@@ -224,7 +225,7 @@ def end(
     attributes: Attributes,
     error: str = "",
 ) -> None:
-    """Queue a span below `parent` that ends now."""
+    """Queue a child span of `parent` that ends now."""
     if here is not None:
         own, above = child_of(parent), parent[TRACE_BYTES:]
         here.add(Span(name, kind, own, above, began_ns, time.time_ns(), attributes, error))

@@ -25,7 +25,8 @@ from fieldbrook.system.kernel import die_with_parent
 from fieldbrook.system.process import describe_exit, module_command
 
 OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
-"""What Python, and the libraries that we use, write when a child may have no more memory."""
+"""The error text of Python, and of the libraries that are used, if a child exceeds its memory
+limit."""
 _STDERR_READ = 64 << 10
 
 
@@ -34,7 +35,7 @@ class Bounds(msgspec.Struct, frozen=True):
     each written file in bytes.
 
     `data_bytes` limits the writable memory, for children that reserve more address space than
-    they use; 0 leaves it without a limit of its own.
+    they use; with 0 there is no such limit.
     """
 
     cpu_s: int
@@ -51,7 +52,7 @@ class ConfinedError(Exception):
 def run_confined(
     module: str, arguments: Sequence[str], bounds: Bounds, scratch: Path, data: bytes = b""
 ) -> bytes:
-    """Run a module's `main` in a child. Blocks until it has ended.
+    """Run a module's `main` in a child. Blocks until the child has ended.
 
     Args:
         module: the name of a module with a `main(arguments)`.
@@ -96,7 +97,7 @@ def _exit_reason(status: int, stderr: str, bounds: Bounds) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Set the limits in the child and run the module's `main`; returns its exit status."""
+    """Set the limits in the child and run the module's `main`; return its exit status."""
     cpu_s, address_bytes, file_bytes, data_bytes, module, *rest = arguments
     die_with_parent()
     for kind, wanted in (

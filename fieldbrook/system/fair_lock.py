@@ -1,4 +1,4 @@
-"""A lock that threads get in turns, by whom they work for."""
+"""A lock that threads get in turns, by the holders for which they work."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _WAITS_S = 1.0
 class FairLock:
     """A lock whose holders take turns.
 
-    A holder that waits gets the lock after each other holder has had it once at most, however many
-    threads wait for the other holders. The threads of one holder get it in the order of their
-    requests.
+    A waiting holder gets the lock after each other holder has had it at most once, regardless of
+    how many threads wait for the other holders. The threads of one holder get it in the order of
+    their requests.
     """
 
     def __init__(self, waits_s: float = _WAITS_S) -> None:

@@ -1,7 +1,7 @@
 """Durable file operations: fsync of folders, so that names survive a power cut.
 
-The fsync of a file makes its content durable, but not its name: by POSIX a creation, rename or
-removal is durable only after the fsync of the folder. Some file systems do more by themselves.
+The fsync of a file makes its content durable, but not its name: according to POSIX, a creation,
+rename or removal is durable only after the fsync of the folder. Some file systems guarantee more.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from fieldbrook.system.kernel import boot_id
 
-# EINVAL, ENOTSUP: the file system has no fsync of folders. EACCES, EPERM: a folder above ours
-# that this user may not open; somebody else created it.
+# EINVAL, ENOTSUP: the file system has no fsync of folders. EACCES, EPERM: this user may not open a
+# folder above the node's, which another user has created.
 _IGNORED_ERRORS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM})
 
 
 def sync_folder(path: Path) -> None:
-    """Fsync a folder, which makes the names in it durable.
+    """Fsync a folder, so that the names in it are durable.
 
     Raises:
         OSError: there is no such folder, or the disk failed.
@@ -84,7 +84,7 @@ def start_unsynced(folder: Path) -> None:
 
 
 def is_of_this_boot(folder: Path) -> bool:
-    """Whether the folder was marked in the current boot, so that its files are intact."""
+    """Return whether the folder was marked in the current boot, so that its files are intact."""
     try:
         return (folder / _MARK).read_text("ascii") == boot_id()
     except (OSError, UnicodeDecodeError):
@@ -92,7 +92,7 @@ def is_of_this_boot(folder: Path) -> bool:
 
 
 def mark_of_this_boot(folder: Path) -> None:
-    """Record the current boot in a folder: its files are intact for as long as the system runs.
+    """Record the current boot in a folder, because its files are intact as long as the system runs.
 
     Raises:
         OSError: the mark cannot be written.

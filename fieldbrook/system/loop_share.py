@@ -1,4 +1,4 @@
-"""A share of an event loop, for work that takes long and has to run in it."""
+"""A share of an event loop, for long work that has to run in the loop."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import time
 from typing import Self
 
-REST = 3  # how many times longer than a piece of work the loop is left to others
+REST = 3  # the pause after a piece of work, as a multiple of its duration
 
 
 class LoopShare:
-    """A share of the event loop for work that must run in it: one piece at a time, and then a rest.
+    """A share of the event loop for work that must run in it: one piece at a time, and then a
+    pause.
 
-    `async with` waits for the turn and begins a piece. However many wait, the work takes a quarter
-    of the loop's time at most, and what else waits for the loop waits for one piece.
+    `async with` waits for the turn and begins a piece. All such work together takes at most a
+    quarter of the loop's time, and other callbacks of the loop wait for at most one piece.
     """
 
     def __init__(self) -> None:
@@ -32,8 +33,8 @@ class LoopShare:
             self._turn.release()
 
     async def rest(self, after_s: float = 0.0) -> None:
-        """End a piece that took at least `after_s`, and begin the next one, without giving the turn
-        away."""
+        """End a piece that took at least `after_s`, pause, and begin the next one, without losing
+        the turn."""
         took = time.monotonic() - self._began
         if took >= after_s:
             await asyncio.sleep(REST * took)

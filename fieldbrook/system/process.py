@@ -18,12 +18,12 @@ _STDERR_SHOWN = 300
 FATAL_SIGNALS = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 )
-"""Signals after which a process cannot continue: a handler that returns would run the faulting
-instruction again. `faulthandler` handles the same signals."""
+"""Signals after which a process cannot continue: after a handler returns, the faulting instruction
+would run again. `faulthandler` handles the same signals."""
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of this project as a separate program.
+    """Return the command that runs a module of this project as a separate program.
 
     With `-P` nothing is imported from the current folder, where a file `regex.py` would replace
     a library. A fatal signal writes a traceback of all threads to standard error.
@@ -32,14 +32,15 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def installed_program(name: str) -> Path:
-    """Return where a program lies that was installed with this interpreter; it may be absent."""
+    """Return the path of a program that is installed with this interpreter; the file may be
+    absent."""
     return Path(sys.executable).with_name(name)
 
 
 def describe_exit(program: str, status: int, stderr: str) -> str:
     """Explain to the sender of a file why the program that read the file has failed.
 
-    After a signal standard error holds a traceback of our own code: it is logged, and the
+    After a signal, standard error has a traceback of the node's own code. It is logged, and the
     sender gets only the number of the signal.
 
     Args:
@@ -55,8 +56,8 @@ def describe_exit(program: str, status: int, stderr: str) -> str:
 
 
 def report_fatal_signals() -> None:
-    """Write a traceback of all threads to standard error when a fatal signal ends this process
-    or a fork of it."""
+    """Write a traceback of all threads to standard error if a fatal signal ends this process or a
+    fork of it."""
     if sys.__stderr__ is not None:  # a service may have closed it
         faulthandler.enable(sys.__stderr__, all_threads=True)
 

@@ -1,4 +1,4 @@
-"""The processes below this one: lists them, waits for them, kills them, watches for deaths."""
+"""The descendants of this process: listing, waiting, killing, and watching for deaths."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from fieldbrook.system import kernel
 
 
 def descendants(pid: int) -> list[int]:
-    """The process ids of all descendants of `pid`. Any of them may end meanwhile."""
+    """Return the process ids of all descendants of `pid`. Any of them may end meanwhile."""
     return list(kernel.parents(pid))
 
 
 def own_descendants() -> list[int]:
-    """The process ids of all descendants of this process, also of those whose parent has died."""
+    """Return the process ids of all descendants of this process, including those whose parent has
+    died."""
     found = kernel.parents(os.getpid())
     return [*found, *(pid for pid in kernel.lost_descendants() if pid not in found)]
 
@@ -29,7 +30,7 @@ def reap() -> None:
 
 
 def await_descendants(limit_s: float) -> None:
-    """Reap descendants as they end; returns when none is left, or after `limit_s`."""
+    """Reap descendants as they end, until none is left or `limit_s` is over."""
     limit = time.monotonic() + limit_s
     while time.monotonic() < limit:
         reap()
@@ -39,7 +40,7 @@ def await_descendants(limit_s: float) -> None:
 
 
 def kill_descendants(limit_s: float = 2.5) -> int:
-    """Kill all descendants with SIGKILL and reap them; returns how many there were at first."""
+    """Kill all descendants with SIGKILL and reap them; return how many there were at first."""
     killed = own_descendants()
     limit = time.monotonic() + limit_s
     while time.monotonic() < limit:
@@ -62,9 +63,9 @@ class DeathWatch:
         self._deaths = kernel.watch_deaths(names)
 
     def wait(self, timeout_s: float) -> list[str]:
-        """Names of the dead, waiting up to `timeout_s` for the first."""
+        """Return the names of dead processes, after waiting up to `timeout_s` for the first."""
         return [self._names[pid] for pid in self._deaths.wait(timeout_s)]
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._deaths.close()

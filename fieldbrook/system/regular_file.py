@@ -1,4 +1,4 @@
-"""Bounded reading of files that somebody else may have made."""
+"""Bounded reading of files that another user may have made."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FILE_LIMIT_BYTES = 256 << 20
 
 
 def read_regular_file(path: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
-    """Read a regular file, or the one that a symbolic link leads to.
+    """Read a regular file, or the regular file to which a symbolic link leads.
 
     A pipe without a writer does not block, and a device such as /dev/zero is not read.
 
     Raises:
         OSError: the file cannot be read, is not a regular file, or has more than `limit_bytes`;
-            `strerror` says which.
+            `strerror` has the reason.
     """
     with open(path, "rb", opener=_open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

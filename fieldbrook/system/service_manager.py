@@ -1,4 +1,4 @@
-"""The protocol of systemd for services: when a service is ready, and that it still works.
+"""The protocol of systemd for services: reports that a service is ready and that it still works.
 
 Source: sd_notify(3), systemd.service(5) on `Type=notify` and `WatchdogSec=`.
 """
@@ -11,14 +11,15 @@ from contextlib import suppress
 
 _SOCKET, _WATCHDOG_US, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 _READY, _ALIVE = b"R", b"A"
-_SIGNS_PER_LIMIT = 4  # signs of life in the time without one after which systemd ends the service
+_SIGNS_PER_LIMIT = 4  # signs of life per time limit of systemd's watchdog
 
 
 class ServiceManager:
-    """systemd, or whatever else has set `NOTIFY_SOCKET`; without that nothing is told.
+    """systemd, or another program that has set `NOTIFY_SOCKET`; without the variable, nothing is
+    sent.
 
     Attributes:
-        sign_s: seconds between two signs of life; None when nobody waits for them.
+        sign_s: seconds between two signs of life; None if none are expected.
     """
 
     def __init__(self, address: str = "", limit_s: float | None = None) -> None:
@@ -28,7 +29,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls) -> ServiceManager:
-        """Read the variables, and remove them: they are meant for this process alone."""
+        """Read the variables, and remove them, because they are meant only for this process."""
         address = os.environ.pop(_SOCKET, "")
         limit_us = os.environ.pop(_WATCHDOG_US, "")
         pid = os.environ.pop(_WATCHDOG_PID, "")
@@ -41,23 +42,23 @@ class ServiceManager:
         return bool(self._address)
 
     def ready(self, status: str) -> None:
-        """Tell that the service serves; `status` is a line for people."""
+        """Report that the service serves; `status` is a line for users."""
         self._tell("READY=1", f"STATUS={status}")
 
     def alive(self) -> None:
-        """Give a sign of life."""
+        """Send a sign of life."""
         if self.sign_s is not None:
             self._tell("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Tell that the service ends."""
+        """Report that the service ends."""
         self._tell("STOPPING=1", "STATUS=stopping")
 
     def _tell(self, *lines: str) -> None:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
-        # A manager that is restarted, or whose socket is full, gets the next sign.
+        # If the manager is restarting, or its socket is full, it gets the next sign.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
             sending.setblocking(False)
             sending.sendto("\n".join(lines).encode(), address)
@@ -66,7 +67,7 @@ class ServiceManager:
 class Reports:
     """Reports of a child to its parent; only the parent may talk to the service manager.
 
-    It is a pipe: the child calls `ready` and `alive`, the parent calls `take`.
+    They are sent through a pipe: the child calls `ready` and `alive`, the parent calls `take`.
     """
 
     def __init__(self) -> None:
@@ -81,11 +82,12 @@ class Reports:
         self._put(_ALIVE)
 
     def _put(self, what: bytes) -> None:
-        with suppress(BlockingIOError):  # the parent has enough of them
+        with suppress(BlockingIOError):  # the pipe is full of reports already
             os.write(self._writing, what)
 
     def take(self) -> tuple[bool, bool]:
-        """Whether the child has reported since the last call that it serves, and that it works."""
+        """Return whether the child has reported since the last call that it serves, and that it
+        works."""
         try:
             found = os.read(self._reading, 4_096)
         except BlockingIOError:

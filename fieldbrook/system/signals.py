@@ -1,4 +1,4 @@
-"""Signals of a command, held back while an interruption would lose something."""
+"""Delays signals to a command while an interruption would lose something."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let the handlers of SIGINT, SIGTERM and SIGHUP run at the end of the context only.
+    """Delay the handlers of SIGINT, SIGTERM and SIGHUP to the end of the context.
 
-    An exception of a handler would otherwise leave `Popen` after the child was started and before
-    its pid is known, and nobody could end that child. Signals without a handler of Python keep
-    their effect. In other threads than the main one the context does nothing: handlers do not run
-    there.
+    Otherwise an exception of a handler could leave `Popen` after the child was started and before
+    its pid is known, and nobody could end that child. Signals without a Python handler keep their
+    effect. In threads other than the main thread, the context does nothing, because handlers do not
+    run there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

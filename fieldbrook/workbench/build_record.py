@@ -1,7 +1,7 @@
-"""What a module was built from, so that a test need not build unchanged sources again.
+"""Build records: the sources of a module, so that a test need not build unchanged sources again.
 
-A file beside the module has the digest of the sources and that of the module. Files outside the
-applet folder, such as a shared header, are not part of it.
+A file next to the module has the digest of the sources and that of the module. Files outside the
+applet folder, such as a shared header, are not included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NO_INPUTS = ("events.jsonl", "events.expected.jsonl", "README.md", "device.sh")
 
 
 def fingerprint(folder: Path, recipe: Recipe, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the digest of what a build reads: the sources, the recipe, the names of programs.
+    """Return the digest of the inputs of a build: the sources, the recipe, the names of programs.
 
     Raises:
         ScaffoldError: the folder has too many files.
@@ -36,7 +36,8 @@ def fingerprint(folder: Path, recipe: Recipe, environment: Mapping[str, str] = o
 
 
 def is_current(module: Path, sources: str) -> bool:
-    """Whether the module is what was last built, and from sources with this fingerprint."""
+    """Return whether the module is the result of the last build, from sources with this
+    fingerprint."""
     try:
         return _record(module).read_text("utf-8") == _text(module, sources)
     except (OSError, ValueError):
@@ -44,10 +45,10 @@ def is_current(module: Path, sources: str) -> bool:
 
 
 def remember(module: Path, sources: str) -> None:
-    """Note that the module was built from sources with this fingerprint.
+    """Record that the module was built from sources with this fingerprint.
 
     Raises:
-        OSError: the module cannot be read, or the note not be written.
+        OSError: the module cannot be read, or the record cannot be written.
     """
     _record(module).write_text(_text(module, sources), "utf-8")
 

@@ -34,14 +34,14 @@ _HASH = re.compile(r"0x[0-9a-fA-F]{64}\Z", re.ASCII)
 
 
 class ChainSourceError(Exception):
-    """A chain file or an endpoint of a chain is invalid; the text says which and where."""
+    """A chain file or an endpoint of a chain is invalid; the text has the place and the reason."""
 
 
 class Call(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A contract's answer to a call.
 
-    Without `data` the entry answers every call of the contract. Several entries for the same
-    call are given in order, and the last one is repeated.
+    Without `data` the entry answers every call of the contract. Several entries for the same call
+    are used in order, and the last one is repeated.
     """
 
     to: str
@@ -71,7 +71,7 @@ class Chain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One chain.
 
     Without `transactions` every transaction is accepted. Without `balances` every operator has
-    enough funds. Without `operators` every name is that of an operator.
+    enough funds. Without `operators`, every name is valid for an operator.
     """
 
     id: int

@@ -17,7 +17,7 @@ from fieldbrook.wasm.run import EffectRefusedError
 from fieldbrook.workbench.chain_file import ChainSourceError
 
 QUERY_LIMIT_S = 2.0
-"""Time limit of a query: the same as that of a node for a chain while a handler runs."""
+"""Time limit of a query: the same as a node's limit for a chain while a handler runs."""
 _START_LIMIT_S = 10.0
 _RESULT_LIMIT = 2 + 2 * RESULT_LIMIT_BYTES  # characters
 
@@ -32,7 +32,7 @@ class ChainRecorder:
         """Connect.
 
         Raises:
-            ChainSourceError: an endpoint does not give the id of its chain, or two endpoints
+            ChainSourceError: an endpoint does not report the id of its chain, or two endpoints
                 belong to the same chain.
         """
         self._runner = asyncio.Runner()

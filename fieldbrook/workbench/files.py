@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class WorkbenchError(Exception):
-    """An input file is invalid (the text says which and where), or a replay does not end."""
+    """An input file is invalid (the text has the file and the place), or a replay does not end."""
 
 
 def read_events(path: Path) -> list[tuple[str, bytes]]:
@@ -101,14 +101,14 @@ def store_to_json(store: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def store_from_json(value: object) -> dict[bytes, bytes]:
-    """The inverse of `store_to_json`. Raises ValueError for anything else."""
+    """Do the inverse of `store_to_json`. Raises ValueError for anything else."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError("not a JSON object with strings as values")
     return {_to_bytes(key): _to_bytes(text) for key, text in value.items()}
 
 
 def to_text(data: bytes) -> str:
-    """Return bytes as text, if need be as `base64:...`."""
+    """Return bytes as text, if necessary as `base64:...`."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

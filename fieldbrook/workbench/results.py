@@ -10,7 +10,7 @@ from fieldbrook.wasm.run import Effect
 from fieldbrook.workbench.files import Json, store_to_json, to_json, to_text
 from fieldbrook.workbench.runs import Outcome
 
-_SHOWN_VALUE = 200  # characters of a value or payload that a person is shown
+_SHOWN_VALUE = 200  # characters of a value or payload that are shown to users
 _COMPARED_IN_ORDER = 200  # lines
 
 
@@ -42,7 +42,7 @@ def differences(expected: Json, found: Json) -> list[str]:
 
 
 def lines(result: Json) -> list[str]:
-    """Return a result of `describe` as lines for people, without the event and the handler."""
+    """Return a result of `describe` as lines for users, without the event and the handler."""
     error = result["error"]
     shown = [f"trap     {error}" if error else f"code     {result['code']}"]
     for level, text, *source in result["logs"]:
@@ -56,16 +56,17 @@ def lines(result: Json) -> list[str]:
 
 
 def cut(text: str) -> str:
-    """Return the start of a long text, with the number of characters that are missing."""
+    """Return the start of a long text, with the number of missing characters."""
     more = len(text) - _SHOWN_VALUE
     return text if more <= 0 else f"{text[:_SHOWN_VALUE]}... and {more} characters"
 
 
 def changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Return the lines that are only in one of two lists: `- ` those of `before`, `+ ` of `after`.
+    """Return the lines that are only in one of two lists: those of `before` with `- `, those of
+    `after` with `+ `.
 
-    Lists with more than 200 lines are compared without order, because the time for the
-    other comparison grows with the square of their length.
+    Lists with more than 200 lines are compared without order, because the time of a comparison in
+    order grows with the square of their length.
     """
     if max(len(before), len(after)) > _COMPARED_IN_ORDER:
         return list(_changes_of_sets(before, after))

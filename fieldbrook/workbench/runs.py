@@ -55,7 +55,7 @@ class Trial:
 class Outcome:
     """The result of one run.
 
-    `error` is "" when the handler returned a code. Otherwise it is the reason why there is none:
+    `error` is "" if the handler returned a code. Otherwise it is the reason why there is no code:
     a trap, an exceeded budget, or a handler that the module does not have. `logs` holds (level,
     source, text). `elapsed_us` is the duration in microseconds, instantiation included; for a
     run in a batch it is an equal share of the batch's duration.
@@ -105,17 +105,17 @@ class Workbench:
                 instance. Where `raw_available` is false, all three use the plain host.
             env: the project's variables.
             store: the initial content of the applet's key-value store.
-            schema: the tables for SQL, in the form of a project's configuration; None: there is
-                no database.
+            schema: the tables for SQL, in the form of a project's configuration; None for no
+                database.
             database: the file of the SQL database; None: a temporary file that `close` deletes.
             limits: the budgets of a run; None: the node's defaults.
             chains: the simulated chains; None: there are none.
             seed: the seed of resource ids and random numbers.
             start: the time of the first run; each further run starts `BETWEEN_RUNS` later.
-            lines: traps name lines of sources, for modules with DWARF sections.
+            lines: whether traps name lines of sources, for modules with DWARF sections.
 
         Raises:
-            ModuleRefusedError: the node would refuse the module too.
+            ModuleRefusedError: a node would refuse the module, too.
         """
         limits = limits or Limits()
         self.store = {} if store is None else store
@@ -158,14 +158,14 @@ class Workbench:
             self._folder.cleanup()
 
     def perform(self, trials: Sequence[Trial]) -> Iterator[Outcome]:
-        """Run the trials in order; each run sees the writes of the runs before it."""
+        """Run the trials in order; each run sees the writes of earlier runs."""
         index = 0
         while index < len(trials):
             group = self._group(trials, index)
             outcomes = self._run_batch(group) if self._batches else []
             yield from outcomes
             index += len(outcomes)
-            if len(outcomes) < len(group):  # a batch ends before the first run that fails
+            if len(outcomes) < len(group):  # a batch ends before its first failing run
                 yield self._run_single(trials[index])
                 index += 1
 
@@ -234,7 +234,7 @@ class Workbench:
 
     def _run_single(self, trial: Trial) -> Outcome:
         if self._chains is not None:
-            self._chains.undo(self._number)  # its transactions and calls in a failed batch
+            self._chains.undo(self._number)  # drops what the run sent in a failed batch
         run = self._prepare(trial, self._number)
         before = time.perf_counter()
         code, error = self._run_in_transaction(trial.handler, run)

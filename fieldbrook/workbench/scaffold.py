@@ -1,7 +1,7 @@
 """Applet folders: created from a template and built with the recipe that they contain.
 
-An applet folder has a file `applet.toml`. Its table `[build]` says how to make the file
-`module`: `wat` is a file in the WebAssembly text format that is assembled here, and `steps` are
+An applet folder has a file `applet.toml`. Its table `[build]` defines how the file `module` is
+made: `wat` is a file in the WebAssembly text format that is assembled here, and `steps` are
 commands that run in the folder, with the variables of `env`. `needs` maps each program that the
 steps call to advice for users who do not have it. An environment variable with the name of a
 program in capitals (`CLANG`, `RUSTC`) replaces that program. `hint` is advice for a step that
@@ -32,7 +32,7 @@ from fieldbrook.system.signals import held
 
 TEMPLATES = ("assemblyscript", "c", "go", "rust", "wat")
 _COMMON = "common"
-"""The folder of what all templates share."""
+"""The folder of the files that all templates share."""
 MANIFEST = "applet.toml"
 _MANIFEST_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -44,7 +44,8 @@ _IGNORED = "build/\nnode_modules/\ntarget/\n"
 
 
 class ScaffoldError(Exception):
-    """An applet folder cannot be created or built; the text says why, `hint` what to do."""
+    """An applet folder cannot be created or built; the text has the reason, and `hint` has
+    advice."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
@@ -72,7 +73,7 @@ def create(name: str, template: str, folder: Path) -> list[Path]:
     Args:
         name: 1 to 64 lower-case letters, digits, `-` and `_`, a letter first.
         template: one of `TEMPLATES`.
-        folder: must be empty or not exist.
+        folder: the new folder; it must be empty or not exist.
 
     Raises:
         ScaffoldError: the name is invalid, or the folder is not empty.
@@ -99,7 +100,7 @@ def valid_name(name: str) -> str:
     """Return the name of a new applet.
 
     Raises:
-        ScaffoldError: it is invalid.
+        ScaffoldError: the name is invalid.
     """
     if not _NAME.fullmatch(name):
         raise ScaffoldError(
@@ -170,7 +171,7 @@ def missing_tools(recipe: Recipe, environment: Mapping[str, str]) -> dict[str, s
 def missing_programs(
     folder: Path, recipe: Recipe, environment: Mapping[str, str] = os.environ
 ) -> str:
-    """Return why a folder cannot be built with what is installed; "" when it can."""
+    """Return why a folder cannot be built with the installed programs; "" if it can be built."""
     missing = missing_tools(recipe, environment)
     lines = [f"{tool} is missing: {how}" for tool, how in missing.items()]
     return "\n".join([f"cannot build {folder}", *lines]) if missing else ""
@@ -196,14 +197,15 @@ def build(
 ) -> Path:
     """Build an applet folder and return the path of the module.
 
-    The output of the steps goes to standard error. When this raises, no step is left running.
+    The output of the steps is written to standard error. If this function raises an error, no step
+    is left running.
 
     Args:
         folder: the applet folder.
-        environment: the variables of the steps, beside those of the recipe.
-        limit_s: how long all steps may take together; None: as long as they need.
-        tell: gets the first words of each step, of which some take a minute and print nothing,
-            and the time of each that took five seconds or more.
+        environment: the variables of the steps, in addition to those of the recipe.
+        limit_s: the time limit of all steps together; None for no limit.
+        tell: called with the first words of each step, because some take a minute and print
+            nothing, and with the duration of each step that took five seconds or more.
 
     Raises:
         ScaffoldError: the recipe, a program or the resulting module is missing, a step failed, or
@@ -282,7 +284,7 @@ def _run(
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # standard output is for the result of the command, the module's path
-                start_new_session=True,  # so that it can be killed with what it has started
+                start_new_session=True,  # it can be killed together with its child processes
             )
         return child.wait(None if end is None else max(0.0, end - time.monotonic()))
     except BaseException:
@@ -294,7 +296,7 @@ def _run(
 
 
 def _kill(pid: int) -> None:
-    """Kill a process that leads a session, and everything below it."""
+    """Kill a process that leads a session, and all its descendants."""
     for one in descendants(pid):
         with suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Simulated chains for applets that run without a node; a `chain_file` has their answers.
 
-A request that the file has no answer for is refused, and the reason names the missing entry.
+A request for which the file has no answer is refused, and the reason names the missing entry.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class _Call(NamedTuple):
 class SimulatedChains:
     """The chains of a file, and the calls and transactions of runs on them.
 
-    Runs are numbered and follow one another. `undo` reverts a failed run, as a node drops the
-    transactions of a handler that traps.
+    Runs are numbered and follow one another. `undo` reverts a failed run, like a node that drops
+    the transactions of a handler that traps.
 
     Args:
         file: the chains; answers from `query` are added to it.
         name: the name of the file, for reasons of refusals.
-        seed: the seed of transaction hashes that the file does not give.
-        query: queries a real chain for answers that the file lacks; None: there is no real chain.
+        seed: the seed of transaction hashes that are not in the file.
+        query: queries a real chain for answers that the file lacks; None without a real chain.
     """
 
     def __init__(self, file: ChainFile, name: str, seed: int, query: Query | None = None) -> None:

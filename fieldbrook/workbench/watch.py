@@ -1,7 +1,7 @@
-"""Watches the sources of an applet folder: which files changed since somebody last looked.
+"""Watches the sources of an applet folder: finds the files that changed since the last scan.
 
-A file counts as changed when its content is another one. So a build that writes one of its
-sources again, such as a lock file, changes nothing.
+A file counts as changed only if its content differs. So a build that rewrites one of its sources
+with the same content, such as a lock file, is not a change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from fieldbrook.workbench.scaffold import MANIFEST, Recipe, ScaffoldError
 FILES_LIMIT = 2_000
 _HASHED_BYTES = 16 << 20
 _FRESH_NS = 100_000_000
-"""A file changed this recently is read again: its next change may get the same time."""
+"""A file that changed this recently is read again, because its next change may get the same
+time."""
 _IGNORED_FOLDERS = ("build", "node_modules", "target", "__pycache__", ".*")
 _IGNORED_FILES = ("*.wasm", "*.wasm.map", "*.o", "*~", "*.sw?", "*.tmp", "#*#", "4913", ".*")
 _NO_SOURCES = (MANIFEST, "*.md", "LICENSE*", "*.jsonl", "device.sh")
@@ -30,7 +31,7 @@ _NO_SOURCES = (MANIFEST, "*.md", "LICENSE*", "*.jsonl", "device.sh")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file as it was: its size and times, and the digest of its content."""
+    """The state of a file: its size and times, and the digest of its content."""
 
     stamp: tuple[int, int, int]
     digest: bytes
@@ -46,13 +47,13 @@ def look(
     others: Iterable[Path] = (),
     known: Snapshot | None = None,
 ) -> Snapshot:
-    """Return the watched files as they are now.
+    """Return the present state of the watched files.
 
     Args:
         folder: the applet folder. Build output, hidden files and copies of editors are left out.
         ignored: patterns of names of further files and folders that are left out.
-        others: further files; those that do not exist are left out.
-        known: an earlier answer; only files that differ from it are read.
+        others: further files; files that do not exist are left out.
+        known: an earlier result; only files that differ from it are read.
 
     Raises:
         ScaffoldError: there are more than `FILES_LIMIT` files.
@@ -63,7 +64,7 @@ def look(
     for path in (*_files(folder, tuple(ignored)), *others):
         try:
             found[path] = _see(path, known.get(path))
-        except OSError:  # it is removed just now, or nobody may read it
+        except OSError:  # the file is being removed, or cannot be read
             continue
         if len(found) > FILES_LIMIT:
             raise ScaffoldError(
@@ -83,10 +84,10 @@ def changed(before: Snapshot, after: Snapshot) -> list[Path]:
 
 
 def require_sources(folder: Path, recipe: Recipe, files: Snapshot) -> None:
-    """Require what a build needs: a build command, and sources.
+    """Check that a folder has a build command and sources.
 
     Raises:
-        ScaffoldError: the recipe has no command, or the folder no sources; the text says which.
+        ScaffoldError: the recipe has no command, or the folder has no sources.
     """
     if not recipe.wat and not recipe.steps:
         raise ScaffoldError(

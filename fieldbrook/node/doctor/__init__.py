@@ -1,6 +1,6 @@
-"""Doctor: examines a machine and a data folder before a node runs there, or while it does.
+"""Doctor: examines a machine and a data folder, before a node runs on them or while it runs.
 
 In: the settings of the node.
-Out: a finding for each check, with what to do where something is wrong.
+Out: a finding for each check, with advice if something is wrong.
 Open first: `examination.py`.
 """

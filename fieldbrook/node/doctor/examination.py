@@ -11,7 +11,7 @@ from fieldbrook.storage import data_lock
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield one finding for each check; a check that cannot be made says why.
+    """Yield one finding for each check; if a check cannot be made, the finding has the reason.
 
     Nothing is changed, except for a file of 4 KiB in the data folder that is written, synced and
     removed.

@@ -1,4 +1,4 @@
-"""Checks of the data folder: who uses it, the disk below it, and its stores."""
+"""Checks of the data folder: its user, its disk, and its stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fieldbrook.storage import data_lock, upgrade
 from fieldbrook.system.kernel import sync_data
 
 _MIB = 1 << 20
-_ROOM = 256 * _MIB  # for journals, which are made at the start of each worker
+_ROOM = 256 * _MIB  # for journals, which are created at the start of each worker
 _SYNCS = 9
 _SLOW_SYNC_MS = 20.0
 _BLOCK = b"\0" * 4096
@@ -25,7 +25,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "fuse.sshfs", "
 
 
 def data_folder(data: Path, *, running: bool) -> Finding:
-    """Whether the folder can be used, and by whom it is."""
+    """Check whether the folder can be used, and whether a node uses it."""
     at = data.absolute()
     if not data.exists():
         above = _existing(data)
@@ -43,7 +43,7 @@ def data_folder(data: Path, *, running: bool) -> Finding:
 
 
 def file_system(data: Path) -> Finding:
-    """The kind of the file system: it must keep what is synced, and be of this machine."""
+    """Check the kind of the file system: it must store data durably, and be local."""
     kind = _file_system_of(_existing(data).resolve())
     facts = {"kind": kind}
     if not kind:
@@ -58,7 +58,7 @@ def file_system(data: Path) -> Finding:
 
 
 def space(data: Path, reserve: int) -> Finding:
-    """The free space of the disk and of its table of files."""
+    """Check the free space of the disk, and how many more files it can have."""
     at = _existing(data)
     free, found = shutil.disk_usage(at).free, os.statvfs(at)
     facts = {"free": free, "files": found.f_favail}
@@ -71,7 +71,7 @@ def space(data: Path, reserve: int) -> Finding:
 
 
 def syncs(data: Path) -> Finding:
-    """The duration of a synced write; each acknowledged event waits for one."""
+    """Check the duration of a synced write; each acknowledged event waits for one."""
     at = _existing(data) / f".fieldbrook-doctor-{uuid.uuid4().hex}"
     took = []
     try:
@@ -99,7 +99,7 @@ def syncs(data: Path) -> Finding:
 
 
 def stores(data: Path) -> Finding:
-    """Whether this version can open the stores, and whether it has to convert them first."""
+    """Check whether this version can open the stores, and whether it has to convert them first."""
     try:
         behind, total = upgrade.pending(data)
     except StoreError as error:
@@ -120,7 +120,7 @@ def stores(data: Path) -> Finding:
 
 
 def secrets(data: Path) -> Finding:
-    """Whether the node's keys can be read, by the node alone."""
+    """Check that the node, and no other user, can read the node's keys."""
     place = data / "secrets"
     if not place.is_dir():
         return Finding("secrets", "ok", "none yet")

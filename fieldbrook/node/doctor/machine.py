@@ -20,19 +20,19 @@ _MIB = 1 << 20
 _LEAST_MEMORY = 1 << 30
 _POOL_BYTES = 1 << 40  # the address space that each worker reserves
 _ENOUGH_FILES = 8_192
-_ENOUGH_BACKLOG = 1_024  # what the node's sockets ask for
+_ENOUGH_BACKLOG = 1_024  # the length that the node's sockets request
 _TIME_ERROR = 5
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def versions() -> Finding:
-    """The versions of fieldbrook, Python and the system."""
+    """Report the versions of fieldbrook, Python and the system."""
     here = f"fieldbrook {__version__}, Python {platform.python_version()}, {platform.platform()}"
     return Finding("versions", "ok", here)
 
 
 def fast_path() -> Finding:
-    """Whether applets run on the fast path of the WebAssembly engine."""
+    """Check whether applets run on the fast path of the WebAssembly engine."""
     from fieldbrook.wasm.engine import raw
 
     if raw.missing:
@@ -45,7 +45,7 @@ def fast_path() -> Finding:
 
 
 def processors() -> Finding:
-    """The number of processors that the node may use."""
+    """Check the number of processors that the node may use."""
     count = cores()
     quota = _first_line(_CGROUPS / "cpu.max").split()
     facts: dict[str, object] = {"processors": count}
@@ -60,7 +60,7 @@ def processors() -> Finding:
 
 
 def memory() -> Finding:
-    """The memory that the node may use: of the machine, or of its control group."""
+    """Check the memory that the node may use: of the machine, or of its control group."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     group = _first_line(_CGROUPS / "memory.max")
     if group.isdecimal():
@@ -74,7 +74,8 @@ def memory() -> Finding:
 
 
 def address_space() -> Finding:
-    """Whether a worker can reserve the addresses of its instances, which takes no memory."""
+    """Check whether a worker can reserve the address space of its instances, which takes no
+    memory."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -92,7 +93,8 @@ def address_space() -> Finding:
 
 
 def open_files() -> Finding:
-    """The limit of open files, which limits connections; the node raises it to the hard limit."""
+    """Check the limit of open files, which limits connections; the node raises it to the hard
+    limit."""
     import resource
 
     soft, (_, hard) = descriptor_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -108,7 +110,7 @@ def open_files() -> Finding:
 
 
 def backlog() -> Finding:
-    """The number of new connections that the kernel queues until the node accepts them."""
+    """Check the number of new connections that the kernel queues until the node accepts them."""
     text = _first_line(Path("/proc/sys/net/core/somaxconn"))
     if not text.isdecimal():
         return Finding("new connections", "skipped", "the system does not say how many")
@@ -120,7 +122,7 @@ def backlog() -> Finding:
 
 
 def time_source() -> Finding:
-    """Whether the kernel's clock follows a time server.
+    """Check whether the kernel's clock follows a time server.
 
     Cron jobs, the expiry of tokens and times of events depend on it.
     """

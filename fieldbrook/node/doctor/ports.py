@@ -1,4 +1,4 @@
-"""Checks of the network: the ports, and the certificate of those with TLS."""
+"""Checks of the network: the ports, and the certificate of the ports with TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_S = 2.0
 
 
 def ports(settings: Settings, *, running: bool) -> Iterator[Finding]:
-    """Yield a finding for each port: free, or served when the node runs."""
+    """Yield a finding for each port: it must be free, or served by the running node."""
     places = {"http_port": (settings.bind, settings.http_port)}
     if settings.event_port is not None:
         places["event_port"] = (settings.bind, settings.event_port)
@@ -60,7 +60,8 @@ def _answers(address: str, port: int) -> bool:
 
 
 def certificate(settings: Settings) -> Finding:
-    """Whether the TLS files of the settings fit together, and until when."""
+    """Check whether the TLS files of the settings match, and report when the certificate
+    expires."""
     try:
         identity, warnings = tls.examine(settings)
     except SettingsError as error:

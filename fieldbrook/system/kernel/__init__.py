@@ -1,11 +1,11 @@
-"""What the node asks a kernel for beyond POSIX, in the way of Linux or in a portable one.
+"""Functions of the kernel beyond POSIX: an implementation for Linux and a portable one.
 
 In: a process id, a descriptor, a socket.
-Out: the same functions from `linux.py` or `portable.py`; nothing else knows which.
-Open first: `portable.py`, which says at each function what is less good.
+Out: the same functions from `linux.py` or `portable.py`; callers do not depend on which.
+Open first: `portable.py`, whose functions describe their limitations.
 
-The portable way is for systems that are not Linux. The variable `FIELDBROOK_PORTABLE=1` chooses it
-on Linux, too, for tests.
+The portable implementation is for systems other than Linux. For tests, the variable
+`FIELDBROOK_PORTABLE=1` chooses it on Linux, too.
 """
 
 import os

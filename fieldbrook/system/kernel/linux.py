@@ -16,7 +16,7 @@ from pathlib import Path
 from fieldbrook.system.kernel.values import Deaths, Stat
 
 BALANCES_PORTS = True
-"""Whether the kernel shares connections out among processes that listen on one port."""
+"""Whether the kernel distributes connections among processes that listen on one port."""
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 _M_MMAP_THRESHOLD = -3
@@ -32,24 +32,26 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, also after it has become another
+    """Make the kernel kill this process when its parent dies, even after an exec of another
     program."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def die_with(pid: int) -> None:
-    """Have this fork killed when the process `pid` dies, which is its parent or adopts it."""
+    """Make the kernel kill this fork when the process `pid` dies, which is its parent or adopts
+    it."""
     die_with_parent()
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of descendants whose own parent dies; returns whether that is possible."""
+    """Make this process the parent of descendants whose own parent dies; return whether that is
+    possible."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     return True
 
 
 def hide_memory() -> None:
-    """Keep other processes of the same user from reading this memory; forks inherit it."""
+    """Prevent other processes of the same user from reading this memory; forks inherit this."""
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -59,14 +61,14 @@ def name_process(name: str) -> None:
 
 
 def map_large_blocks() -> None:
-    """Have every block of 1 MiB and more mapped by itself; a C library other than glibc ignores
-    it."""
+    """Make malloc map every block of 1 MiB and more separately; C libraries other than glibc ignore
+    this."""
     with contextlib.suppress(AttributeError):
         _libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -74,7 +76,8 @@ def cores() -> int:
 
 
 def parents(pid: int) -> dict[int, int]:
-    """The parents, by process id, of all descendants of `pid`. Any of them may end meanwhile."""
+    """Return the parents, by process id, of all descendants of `pid`. Any of them may end
+    meanwhile."""
     found: dict[int, int] = {}
     todo = [pid]
     while todo:
@@ -98,12 +101,12 @@ def _children(pid: int) -> list[int]:
 
 
 def lost_descendants() -> list[int]:
-    """Descendants of this process that `parents` does not find because their parent died."""
+    """Return descendants of this process that `parents` does not find because their parent died."""
     return []
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended; a zombie counts as ended."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         os.kill(pid, 0)
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -132,12 +135,12 @@ class _Watch:
 
 
 def watch_deaths(pids: Iterable[int]) -> Deaths:
-    """Watch processes, of which each exists or is a child that was not reaped yet."""
+    """Watch processes; each must exist or be a child that was not reaped yet."""
     return _Watch(pids)
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Memory, CPU time and start of a process; None when it has ended. It takes about 20 us.
+    """Return memory, CPU time and start of a process; None if it has ended. This takes about 20 us.
 
     Source: proc_pid_stat(5), fields 14, 15, 22 and 24.
     """
@@ -151,7 +154,7 @@ def read_stat(pid: int) -> Stat | None:
         return None
     finally:
         os.close(descriptor)
-    words = text.rpartition(b")")[2].split()  # the name before it may have any characters
+    words = text.rpartition(b")")[2].split()  # the name before the bracket may have any characters
     try:
         started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(words[19]) / _TICKS
         spent = (int(words[11]) + int(words[12])) / _TICKS
@@ -161,10 +164,11 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def private_bytes(pid: int) -> int:
-    """The resident memory that is not that of a file or shared; 0 when the process has ended.
+    """Return the resident memory that belongs to no file and is not shared; 0 if the process has
+    ended.
 
-    Maps of stores do not count: the kernel takes their pages back whenever it needs them. Pages
-    that a fork has in common with its parent do.
+    Maps of stores do not count, because the kernel frees their pages whenever it needs memory.
+    Pages that a fork shares with its parent do count.
 
     Source: proc_pid_statm(5).
     """
@@ -180,17 +184,16 @@ def private_bytes(pid: int) -> int:
 def create_memory_file(name: str, start: int) -> int:
     """Create an empty file in memory whose first byte will have the offset `start`.
 
-    It has no name on a disk: it lasts as long as one of the processes that inherited its
-    descriptor, whichever of them is killed. The kernel appends each write as a whole: writers need
-    no lock, so that one that is stopped or killed holds up no other. A killed writer can leave the
-    beginning of its last write.
+    The file has no name on a disk. It exists as long as any process that inherited its descriptor.
+    The kernel appends each write as a whole, so writers need no lock, and a stopped or killed
+    writer does not block others. A killed writer can leave the beginning of its last write.
 
     Args:
-        name: shown in `/proc/PID/fd`, for people.
-        start: offset in bytes; a file keeps no memory for what lies before.
+        name: the name that `/proc/PID/fd` shows.
+        start: offset in bytes; the file uses no memory for the bytes before it.
 
     Returns:
-        The descriptor, which forks inherit and other programs do not.
+        The descriptor; forks inherit it, other programs do not.
 
     Raises:
         OSError: `start` is above the limit of file sizes.
@@ -207,7 +210,8 @@ def create_memory_file(name: str, start: int) -> int:
 
 
 def is_memory_file(descriptor: int, name: str) -> bool:
-    """Whether a descriptor is open and is a file that `create_memory_file` made with `name`."""
+    """Return whether a descriptor is open and is a file that `create_memory_file` made with
+    `name`."""
     try:
         target = Path(f"/proc/self/fd/{descriptor}").readlink()
     except OSError:
@@ -228,7 +232,7 @@ def free_before(descriptor: int, offset: int) -> None:
 
 
 def allocate(descriptor: int, begin: int, size: int) -> None:
-    """Have the disk keep room for a part of a file, so that no later write to it fails.
+    """Allocate disk space for a part of a file, so that no later write to it fails.
 
     Raises:
         OSError: the disk has no room, or its file system cannot do this.
@@ -237,7 +241,7 @@ def allocate(descriptor: int, begin: int, size: int) -> None:
 
 
 def sync_data(descriptor: int) -> None:
-    """Make what was written to a file durable, without its times.
+    """Make the written data of a file durable, without its times.
 
     Raises:
         OSError: the disk failed.
@@ -246,13 +250,13 @@ def sync_data(descriptor: int) -> None:
 
 
 def boot_id() -> str:
-    """A text that differs after each boot."""
+    """Return a text that differs after each boot."""
     try:
         return _BOOT_ID.read_text("ascii")
-    except OSError:  # /proc is not there
+    except OSError:  # /proc does not exist
         return "unknown"
 
 
 def limit_unread(listening: socket.socket, limit_ms: int) -> None:
-    """Have the kernel close each connection whose client does not read for so long."""
+    """Make the kernel close each connection whose client does not read for this long."""
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)

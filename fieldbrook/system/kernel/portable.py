@@ -1,4 +1,5 @@
-"""The services of `linux.py` on other systems. Each function says what is less good."""
+"""The services of `linux.py` on other systems. The docstring of each function describes its
+limitations."""
 
 from __future__ import annotations
 
@@ -13,24 +14,25 @@ from collections.abc import Iterable
 from fieldbrook.system.kernel.values import Deaths, Stat
 
 BALANCES_PORTS = False
-"""All gateway processes accept from one queue: a busy one takes as many connections as others."""
+"""All gateway processes accept from one queue, so a busy process gets as many connections as the
+others."""
 
 _LOOK_S = 0.2
 _CHUNK = 1 << 20
 
-_own_groups: set[int] = set()  # the group that this process leads, or one that it is a fork of
+_own_groups: set[int] = set()  # the groups that this process or an ancestor of it leads
 
 # ---------------------------------------------------------------- this process
 
 
 def die_with_parent() -> None:
-    """Nothing: a program goes on without its parent until it ends by itself or at a limit."""
+    """Do nothing: a program continues without its parent until it ends by itself or at a limit."""
 
 
 def die_with(pid: int) -> None:
-    """Look five times a second whether the process `pid` still runs, and end if it does not.
+    """Check five times a second whether the process `pid` still runs, and end if it does not.
 
-    A process that is in a call of the kernel or of C looks when the call returns.
+    A process that is in a call of the kernel or of C checks when the call returns.
     """
     started = os.getppid() == pid
 
@@ -44,7 +46,7 @@ def die_with(pid: int) -> None:
 
 
 def adopt_orphans() -> bool:
-    """Make this process the leader of a group, by which `lost_descendants` finds orphans.
+    """Make this process the leader of a group, so that `lost_descendants` finds orphans.
 
     Returns:
         False: orphans belong to the first process of the system.
@@ -57,19 +59,19 @@ def adopt_orphans() -> bool:
 
 
 def hide_memory() -> None:
-    """Nothing: other processes of the same user can read this memory."""
+    """Do nothing: other processes of the same user can read this memory."""
 
 
 def name_process(name: str) -> None:
-    """Nothing: `ps` and `top` show the command line of the node for all its processes."""
+    """Do nothing: `ps` and `top` show the command line of the node for all its processes."""
 
 
 def map_large_blocks() -> None:
-    """Nothing: a project may take 2 MiB more."""
+    """Do nothing: a project may take 2 MiB more."""
 
 
 def cores() -> int:
-    """How many cores the machine has; a limit for this process is not known."""
+    """Return the number of cores of the machine; a limit for this process cannot be read."""
     return os.cpu_count() or 1
 
 
@@ -77,8 +79,8 @@ def cores() -> int:
 
 
 def parents(pid: int) -> dict[int, int]:
-    """The parents, by process id, of all descendants of `pid`. It starts `ps`, which takes 10 ms
-    or more."""
+    """Return the parents, by process id, of all descendants of `pid`. This starts `ps`, which takes
+    10 ms or more."""
     children: dict[int, list[int]] = {}
     for child, parent, _ in _processes():
         children.setdefault(parent, []).append(child)
@@ -93,17 +95,18 @@ def parents(pid: int) -> dict[int, int]:
 
 
 def lost_descendants() -> list[int]:
-    """The other processes of this group, without its leader.
+    """Return the other processes of this group, without its leader.
 
-    Those whose parent has died end by `die_with`, a little later. Their parent is then the first
-    process of the system or another one that takes orphans.
+    Orphans end a little later because of `die_with`. Until then their parent is the first process
+    of the system or another process that adopts orphans.
     """
     group, own = os.getpgid(0), os.getpid()
     return [pid for pid, _, of in _processes() if of == group and pid not in (group, own)]
 
 
 def _processes() -> list[tuple[int, int, int]]:
-    """Process id, parent and group of all processes; zombies and `ps` itself are left out."""
+    """Return process id, parent and group of all processes; zombies and `ps` itself are left
+    out."""
     command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ps:
         assert ps.stdout is not None
@@ -116,7 +119,7 @@ def _processes() -> list[tuple[int, int, int]]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended; the zombie of another process counts as running."""
+    """Return whether a process has ended; the zombie of another process counts as running."""
     try:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return True
@@ -145,21 +148,21 @@ class _Watch:
             time.sleep(min(0.02, left))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because there are no resources to free."""
 
 
 def watch_deaths(pids: Iterable[int]) -> Deaths:
-    """Look fifty times a second whether the processes still run."""
+    """Check fifty times a second whether the processes still run."""
     return _Watch(pids)
 
 
 def read_stat(pid: int) -> Stat | None:
-    """None: memory and CPU time of processes are not known, and their metrics are 0."""
+    """Return None: memory and CPU time of processes are not available, and their metrics are 0."""
     return None
 
 
 def private_bytes(pid: int) -> int:
-    """0: `project_memory_bytes` and `worker_memory_bytes` are not enforced."""
+    """Return 0: `project_memory_bytes` and `worker_memory_bytes` are not enforced."""
     return 0
 
 
@@ -167,7 +170,7 @@ def private_bytes(pid: int) -> int:
 
 
 def create_memory_file(name: str, start: int) -> int:
-    """Refuse: no file frees its beginning, so the node's log is on standard error alone.
+    """Refuse, because no file can free its beginning; so the node's log is only on standard error.
 
     Raises:
         OSError: always.
@@ -176,12 +179,12 @@ def create_memory_file(name: str, start: int) -> int:
 
 
 def is_memory_file(descriptor: int, name: str) -> bool:
-    """False: there are none."""
+    """Return False, because there are no such files."""
     return False
 
 
 def free_before(descriptor: int, offset: int) -> None:
-    """Refuse, as `create_memory_file`.
+    """Refuse, like `create_memory_file`.
 
     Raises:
         OSError: always.
@@ -190,9 +193,9 @@ def free_before(descriptor: int, offset: int) -> None:
 
 
 def allocate(descriptor: int, begin: int, size: int) -> None:
-    """Write zeros behind the end of a file as far as needed. It takes longer.
+    """Write zeros after the end of a file as far as needed. This takes longer.
 
-    A part that lies before the end is left as it is, so a file with holes may lack room later.
+    The part before the end is not changed, so a file with holes may lack space later.
 
     Raises:
         OSError: the disk has no room.
@@ -204,7 +207,7 @@ def allocate(descriptor: int, begin: int, size: int) -> None:
 
 
 def sync_data(descriptor: int) -> None:
-    """Make what was written to a file durable, with its times. It takes longer.
+    """Make the written data of a file durable, including its times. This takes longer.
 
     Raises:
         OSError: the disk failed.
@@ -217,9 +220,10 @@ def sync_data(descriptor: int) -> None:
 
 
 def boot_id() -> str:
-    """Always the same: a boot is not noticed, and files that were never synced are kept."""
+    """Return always the same text: a boot is not noticed, and files that were never synced are
+    kept."""
     return "unknown"
 
 
 def limit_unread(listening: socket.socket, limit_ms: int) -> None:
-    """Nothing: a connection whose client reads nothing lasts until the system gives it up."""
+    """Do nothing: a connection whose client does not read lasts until the system closes it."""

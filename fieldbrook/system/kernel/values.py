@@ -1,4 +1,4 @@
-"""What both ways of the kernel's services return."""
+"""Types that both implementations return."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Deaths(Protocol):
     """Reports the deaths of processes."""
 
     def wait(self, timeout_s: float) -> list[int]:
-        """The ids of the dead, waiting up to `timeout_s` for the first."""
+        """Return the ids of dead processes, after waiting up to `timeout_s` for the first."""
         ...
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         ...

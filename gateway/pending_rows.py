@@ -35,26 +35,30 @@ class PendingRows:
     def __init__(self, run_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._run_dir, self._clock = run_dir, clock
         self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._next: dict[int, asyncio.Task[None]] = {}  # checkpoints that are not requested yet
+        self._next: dict[int, asyncio.Task[bool]] = {}  # checkpoints that are not requested yet
         self._followed: dict[int, float] = {}
 
-    async def flush(self, project_id: int) -> None:
+    async def flush(self, project_id: int) -> bool:
         """Request a checkpoint of a project.
 
-        While a checkpoint is in progress, all later callers share the next one. Returns when it is
-        done, or after 2 s if the project's worker does not answer.
+        While a checkpoint is in progress, all later callers share the next one.
+
+        Returns:
+            True when the checkpoint is done; False when the project does not run, or after 2 s if
+            its worker does not answer.
         """
         shared = self._next.get(project_id)
         if shared is None:
             shared = asyncio.get_running_loop().create_task(self._flush_next(project_id))
             self._next[project_id] = shared
-        await asyncio.shield(shared)
+        return await asyncio.shield(shared)
 
-    async def _flush_next(self, project_id: int) -> None:
+    async def _flush_next(self, project_id: int) -> bool:
         lock = self._locks.setdefault(project_id, asyncio.Lock())
         async with lock:
             del self._next[project_id]  # later callers need a later checkpoint
-            await flush_projects(self._run_dir, [project_id])
+            answers, _ = await _ask_all(self._run_dir, [project_id], _LIMIT_S)
+            return project_id in answers
 
     async def flush_followed(self, project_id: int) -> None:
         """Do the same for pages that show rows as they arrive, at most four times a second.

@@ -35,13 +35,6 @@ def copies(host: Host) -> list[int]:
     return [row.get("streamsHeld", 0) for row in host.call("GET", "/cluster").json["data"]]
 
 
-def counted(site: Site) -> int:
-    """The count of the project, after an event: until then, a host that has just got the project
-    may have an older copy of it."""
-    assert site.hosts[0].send(PROJECT, message(site.publisher)).status == 201
-    return site.count(site.hosts[0])
-
-
 def accepts(host: Host) -> bool:
     """Whether a host accepts connections of devices."""
     connection = host.connection(host.http_port)
@@ -54,7 +47,7 @@ def accepts(host: Host) -> bool:
 
 
 def test_a_drained_host_gives_its_projects_up_without_a_refused_event(site: Site) -> None:
-    before = counted(site)
+    before = site.count(site.hosts[0])
     others = site.cluster.others(site.owner)
     publisher = site.hosts[0].add_publisher(PROJECT, "drained")
     with Senders(site.hosts, PROJECT, publisher) as senders:
@@ -72,7 +65,7 @@ def test_a_drained_host_gives_its_projects_up_without_a_refused_event(site: Site
 
 
 def test_a_pinned_project_moves_to_its_host_and_back_without_a_refused_event(site: Site) -> None:
-    before = counted(site)
+    before = site.count(site.hosts[0])
     owner = site.owner
     to, other = site.cluster.others(owner)
     publisher = site.hosts[0].add_publisher(PROJECT, "pinned")
@@ -96,7 +89,7 @@ def test_a_pinned_project_moves_to_its_host_and_back_without_a_refused_event(sit
 
 @pytest.mark.thorough
 def test_a_pinned_project_runs_elsewhere_while_its_host_is_down(site: Site) -> None:
-    before = counted(site)
+    before = site.count(site.hosts[0])
     pinned, *others = site.cluster.others(site.owner)
     pin = f"/cluster/projects/{PROJECT}/pin"
     assert pinned.call("PUT", pin, {"host": pinned.name}).status == 204
@@ -127,7 +120,7 @@ def test_changes_of_hosts_are_refused_in_words(site: Site) -> None:
 
 @pytest.mark.thorough
 def test_a_host_that_is_stopped_gives_its_projects_up_first(site: Site) -> None:
-    before = counted(site)
+    before = site.count(site.hosts[0])
     others = site.cluster.others(site.owner)
     publisher = site.hosts[0].add_publisher(PROJECT, "stopped")
     with Senders(others, PROJECT, publisher) as senders:
@@ -142,7 +135,7 @@ def test_a_host_that_is_stopped_gives_its_projects_up_first(site: Site) -> None:
 
 @pytest.mark.thorough
 def test_hosts_that_are_restarted_one_after_the_other_refuse_no_event(site: Site) -> None:
-    before = counted(site)
+    before = site.count(site.hosts[0])
     publisher = site.hosts[0].add_publisher(PROJECT, "through restarts")
     with Senders(site.hosts, PROJECT, publisher) as senders:
         for host in site.hosts:
@@ -172,7 +165,7 @@ def test_a_host_that_starts_refuses_connections_until_it_serves(site: Site) -> N
 def test_a_host_that_is_gone_is_removed_and_another_one_takes_its_place(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    before = counted(site)
+    before = site.count(site.hosts[0])
     gone = site.hosts[0]  # it has founded the cluster
     left = site.cluster.others(gone)
     gone.kill()

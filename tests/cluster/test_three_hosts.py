@@ -152,6 +152,17 @@ def test_the_death_of_a_host_loses_no_event_and_doubles_none(site: Site) -> None
     assert {site.count(host) for host in site.hosts} == {before + len(senders.acknowledged)}
 
 
+def test_a_read_after_the_death_of_the_owner_waits_for_the_newest_state(site: Site) -> None:
+    for _ in range(5):
+        assert site.owner.send(PROJECT, message(site.publisher)).status == 201
+    before = site.count(site.owner)
+    site.owner.kill()
+    counts = {site.count(host) for host in site.cluster.others(site.owner)}
+    site.owner.start(ready=False)
+    site.cluster.await_up()
+    assert counts == {before}
+
+
 def test_the_death_of_all_hosts_at_the_same_time_loses_no_event_and_doubles_none(
     site: Site,
 ) -> None:

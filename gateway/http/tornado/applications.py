@@ -23,6 +23,7 @@ from fieldbrook.actors.remote_path import HTTP_SOCKET
 from fieldbrook.actors.wire import NODE_COMMAND, RESUME, pack
 from fieldbrook.core import clock
 from fieldbrook.core.clock import zone_of
+from fieldbrook.core.errors import NodeError, UnavailableError
 from fieldbrook.core.settings import Settings, listed
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
@@ -284,15 +285,27 @@ class Applications:
             connection.close()
 
     async def _flush(self, project_id: int) -> None:
-        """Ask a project for a checkpoint; see `ManagementContext`."""
-        if self._cluster.is_member:
-            self._cluster.require_here(project_id)
-            if project_id not in self._projects.routed:
-                # This host's copy of the store may be outdated until the host takes the project
-                # over.
-                await self._command(project_id, RESUME, [])
-                self._stores.drop(project_id)
-        await self._pending.flush(project_id)
+        """Ask a project for a checkpoint; see `ManagementContext`.
+
+        On a host of a cluster, the project is started if it does not run: this host's copy of the
+        store may be outdated until the host takes the project over.
+
+        Raises:
+            OwnedElsewhereError: another host of the cluster owns the project.
+            NodeError: the host of a cluster cannot start the project, or it does not answer.
+        """
+        if not self._cluster.is_member:
+            await self._pending.flush(project_id)
+            return
+        self._cluster.require_here(project_id)
+        if project_id in self._projects.routed and await self._pending.flush(project_id):
+            return
+        opened = await self._command(project_id, RESUME, [])
+        if isinstance(opened, NodeError):
+            raise opened
+        self._stores.drop(project_id)
+        if not await self._pending.flush(project_id):
+            raise UnavailableError(what=f"project {project_id} is busy")
 
     async def _command(self, project_id: int, name: str, payload: list[Any]) -> Outcome:
         """Send a node command to a project, as an event without a publisher."""

@@ -80,7 +80,7 @@ _HOST_FUNCTIONS: dict[abi.Signature, tuple[str, str]] = {  # parameters, effect
     ),
     abi.WS_API_CALL: (
         "request, len, &ptr, &len",
-        "makes an API call after the commit; its response arrives as an event",
+        "makes an API call after the commit; its response (headers 16 KiB, body 1 MiB) is an event",
     ),
     abi.WS_SEND_TX: (
         "chain id, request, len, &ptr, &len",

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 _PIECE_BYTES = 2 << 10
 _PIECES_AT_ONCE = 1
+_HANDSHAKE_PIECES_AT_ONCE = 8
 _BYTES_FOR_DATA = 32
 """So many received bytes may carry one byte of data; the smallest record with data has 23."""
 _WITHOUT_DATA_BYTES = 64 << 10
@@ -55,6 +56,9 @@ class BoundedTls(ssl.SSLSocket):
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._require_sent()
+                if self._pieces >= _HANDSHAKE_PIECES_AT_ONCE:
+                    self._pieces = 0
+                    raise
                 self._receive()
                 continue
             self._require_sent()

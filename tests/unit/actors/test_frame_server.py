@@ -1,4 +1,4 @@
-"""A server of frames, over real sockets: what one client does costs the others nothing."""
+"""A server of frames, over real sockets: one client does not affect the others."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ def _received(connection: socket.socket) -> bytes:
     try:
         return connection.recv(1 << 16)
     except ConnectionResetError:
-        return b""  # the server has closed it with requests unread; no answer comes after that
+        return b""  # the server has closed it with unread requests; there are no more answers
 
 
 def answers_of(connection: socket.socket) -> list[object]:
-    """All answers until the server closes the connection."""
+    """Return all answers until the server closes the connection."""
     reader, found = FrameReader(), list[object]()
     while data := _received(connection):
         found += map(unpack, reader.feed(data))
@@ -143,7 +143,7 @@ def answers_of(connection: socket.socket) -> list[object]:
 def test_a_client_that_does_not_read_holds_up_no_other_and_gets_its_answers_later(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frame_server, "OUTPUT_S", 1e9)  # it may take as long as it likes
+    monkeypatch.setattr(frame_server, "OUTPUT_S", 1e9)  # no limit of time
     with connected(served) as mute, connected(served) as good:
         for number in range(8):
             mute.sendall(frame(pack([number, LARGE])))

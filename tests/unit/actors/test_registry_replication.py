@@ -1,4 +1,4 @@
-"""Which modules a command of the registry names: all hosts have to have them before."""
+"""Which modules a command of the registry names: all hosts need them before the command."""
 
 from __future__ import annotations
 

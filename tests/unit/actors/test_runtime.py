@@ -1,4 +1,4 @@
-"""What is known of the children of an actor."""
+"""What an actor can find out about its children."""
 
 from __future__ import annotations
 

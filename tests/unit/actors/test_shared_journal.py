@@ -1,4 +1,5 @@
-"""One sync for several projects: who has no room in it, and what follows when the disk fails."""
+"""One sync for several projects: projects without space in the journal, and failures of the
+disk."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from fieldbrook.storage.journal.memory import MemoryJournal
 
 
 class EndedError(BaseException):
-    """Where the process would end."""
+    """Raised where the process would end."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A store that refused is tried until it takes something again."""
+"""A store that has refused a write is tried until it accepts one again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fieldbrook.storage.project.store import ProjectStore
 
 
 def raised(cause: Exception) -> StoreError:
-    """The error as storage raises it."""
+    """Return the error in the form of the storage package."""
     try:
         raise StoreError(reason=str(cause)) from cause
     except StoreError as error:

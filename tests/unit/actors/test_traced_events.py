@@ -1,4 +1,4 @@
-"""The context of a traced event: behind its items, and kept where its flags change."""
+"""The context of a traced event: after its items, and kept when its flags change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line before servers that are no nodes, or want to do it harm."""
+"""The command line with servers that are not nodes, or are hostile."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Serve = Callable[[Callable[[socket.socket], None]], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """A server that reads one request on each connection and then does what it is told."""
+    """Run a server that reads one request on each connection and then calls a function."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
 
         def begin(answer: Callable[[socket.socket], None]) -> str:
@@ -79,7 +79,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect(serve: Serve) -> Iterator[Connect]:
-    """A client of such a server."""
+    """Make a client of such a server."""
     made: list[Client] = []
 
     def begin(answer: Callable[[socket.socket], None], whole_answer_s: float = 60.0) -> Client:
@@ -217,7 +217,7 @@ def test_a_hint_that_does_not_come_is_left_out(
 
     def answer(connection: socket.socket) -> None:
         whole('{"key": "ProjectNotFound"}', "404 Not Found")(connection)
-        connection.recv(65_536)  # until the client closes: it is served nothing else meanwhile
+        connection.recv(65_536)  # until the client closes the connection
 
     assert main.run(["--server", serve(answer), "project", "show", "a"]) == 1
     text = "fieldbrook: the node refused: no reason given (404 ProjectNotFound)\n"

@@ -33,7 +33,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def listeners(configuration: dict[str, Any]) -> list[str]:
-    """All that a configuration makes the server listen at."""
+    """Return all addresses on which the server listens with a configuration."""
     found = []
     for key, value in configuration.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The files of streams are changed so that an engine without others reads them."""
+"""The files of streams are changed so that a single replication engine can read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldbrook.cluster.engine_files import _checksum, last_records, make_single
 from fieldbrook.core.errors import JournalDamagedError
 
 KEY = bytes(range(32))
-# The first test values of the authors' program, by the length of the message 0, 1, 2, ...
+# The first test values of the authors' program, for the messages 0, 1, 2, ... of increasing length.
 EXPECTED = {
     0: 0x907A56DE22C26E53,
     1: 0x7EAB43AAC7CDDD78,
@@ -72,7 +72,7 @@ def test_a_configuration_of_another_form_is_refused(
 
 
 def record(number: int, body: bytes) -> bytes:
-    """A record as the engine writes it: length, number, time, subject, body, checksum."""
+    """Return a record in the engine's format: length, number, time, subject, body, checksum."""
     rest = struct.pack("<QQH", number, 0, 1) + b"a" + body + bytes(8)
     return struct.pack("<I", len(rest) + 4) + rest
 

@@ -19,7 +19,7 @@ NAMES = ("h1", "h2", "h3")
 
 
 class Actor(EngineActor):
-    """The actor of h1. It gets no messages."""
+    """The actor of h1; it gets no messages."""
 
     def __init__(self, data: Path, engine: Engine) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Actor(EngineActor):
         self._start_engine(engine)
 
     def look(self) -> int | None:
-        """Look at the routes, as a timer does; returns the process of the engine."""
+        """Check the routes like the timer; return the process of the engine."""
         self._check_routes(self.engine)
         return self.engine.pid
 
 
 @pytest.fixture
 def engines(tmp_path: Path) -> Iterator[list[Engine]]:
-    """The engines of three hosts; none runs yet."""
+    """The engines of three hosts, which do not run yet."""
     places = {name: Address("127.0.0.1", free_port()) for name in NAMES}
     hosts = tuple(Host(name, "127.0.0.1", 1, place.port) for name, place in places.items())
     hosts_file.save(tmp_path / "h1", Membership("c1", "h1", hosts, formed=True))

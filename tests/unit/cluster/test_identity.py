@@ -33,7 +33,7 @@ def cluster(data: Path, name: str = "h1") -> Identity:
 
 
 def member(data: Path, of: Identity, name: str) -> Identity:
-    """Another host of a cluster."""
+    """Make another host of a cluster."""
     identity = Identity(data)
     for file, content in of.shared().items():
         identity.store_received(file, content)
@@ -95,7 +95,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def shake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> ssl.SSLObject:
-    """Connect in memory; returns the server's side after one message of the client."""
+    """Make a TLS connection in memory; return the server's side after one message of the client."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = client.wrap_bio(to_client, to_server, server_hostname=name)
     other = server.wrap_bio(to_server, to_client, server_side=True)

@@ -24,7 +24,7 @@ NEW = Host("h2", LOCAL, 9001, 9002)
 
 
 class Cluster:
-    """The founder of a cluster: answers as its process does, and keeps what it was sent."""
+    """The founder of a cluster: it answers like the cluster process, and stores the requests."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -35,7 +35,7 @@ class Cluster:
         self.identity.store_own(self.identity.issue("h1", LOCAL))
         self.known = Membership("c1", "h1", (Host("h1", LOCAL, 8001, 8002),))
         self.questions: list[dict[str, Any]] = []
-        self.changes: dict[str, object] = {}  # to what a new host sends
+        self.changes: dict[str, object] = {}  # changes to the message of a new host
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         question = {**await receive(reader, 5.0), **self.changes}
@@ -66,7 +66,7 @@ class Cluster:
         return asyncio.run(run())
 
     def join(self, data: Path, token: str | None = None, host: Host = NEW) -> Membership:
-        """Have a host join."""
+        """Let a host join."""
         shown = self.identity.token() if token is None else token
         joined = self.serve(lambda address: joining.join(data, address, shown, host))
         assert isinstance(joined, Membership)

@@ -1,4 +1,4 @@
-"""The processes of several hosts that know each other, in one loop and over real TLS."""
+"""The cluster processes of several hosts, in one event loop and over real TLS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG_MS = 5_000
 
 
 class Process(ClusterActor):
-    """The process of one host; its messages to the supervisor are kept."""
+    """The cluster process of one host; its messages to the supervisor are stored."""
 
     def __init__(self, data: Path, silence_ms: int) -> None:
         super().__init__()
@@ -41,21 +41,21 @@ class Process(ClusterActor):
         self.sent.append(message)
 
     def hosts_up(self) -> list[tuple[str, ...]]:
-        """The hosts that were there, at each change."""
+        """Return the hosts that were present, at each change."""
         return [message.hosts for message in self.sent if isinstance(message, m.HostsUp)]
 
     def leaving(self) -> tuple[str, ...]:
-        """The hosts that are there and get no projects."""
+        """Return the hosts that are present and get no projects."""
         return next(one.leaving for one in reversed(self.sent) if isinstance(one, m.HostsUp))
 
     def states(self) -> dict[str, str]:
-        """The states of the hosts, as its gateways see them."""
+        """Return the states of the hosts, as reported to gateways."""
         known = msgspec.json.decode((self._run_dir / HOSTS).read_bytes())
         return {host["name"]: host["state"] for host in known["hosts"]}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Process]:
-        """Run it until the block ends."""
+        """Run the process until the end of the context."""
         task = asyncio.ensure_future(self._main())
         try:
             await until(lambda: hasattr(self, "_listening"))
@@ -110,7 +110,7 @@ class Hosts:
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def inner() -> None:
         await test()
-        # What is left belongs to connections of which the other side has just ended.
+        # The remaining tasks belong to connections whose other side has just ended.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -134,7 +134,7 @@ def test_a_host_is_ready_when_it_has_heard_the_others(
                 await until(lambda host=host: host.hosts_up())  # type: ignore[misc]
                 first = next(each for each in host.sent if not isinstance(each, m.RunsOn))
                 assert isinstance(first, m.Ready)
-                # It never believes that it is alone, which would make it take everything over.
+                # It never concludes that it is alone, because it would take over all projects then.
                 assert host.hosts_up() == [("h1", "h2", "h3")]
 
     run(test)
@@ -263,7 +263,7 @@ def test_a_host_that_was_removed_reaches_nothing(
 def test_a_host_gets_no_projects_before_its_engine_has_caught_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # A host that hears no majority, as on a busy machine, is not ready any more.
+    # A host without a majority, as on a busy machine, is not ready any more.
     hosts = Hosts(tmp_path, 3)
 
     async def test() -> None:
@@ -297,7 +297,7 @@ def test_the_connection_of_a_silent_host_is_ended_so_that_no_old_beat_comes_over
             )
             send(writer, {"op": "link", "from": "h3"})
             while ("h1", "h3") not in one.hosts_up():
-                one._watch._is_ready = True  # its engine has caught up with that of h3
+                one._watch._is_ready = True  # its engine has caught up with the engine of h3
                 send(writer, {"beat": {}})
                 await asyncio.sleep(0.1)
             await until(lambda: one.hosts_up()[-1] == ("h1",))

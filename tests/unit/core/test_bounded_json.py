@@ -1,4 +1,4 @@
-"""JSON of others is decoded while nothing is collected."""
+"""Foreign JSON is decoded without runs of the garbage collector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECODERS: list[Callable[[Any], Any]] = [json.loads, msgspec.json.decode]
 
 
 class Cycle:
-    """Garbage that only the collector finds, with a finalizer that needs some room."""
+    """Garbage that only the collector finds, with a finalizer that needs stack space."""
 
     finished = 0
 
@@ -34,10 +34,11 @@ class Cycle:
 
 @pytest.fixture
 def thresholds() -> Iterator[range]:
-    """After so many objects the collector starts; some are as many as brackets may be nested."""
+    """The numbers of objects after which the collector starts; some are near the limit of
+    nesting."""
     before = gc.get_threshold()
     gc.collect()
-    gc.freeze()  # what was there before is not looked at each time
+    gc.freeze()  # earlier objects are not examined each time
     yield range(sys.getrecursionlimit() - 300, sys.getrecursionlimit(), 3)
     gc.unfreeze()
     gc.set_threshold(*before)

@@ -1,4 +1,4 @@
-"""Failures as clients see them."""
+"""Errors in the form for clients."""
 
 from __future__ import annotations
 

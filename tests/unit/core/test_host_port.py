@@ -1,4 +1,4 @@
-"""Hosts and ports as headers and messages have them."""
+"""Hosts and ports in the form of headers and messages."""
 
 from __future__ import annotations
 

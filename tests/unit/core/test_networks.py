@@ -1,4 +1,4 @@
-"""Known chains and providers: what the settings need not say, and how they say otherwise."""
+"""Known chains and providers: defaults for settings, and how settings override them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_what_was_added_is_there_in_order_when_the_queue_is_opened_again(
 def test_a_copy_of_the_files_at_any_moment_holds_what_was_added(
     open_queue: OpenQueue, tmp_path: Path
 ) -> None:
-    """As a process leaves them that is killed: it has closed nothing."""
+    """Like the files of a killed process, which has closed nothing."""
     queue = open_queue()
     for number in range(3):
         queue.add(event(number))
@@ -157,7 +157,7 @@ def test_a_full_disk_keeps_what_there_is_and_goes_on_when_there_is_room(
     open_queue: OpenQueue,
 ) -> None:
     queue = open_queue("queue", 1_000, 1 << 30)
-    database = queue._database  # where SQLite itself can be told how large a disk is
+    database = queue._database  # where the size of the disk can be limited in SQLite
     database.execute("PRAGMA max_page_count=12")
     added = 0
     with pytest.raises(QueueError, match="full"):

@@ -1,4 +1,4 @@
-"""Events of devices: what is valid, and what errors of a node mean for them."""
+"""Events of devices: valid fields, and the meaning of a node's errors."""
 
 from __future__ import annotations
 

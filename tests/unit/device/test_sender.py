@@ -1,4 +1,4 @@
-"""When events are sent, and sent again: with a transport that is a script."""
+"""When events are sent, and sent again: with a scripted transport."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[Event], Outcome]
 
 
 class Script:
-    """Answers events as a test says, and remembers them."""
+    """A transport with the answers of a test, which stores the events."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -223,7 +223,7 @@ def test_an_address_has_the_port_of_its_protocol_unless_it_names_one() -> None:
 
 
 def test_a_device_needs_nothing_but_the_standard_library() -> None:
-    """The whole of the library is used, over HTTP, with nothing listening."""
+    """The complete library is used, over HTTP, without a listening server."""
     script = """
 import sys, tempfile
 from fieldbrook.device import Device

@@ -1,4 +1,4 @@
-"""From a request's token to an account."""
+"""The account of a request's token."""
 
 from __future__ import annotations
 

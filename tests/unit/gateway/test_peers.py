@@ -1,4 +1,4 @@
-"""Questions between gateway processes."""
+"""Requests between gateway processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints before reads, asked of scripted workers at the other end of Unix sockets."""
+"""Checkpoints before reads, requested from scripted workers at the other end of Unix sockets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_readers_that_come_during_a_checkpoint_share_the_next_one(tmp_path
         first = asyncio.ensure_future(pending.flush(7))
         await asked(worker, 1)
         later = [asyncio.ensure_future(pending.flush(7)) for _ in range(3)]
-        later[0].cancel()  # its reader went away; the others still wait
+        later[0].cancel()  # its reader has disconnected; the others still wait
         worker.send((7, None))
         await first
         await asked(worker, 2)
@@ -112,7 +112,7 @@ async def test_a_reader_waits_until_the_next_worker_has_read_the_journal_of_one_
 ) -> None:
     dead = worker_socket(tmp_path, "0", 1)
     with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(dead))  # a killed process leaves its socket
+        bound.bind(str(dead))  # a killed process does not remove its socket
     reading = asyncio.ensure_future(PendingRows(tmp_path).trace_state(7))
     next_one = ScriptedWorker(worker_socket(tmp_path, "0", 2))
     await next_one.start()

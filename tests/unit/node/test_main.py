@@ -1,4 +1,4 @@
-"""What the processes of a node share."""
+"""What the processes of a node have in common."""
 
 from __future__ import annotations
 

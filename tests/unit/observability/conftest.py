@@ -12,7 +12,7 @@ from fieldbrook.observability import metrics
 
 @pytest.fixture
 def own_row() -> Iterator[None]:
-    """A row of metrics that only this test counts in."""
+    """A row of metrics in which only this test counts."""
     before = metrics.here.row
     metrics.here.row = memoryview(array("d", bytes(metrics.ROW_BYTES)))
     yield

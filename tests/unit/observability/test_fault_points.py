@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def died(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The signals this process would have sent to itself."""
+    """The signals that this process would have sent to itself."""
     signals: list[int] = []
     monkeypatch.setattr(signal, "pthread_kill", lambda _thread, number: signals.append(number))
     return signals

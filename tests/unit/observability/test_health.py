@@ -11,7 +11,7 @@ from fieldbrook.observability.health import Board, ClockWatch, Condition, NodeHe
 
 
 class Time:
-    """Both clocks of a test."""
+    """The wall clock and the monotonic clock of a test."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("own_row")
 
 
 def in_another_process(table: Table, slot: int, counts: dict[int, float]) -> None:
-    """Have a fork write a row and end as a kill would end it: with nothing tidied up."""
+    """Let a fork write a row and end without any clean-up, like after a kill."""
     pid = os.fork()
     if pid == 0:
         metrics.here.row = table.attach(slot)

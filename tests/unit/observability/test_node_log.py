@@ -72,7 +72,7 @@ def test_lines_are_selected_by_level_text_and_process(kept: NodeLog) -> None:
     assert texts(kept.read_after(LineFilter(contains="A.B: LIST"), 0, 9)) == ["listen"]
     assert texts(kept.read_after(LineFilter(process="http"), 0, 9)) == ["listen", "slow disk"]
     assert texts(kept.read_after(LineFilter(process="project:7"), 0, 9)) == ["a Disk is full"]
-    # A client that follows goes on behind lines that do not match.
+    # A client that follows continues after lines that do not match.
     end = kept.read_after(LineFilter(process="mqtt:0"), -5, 9).following
     assert kept.read_after(EVERY, end, 9).lines == []
 

@@ -1,4 +1,4 @@
-"""Spans: what a `traceparent` says, which events are traced, and a queue that never waits."""
+"""Spans: parsing of `traceparent`, the choice of traced events, and a queue that never blocks."""
 
 from __future__ import annotations
 

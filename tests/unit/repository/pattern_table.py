@@ -1,8 +1,8 @@
-"""Every regular expression of the product: what it sees, how it is used, and its worst input.
+"""Every regular expression of the product: its input, its use, and its worst input.
 
-`test_patterns.py` fails for a pattern that is not here, and for one that is not linear. The worst
-input is a prefix, a pump that is repeated to 1 MiB, and a suffix: it brings the engine as far as
-possible before it can say no. Bytes patterns get the text as Latin-1.
+`test_patterns.py` fails for a pattern that is missing here, and for one that is not linear. The
+worst input is a prefix, a pump that is repeated to 1 MiB, and a suffix: the regular expression
+engine gets as far as possible before the match fails. Bytes patterns get the text as Latin-1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _SIGN_IN = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A pattern's row. `sees`: whose bytes, and their bound if there is one before it."""
+    """A pattern's row. `sees`: the source of the input, and its limit of length if an earlier check
+    has one."""
 
     sees: str
     methods: tuple[str, ...]

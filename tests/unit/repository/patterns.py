@@ -1,7 +1,7 @@
 """Finds every regular expression of the product, and runs each over its worst inputs.
 
 `python -m tests.unit.repository.patterns` runs the attacks of `pattern_table` and prints one JSON
-line for each: the pattern, the attack and the CPU seconds, null when the limit came first.
+line for each: the pattern, the attack and the CPU seconds, null if the time limit was reached.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def source_files() -> Iterator[tuple[str, Path]]:
-    """The product's modules: import name and file."""
+    """Return the product's modules: import name and file."""
     for folder in FOLDERS:
         for place, _, names in os.walk(ROOT / folder):
             for name in sorted(names):
@@ -92,7 +92,7 @@ def source_files() -> Iterator[tuple[str, Path]]:
 
 
 def misplaced() -> list[str]:
-    """Uses of `re` that `find_patterns` cannot see: anything but `re.compile` of a module."""
+    """Return uses of `re` that `find_patterns` cannot find: all but `re.compile` in a module."""
     wrong = []
     for _, path in source_files():
         reader = _read(path)
@@ -102,10 +102,10 @@ def misplaced() -> list[str]:
 
 @cache
 def find_patterns() -> list[Found]:
-    """Every pattern of the product.
+    """Return every pattern of the product.
 
     Raises:
-        AssertionError: a module compiles one that is not found in its names.
+        AssertionError: a module compiles a pattern that none of its names refers to.
     """
     found: list[Found] = []
     for module_name, path in source_files():
@@ -133,7 +133,7 @@ def _read(path: Path) -> _Reader:
 
 
 def _targets(tree: ast.Module) -> Iterator[str]:
-    """The names of a module that are bound to something compiled."""
+    """Return the names of a module that are bound to compiled patterns."""
     for node in tree.body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
@@ -159,7 +159,7 @@ def _patterns_in(value: Any) -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
 
 
 def attack(pattern: re.Pattern[Any], method: str, data: str | bytes) -> None:
-    """Use a pattern as the product does, to the end."""
+    """Use a pattern like the product, to the end."""
     call = getattr(pattern, method)
     if method in ("sub", "subn"):
         call("_" if isinstance(data, str) else b"_", data)
@@ -171,15 +171,15 @@ def attack(pattern: re.Pattern[Any], method: str, data: str | bytes) -> None:
 
 
 def inflate(pattern: re.Pattern[Any], parts: tuple[str, str, str], size: int) -> str | bytes:
-    """Prefix, as many pumps as make `size`, suffix: of the pattern's type."""
+    """Return prefix, pumps up to `size`, and suffix, in the pattern's type."""
     prefix, pump, suffix = parts
     text = prefix + pump * (size // len(pump)) + suffix
     return text if isinstance(pattern.pattern, str) else text.encode("latin-1")
 
 
 def generic(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
-    """Attacks that any pattern must stand: a run of each kind of character that it knows, and of
-    each two in turn, with an end that fits nothing."""
+    """Yield attacks that any pattern must withstand: repetitions of each kind of character in the
+    pattern, and of each two alternately, with an end that never matches."""
     source = (
         pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin1")
     )
@@ -200,8 +200,8 @@ def _limit(number: int, frame: FrameType | None) -> None:
 
 
 def measure(pattern: re.Pattern[Any], method: str, data: str | bytes) -> float | None:
-    """CPU seconds of one attack; None when the limit came first. The engine looks for signals
-    while it matches."""
+    """Return the CPU seconds of one attack; None if the time limit was reached. The engine checks
+    for signals while it matches."""
     signal.signal(signal.SIGVTALRM, _limit)
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT_S)
     began = time.process_time()
@@ -222,7 +222,7 @@ def main() -> int:
     for found in find_patterns():
         entry = TABLE.get(found.name)
         if entry is None:
-            continue  # a test of its own says so
+            continue  # another test reports it
         attacks = [(parts, SIZE) for parts in entry.worst]
         attacks += [(parts, GENERIC_SIZE) for parts in generic(found.pattern)]
         for parts, size in attacks:

@@ -1,4 +1,4 @@
-"""The check of what is depended on finds what it is there to find."""
+"""The check of dependencies finds what it has to find."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def audit() -> ModuleType:
 
 
 class Installed:
-    """A distribution that says this of itself."""
+    """A distribution with this metadata."""
 
     name = "thing"
 

@@ -1,4 +1,4 @@
-"""The types that the dashboard's modules are checked with."""
+"""The types with which the dashboard's modules are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that pages of the dashboard show are commands of this version."""
+"""The commands on pages of the dashboard are valid in this version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from fieldbrook.cli.main import cli
 
 DASHBOARD = Path(__file__).parents[3] / "dashboard"
-# Whole commands, whose values are filled in by the page. Those that a function joins are not found.
+# Complete commands, in which the page fills in values. Commands that a function joins are not
+# found.
 _SHOWN = re.compile(
     r"""text=(?:"(fieldbrook [^"]+)"|\$\{`(fieldbrook (?:[^`$]|\$\{[^`{}]*\})+)`\})"""
 )

@@ -22,13 +22,13 @@ _SELECTOR = re.compile(r"^([^@{}\n]*)\{", re.MULTILINE)
 _CLASS = re.compile(r"\.([a-zA-Z][\w-]*)")
 _USED = re.compile(r"\b(?:class|kind)=(\"[^\"]*\"|\$\{`[^`]*`)")
 _ICON = re.compile(r"^  (\w+): '[Mm]", re.MULTILINE)
-# Made of the beginning `t-` or `--` and a word.
+# Names that are joined from the prefix `t-` or `--` and a word.
 _COMPOSED = frozenset({"accent", "amber", "blue", "dim", "red", "violet"})
 _COMPOSED_OF_TOKENS = frozenset({"t-name", "t-number", "t-string", "t-word"})
 
 
 def imported() -> tuple[dict[Path, set[str]], list[str]]:
-    """The names that modules take from others, by module, and imports without a use."""
+    """Return the names that modules import from others, by module, and unused imports."""
     taken: dict[Path, set[str]] = defaultdict(set)
     idle = []
     tests = {path: path.read_text() for path in TESTS.glob("*.mjs")}

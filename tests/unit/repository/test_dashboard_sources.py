@@ -1,4 +1,5 @@
-"""Rules for the sources of the dashboard: sizes, words, and what its policy of scripts forbids."""
+"""Rules for the sources of the dashboard: sizes, words, and constructs that its content security
+policy forbids."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _FORBIDDEN = re.compile(
 
 
 def templates(text: str) -> Iterator[tuple[int, str]]:
-    """The templates of html`...` with their lines; each `${...}` is a NUL."""
-    stack: list[list[str] | int] = []  # a template's pieces, or the depth of braces of its code
+    """Yield the templates of html`...` with their lines; each `${...}` is a NUL."""
+    stack: list[list[str] | int] = []  # a template's pieces, or the depth of braces in its code
     at, line = 0, 1
     while at < len(text):
         inside = stack[-1] if stack else None
@@ -54,7 +55,7 @@ def templates(text: str) -> Iterator[tuple[int, str]]:
 
 
 def spoken(template: str) -> list[str]:
-    """The words of a template that a user reads or hears."""
+    """Return the words of a template that a user reads or hears."""
     plain = _TAG.sub(" ", template.replace("\0", ""))
     return [*_WORD.findall(plain), *_SPOKEN.findall(template)]
 

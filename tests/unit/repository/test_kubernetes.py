@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes are valid, and name what the image and the node have."""
+"""The manifests for Kubernetes are valid, and match the image and the node."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_probes_ask_the_port_of_http_and_leave_a_start_the_time_of_an_upgrade() 
     # A hung process is replaced by the node itself before Kubernetes restarts all of them.
     alive = probes["livenessProbe"]
     assert alive["periodSeconds"] * alive["failureThreshold"] > 2 * setting("watchdog_s")
-    # 16 s, as the guide says.
+    # 16 s, as in the guide.
     assert PODS[0]["spec"]["terminationGracePeriodSeconds"] >= 20
 
 

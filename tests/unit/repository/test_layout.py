@@ -1,4 +1,4 @@
-"""The layout: folders that a newcomer can take in, and a page that shows them as they are."""
+"""The layout: small folders, and a documentation page that matches them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PACKAGES = SETUP["options"]["packages"].split()
 
 
 def folder_of(package: str) -> Path:
-    """The folder of a package below the root: `fieldbrook.gateway.http` is `gateway/http`."""
+    """Return the folder of a package below the root: `fieldbrook.gateway.http` is
+    `gateway/http`."""
     parts = package.split(".")
     return Path(*(parts[1:] if parts[1:2] and parts[1] in TOP_LEVEL else parts))
 
@@ -70,7 +71,8 @@ def test_every_package_lies_in_a_layer_of_the_import_contracts() -> None:
     layers = set(re.findall(r"[a-z_.]+", block[1]))
     below = {package.removeprefix("fieldbrook.") for package in PACKAGES}
     below -= {"fieldbrook", "dashboard"}
-    # A package above its layers, such as `chain`, holds nothing but modules that are in them.
+    # A package that is split into layers, such as `chain`, contains only modules that belong to a
+    # layer.
     uncovered = {
         package
         for package in below

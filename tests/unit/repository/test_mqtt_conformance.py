@@ -1,4 +1,4 @@
-"""The page on MQTT conformance: every statement is there, and every test that it names."""
+"""The page on MQTT conformance: it has every statement, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TEST = re.compile(r"`([a-z0-9_/]+\.py)(?:::(test_[a-z0-9_]+))?`")
 NUMBER = re.compile(r"([0-9.-]+)-([0-9]+)(?: to [0-9.]+-([0-9]+))?")
 STANDARDS = ("3.1.1", "5.0")
 COUNTS = {"3.1.1": 141, "5.0": 251}
-# The numbering of MQTT 5.0 leaves this one out.
+# The numbering of MQTT 5.0 has no such statement.
 GAPS = {"3.1.1": set[str](), "5.0": {"2.2.1-1"}}
 
 
 def section(standard: str) -> str:
-    """What the page says on one standard."""
+    """Return the section of the page on one standard."""
     _, _, rest = PAGE.partition(f"\n## MQTT {standard}\n")
     return rest.partition("\n## ")[0]
 
 
 def rows(standard: str) -> dict[str, str]:
-    """What shows each statement."""
+    """Return the test of each statement."""
     lines = [line for line in section(standard).splitlines() if line.startswith("| MQTT")]
     found = [ROW.fullmatch(line) for line in lines]
     read = [row for row in found if row is not None]
@@ -39,7 +39,7 @@ def rows(standard: str) -> dict[str, str]:
 
 
 def for_clients(standard: str) -> set[str]:
-    """The statements that the page lists as those of clients."""
+    """Return the statements that the page lists for clients."""
     listed = re.search(r"^For clients only: (.+)\.$", section(standard), re.MULTILINE)
     assert listed is not None
     return {
@@ -51,7 +51,7 @@ def for_clients(standard: str) -> set[str]:
 
 @cache
 def functions(path: Path) -> set[str]:
-    """The functions of a test file."""
+    """Return the functions of a test file."""
     tree = ast.parse(path.read_text("utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
@@ -62,7 +62,7 @@ def test_every_statement_of_the_standard_is_on_the_page_once(standard: str) -> N
     servers, clients = set(rows(standard)), for_clients(standard)
     assert servers & clients == set()
     numbers: dict[str, set[int]] = {}
-    # One statement of 3.1.1 is written 3-8.3-4.
+    # One statement of 3.1.1 has the form 3-8.3-4.
     for statement in servers | clients | GAPS[standard]:
         where, _, number = statement.replace("3-8.3", "3.8.3").rpartition("-")
         numbers.setdefault(where, set()).add(int(number))

@@ -1,4 +1,4 @@
-"""What is installed is what lies in the repository: all of it, once."""
+"""The packages contain all files of the repository exactly once."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def lines(section: str, option: str) -> list[str]:
 
 
 PACKAGES = lines("options", "packages")
-SITE = ROOT / "fieldbrook" / "site"  # the built documentation, which has copies of the examples
+SITE = ROOT / "fieldbrook" / "site"  # the built documentation, with copies of the examples
 DATA = {"fieldbrook.dashboard"}
 """Packages of files for browsers, without any Python."""
 FOLDERS = dict(re.split(r"\s*=\s*", line) for line in lines("options", "package_dir"))
 
 
 def folder_of(package: str) -> Path:
-    """Where a package's files lie, by the longest entry of package_dir that fits."""
+    """Return the folder of a package's files, by the longest matching entry of package_dir."""
     parent, rest = package, ""
     while parent not in FOLDERS:
         parent, _, name = parent.rpartition(".")
@@ -47,7 +47,7 @@ def folder_of(package: str) -> Path:
 
 
 def module_files() -> set[str]:
-    """Every Python file of the packages, as it is to lie in a wheel."""
+    """Return every Python file of the packages, with its path in a wheel."""
     return {
         f"{package.replace('.', '/')}/{path.name}"
         for package in PACKAGES
@@ -56,7 +56,7 @@ def module_files() -> set[str]:
 
 
 def data_files() -> set[str]:
-    """Every other file that is to lie in a wheel: with the documentation, if it was built."""
+    """Return every other file for a wheel, including the documentation if it was built."""
     folders = ROOT / "fieldbrook" / "workbench" / "templates", ROOT / "fieldbrook" / "site"
     found = {
         path.relative_to(ROOT).as_posix()
@@ -68,7 +68,7 @@ def data_files() -> set[str]:
 
 
 def dashboard_files() -> set[str]:
-    """The files of the dashboard that a node serves, as they are to lie in a wheel."""
+    """Return the files of the dashboard that a node serves, with their paths in a wheel."""
     folder = ROOT / "dashboard"
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     return {f"fieldbrook/dashboard/{name}" for name in names if is_served(folder, name)}
@@ -121,7 +121,7 @@ def test_every_library_that_is_imported_is_a_dependency() -> None:
     # Several distributions may share a name, such as `google`.
     needed = {name: {*map(normal, distributions[name])} for name in libraries}
     known = {requirement_name(r) for r in lines("options", "install_requires")}
-    for extra in ("chains", "postgres", "otel"):  # imported only where a setting asks for it
+    for extra in ("chains", "postgres", "otel"):  # imported only if a setting requires it
         known |= {requirement_name(r) for r in lines("options.extras_require", extra)}
     assert [name for name, makers in needed.items() if not makers & known] == []
 

@@ -1,4 +1,4 @@
-"""Regular expressions: linear in whatever they are given, and all of them known."""
+"""Regular expressions: all are linear in their input, and all are in the table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_table_names_the_methods_that_a_pattern_is_used_with() -> None:
 
 @cache
 def _attacks() -> dict[str, list[dict[str, Any]]]:
-    """The results of all attacks, made in a child whose CPU time is limited."""
+    """Return the results of all attacks, which run in a child with limited CPU time."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.repository.patterns"],
         cwd=ROOT,
@@ -93,7 +93,7 @@ def test_the_patterns_of_routes_take_time_in_proportion_to_a_path() -> None:
 @pytest.mark.parametrize(
     ("quadratic", "method"),
     [
-        # What the product had once, or what is easily written.
+        # Former patterns of the product, and common mistakes.
         (rb"(?:[!-9;-~]+:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)+\r\n", "search"),
         (rb"^(host):[ \t]*(.*?)[ \t]*\r$", "findall"),
         (r"\{[^}]*\}", "sub"),

@@ -1,4 +1,5 @@
-"""What `scripts/up` shows while it installs: from lines that pip printed, and with pip itself."""
+"""The output of `scripts/up` during an installation: with recorded lines of pip, and with pip
+itself."""
 
 from __future__ import annotations
 

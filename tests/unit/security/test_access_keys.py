@@ -1,4 +1,4 @@
-"""Access keys: their text, and what they let through."""
+"""Access keys: their text, and what they allow."""
 
 from __future__ import annotations
 

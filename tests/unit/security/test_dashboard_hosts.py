@@ -1,4 +1,4 @@
-"""Hosts of the dashboard: a foreign page's name for this node is none of them."""
+"""Host names of the dashboard: the name of a foreign page for this node is not accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate that a node makes for itself."""
+"""The certificate that a node creates for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private keys of operators: read, known by their address, sealed."""
+"""Private keys of operators: parsing, addresses, encryption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that are none."""
+"""Invalid tokens."""
 
 from __future__ import annotations
 

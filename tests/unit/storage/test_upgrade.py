@@ -1,4 +1,4 @@
-"""Stores of other schemas: refused with both versions named, or brought on after a copy."""
+"""Stores of other schemas: refused with both versions in the error, or converted after a copy."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_store_is_brought_on_once_and_a_copy_stays_as_it_was(
     store = ProjectStore(project_folder(tmp_path / "back"), MAP)
     assert store.read(KEY) == b"1"
     store.close()
-    # This version reads what it was, and refuses what it is now.
+    # This version can read the old store, and refuses the converted one.
     with pytest.raises(StoreError, match=rf"schema 2; fieldbrook {__version__} reads up to 1"):
         ProjectStore(project_folder(data), MAP)
 
@@ -162,7 +162,7 @@ def test_batches_that_only_a_journal_has_are_left_to_the_version_that_wrote_them
     with pytest.raises(StoreError, match=f"3 batches .* start fieldbrook {__version__} on"):
         upgrade.upgrade(data, NEXT)
     assert not (data / "rollback").exists()
-    # They are no obstacle as long as the stores that lack them stay as they are.
+    # Such batches are no obstacle as long as their stores are not converted.
     assert upgrade.upgrade(data, NEXT._replace(project=FORMS.project)) is not None
 
 

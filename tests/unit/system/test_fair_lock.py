@@ -1,4 +1,4 @@
-"""Who gets a fair lock next."""
+"""The order in which threads get a fair lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.tools import LIMIT_S
 
 
 class Threads:
-    """Threads that hold a lock one after the other, and note whose turn it was."""
+    """Threads that hold a lock one after the other, and record the order."""
 
     def __init__(self, lock: FairLock) -> None:
         self.turns = list[str]()

@@ -1,4 +1,4 @@
-"""Folders whose names are synced, and those whose content never is."""
+"""Folders whose names are synced, and folders whose content is never synced."""
 
 from __future__ import annotations
 

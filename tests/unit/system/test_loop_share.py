@@ -9,7 +9,7 @@ from fieldbrook.system.loop_share import LoopShare
 
 
 def hold_the_loop(seconds: float) -> None:
-    """Do as reading a store does, which does not give the loop away."""
+    """Block the loop, like a read of a store."""
     time.sleep(seconds)
 
 
@@ -41,7 +41,7 @@ def test_who_leaves_while_waiting_or_resting_keeps_no_turn() -> None:
                 hold_the_loop(0.05)
 
         tasks = [asyncio.create_task(work()) for _ in range(3)]
-        await asyncio.sleep(0)  # the first one rests by now, the others wait
+        await asyncio.sleep(0)  # the first pauses now, the others wait
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -42,7 +42,8 @@ def test_a_program_of_ours_that_a_fatal_signal_ends_leaves_a_traceback(tmp_path:
 
 
 def test_python_is_started_in_one_place_alone() -> None:
-    """Where else it is, the current folder is first on the path of what is started."""
+    """If it is started elsewhere, the current folder is first on the import path of the new
+    process."""
     folders = ("actors", "chain", "fieldbrook", "gateway", "storage", "wasm")
     users = {
         path.relative_to(PRODUCT).as_posix()

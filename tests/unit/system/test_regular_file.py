@@ -1,4 +1,4 @@
-"""Bounded reading of files that somebody else may have made."""
+"""Bounded reading of files that another user may have made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals held back."""
+"""Delayed signals."""
 
 from __future__ import annotations
 

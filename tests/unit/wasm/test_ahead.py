@@ -38,7 +38,7 @@ def test_what_is_compiled_ahead_is_loaded_and_not_compiled_again(
     source.write_bytes(GUEST)
     AheadCompiler(tmp_path, LIMITS, 0.0).add("guest")
     until(compiled(tmp_path, "guest").exists)
-    source.unlink()  # it would be needed
+    source.unlink()  # without compiled code it would be needed
     host = load_host(make_engine(LIMITS), compiled(tmp_path, "guest"), source, LIMITS)
     assert "echo" in host.handlers
     host.close()

@@ -1,4 +1,4 @@
-"""Recorded runs: each call once, in order, under the name that the handler used."""
+"""Recorded runs: each call once, in order, with the name that the handler used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = RecordLimits(calls=8, total_bytes=4_000, value_bytes=10)
 
 
 class Chain(Capabilities):
-    """A chain that sends what it gets, unless that is `no`."""
+    """A chain that accepts every transaction except `no`."""
 
     def send_transaction(
         self, run: Run, chain_id: int | None, operator: str | None, request: bytes
@@ -46,7 +46,7 @@ def begun(stored: dict[bytes, bytes] | None = None) -> tuple[Run, Recorder]:
 
 
 def set_key(run: Run, key: bytes, value: bytes) -> None:
-    """What `ws_set_db` does with a run."""
+    """Do the same as `ws_set_db` with a run."""
     run.writes.get(key)
     run.writes[key] = value
 

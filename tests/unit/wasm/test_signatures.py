@@ -42,7 +42,7 @@ ORDERS = {"secp256k1": SECP256K1_ORDER, "p256": P256_ORDER}
 
 
 def signed(curve: str, secret: int, digest: bytes = DIGEST) -> tuple[int, int, bytes]:
-    """R, S and the 65-byte key of a signature that is made here."""
+    """Make a signature; return R, S and the 65-byte key."""
     kind = ec.SECP256K1() if curve == "secp256k1" else ec.SECP256R1()
     key = ec.derive_private_key(secret, kind)
     der = key.sign(digest, ec.ECDSA(utils.Prehashed(hashes.SHA256())))

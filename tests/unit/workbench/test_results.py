@@ -1,4 +1,4 @@
-"""Results as lines for people, and what differs between two of them."""
+"""Results as lines for users, and the differences between two results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applets at their author's desk: `applet run` and `applet test`, without a node."""
+"""Running applets without a node: `applet run` and `applet test`."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_tables_are_those_of_the_schema_and_what_a_trap_did_to_them_is_undone(
     )
     strategies = [f"--strategy={name}={name}" for name in ("execute", "trap", "query")]
     options = ("test", module, events, *strategies, "--schema", schema, "--host", host)
-    for _ in range(2):  # nothing is kept without a file
+    for _ in range(2):  # without a file nothing is stored
         _, left = result(capsys, *options)
         assert [item["code"] for item in left["runs"]] == [0, -1, 0, 0]
         assert left["runs"][3]["writes"] == {"rows": '{"n":2}'}

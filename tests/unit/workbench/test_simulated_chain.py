@@ -1,4 +1,4 @@
-"""Chains of a file: what handlers get from them at their author's desk."""
+"""Simulated chains from a file: their answers to handlers without a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
 OTHER = "0xb73eE6EB5b1984c78CCcC49eA7Ad773E71d74F51"
 OPERATOR = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
 HASH = "0x" + "ab" * 32
-# Each handler passes the payload on as the request, and keeps the answer.
+# Each handler sends the payload as the request, and stores the answer.
 MODULE = """
 (module
   (import "env" "ws_get_data" (func $data (param i32 i32 i32) (result i32)))
@@ -75,7 +75,8 @@ Replay = Callable[..., list[dict[str, Any]]]
 def replay(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Replay:
-    """Runs (type, payload) over the chains, each type by the handler of that name."""
+    """Run events (type, payload) with the chains; the handler of an event has the name of its
+    type."""
 
     def run(chains: Any, *events: tuple[str, Any], module: str = MODULE) -> list[dict[str, Any]]:
         path, chain, lines = (tmp_path / name for name in ("m.wat", "chain.json", "e.jsonl"))
@@ -298,7 +299,7 @@ def test_a_handler_that_sends_whenever_it_hears_of_a_transaction_is_stopped(
         ("e.jsonl", json.dumps({"event_type": "api", "payload": api("GET", "read_tx", hash="0x")})),
     ):
         (tmp_path / name).write_text(text)
-    # What it is answered is no request, so the handler of ANSWER asks again by itself.
+    # The answer is not a request, so the handler of ANSWER makes the next request itself.
     asks = api("GET", "read_tx", chainName="dev", hash=HASH)
     endless = MODULE.replace(
         '(func (export "keep")',

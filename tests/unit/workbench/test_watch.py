@@ -1,4 +1,4 @@
-"""Watching a folder: which files count, and what counts as a change."""
+"""Watching a folder: which files are watched, and which events are changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which database a project has, as the settings say."""
+"""Which kind of database a project has, depending on the settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDLESS = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELEC
 
 
 def query(settings: Settings, folder: Path, statement: str) -> bytes:
-    """A statement in the database of a project with these settings."""
+    """Run a statement in the database of a project with these settings."""
     database = database_access(settings, folder, 1).open(CONFIG)
     database.begin_event()
     try:

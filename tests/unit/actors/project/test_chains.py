@@ -1,4 +1,4 @@
-"""Which chain a call means."""
+"""Which chain a call is for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_chain_that_is_not_there_is_named() -> None:
 
 
 class Clock:
-    """The time of the module under test, which passes only while it sleeps."""
+    """The clock of the module under test, which advances only while it sleeps."""
 
     def __init__(self) -> None:
         self.now = 1.0

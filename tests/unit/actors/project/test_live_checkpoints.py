@@ -1,4 +1,4 @@
-"""When a project writes for pages that follow it."""
+"""When a project writes its store for pages that follow it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_module_that_cannot_be_compiled_is_tried_again_when_its_file_is_new_or
     for _ in range(2):
         with pytest.raises(ModuleRefusedError, match="not a WebAssembly text"):
             pool.host(applet(sha256))
-        source.write_bytes(whole)  # the second time nobody looks
+        source.write_bytes(whole)  # the second time the file is not checked
     compile_in_child(upload, modules, LIMITS)
     assert pool.host(applet(sha256)).run("start", Run(b"")) == (0, "")
 

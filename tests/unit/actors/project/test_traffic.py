@@ -1,4 +1,4 @@
-"""How many events of a window a project takes."""
+"""How many events a project accepts in a window."""
 
 from __future__ import annotations
 
@@ -154,5 +154,5 @@ def test_a_clock_that_goes_back_stops_nobody_and_frees_one_window_at_most() -> N
     refusal = gate.admit(DEVICE, back)
     assert refusal is not None
     assert 0 < (refusal.retry_after_s or 0) <= TEN_MINUTES // 1000
-    before = START - 3 * TEN_MINUTES  # before the limit was made, too
+    before = START - 3 * TEN_MINUTES  # also before the limit was created
     assert gate.admit(DEVICE, before) is None

@@ -1,4 +1,5 @@
-"""What is moved or started again because of the processor time and the memory it uses."""
+"""Which projects are moved, and which workers are restarted, because of their processor time and
+memory."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Loaded(Tree):
             self.run(n)
 
     def work(self, seconds: float, workers: Mapping[str, float], busy: Mapping[int, float]) -> None:
-        """Let time pass in which workers and projects use shares of a core."""
+        """Advance the time; meanwhile workers and projects use shares of a core."""
         passed = 0.0
         while passed < seconds:
             passed += 1
@@ -39,7 +40,7 @@ class Loaded(Tree):
             self.pass_time(1)
 
     def retiring(self) -> set[int]:
-        """The projects that a worker was told to end, since the last call."""
+        """Return the projects that a worker had to end since the last call."""
         orders = (*self.taken("worker:0", m.Retire), *self.taken("worker:1", m.Retire))
         return {order.project_id for order in orders}
 

@@ -1,4 +1,4 @@
-"""Which host of a cluster runs a project, and how it is given up."""
+"""Which host of a cluster runs a project, and how a project is handed over."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HOSTS = Membership("c", "h1", tuple(Host(name, "127.0.0.1", 1, 2) for name in NA
 
 
 def projects_of(host: str, count: int = 1) -> list[int]:
-    """Ids of projects that belong to a host while all are there."""
+    """Return ids of projects that belong to a host while all hosts are present."""
     found = (number for number in range(1, 10_000) if home(project_name(number), NAMES) == host)
     return [next(found) for _ in range(count)]
 
 
 class OneHost(Tree):
-    """The host h1, which sees the two others."""
+    """The host h1, which is connected to the two others."""
 
     cluster = HOSTS
 

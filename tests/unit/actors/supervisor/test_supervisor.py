@@ -1,4 +1,4 @@
-"""What the start of a node waits for."""
+"""The conditions for the end of a node's start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEV = Chain(id=1, name="dev", endpoints=("http://127.0.0.1:8545",))
 
 
 class Booting(Tree):
-    """A node of which all parts are up but one."""
+    """A node with one part that has not started yet."""
 
     def __init__(self, slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(tmp_path, monkeypatch, workers=1, chains=(DEV,))
@@ -76,8 +76,8 @@ def test_a_part_that_is_told_to_be_ready_after_its_death_is_started_again(
 ) -> None:
     booting = Booting("http:0", tmp_path, monkeypatch)
     booting.die("http:0")
-    booting.die("http:0")  # now it waits for a moment
-    booting.ready("http:0")  # it had sent that before it died
+    booting.die("http:0")  # now its restart waits for a moment
+    booting.ready("http:0")  # the message was sent before the death
     assert not booting.has_booted
     booting.pass_time(1)
     assert booting.children["http:0"].generation == 3

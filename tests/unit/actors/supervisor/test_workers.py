@@ -1,4 +1,4 @@
-"""Which worker runs which project, and what follows when workers and projects end."""
+"""Which worker runs which project, and what happens when workers and projects end."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_worker_that_ends_because_its_disk_failed_makes_no_project_suspect(sta
 
 
 def fail_all(tree: Tree, projects: range) -> None:
-    """Let the actors of some projects fail, one after the other."""
+    """Make the actors of some projects fail, one after the other."""
     for n in projects:
         tree.run(n)
         tree.end_project(n, failed=True)
@@ -274,7 +274,7 @@ def test_the_project_of_a_dedicated_worker_that_dies_starts_again_when_its_journ
     tree.ready("project:7")
     tree.taken("worker:p7", m.RunProject)
     tree.receive(m.DedicatedProjects(frozenset()))
-    tree.die("worker:p7")  # while the project is on its way to a shared worker
+    tree.die("worker:p7")  # while the project is moved to a shared worker
     assert run_orders(tree, "worker:0") == run_orders(tree, "worker:1") == []
     tree.ready("worker:p7")
     tree.pass_time(1)

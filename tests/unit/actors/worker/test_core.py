@@ -1,4 +1,4 @@
-"""Turns whose commits are settled later, by the hosts of a cluster."""
+"""Turns whose commits are acknowledged later by the hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CHANGED = OwnerChangedError(reason="host h2 took it over in term 2")
 
 
 class LaterJournal:
-    """A journal whose commits are settled when the test says so.
+    """A journal whose commits a test settles.
 
     Attributes:
-        flying: the records in flight, by the project.
+        flying: the records in flight, by project.
         hurries: whether each commit is settled before `commit` returns.
     """
 
@@ -63,7 +63,7 @@ class LaterJournal:
         project.waiting = []
 
     def settle(self, project_id: int, error: OwnerChangedError | None = None) -> None:
-        """End a commit, as a thread of the journal does."""
+        """End a commit like a thread of the journal."""
         assert self.core is not None
         self.core.settled(self.flying.pop(project_id), error)
         self.wake()
@@ -121,7 +121,7 @@ class LaterWorker(Worker):
         until(lambda: project_id in self.later.flying, "a commit is in flight")
 
     def answered(self) -> list[tuple[int, Any]]:
-        """The answers that have come, after everything that the worker has yet to do."""
+        """Let the worker finish its work; return the answers that have arrived."""
         self.call(lambda: None)
         self.call(lambda: None)
         self._socket.setblocking(False)
@@ -225,7 +225,7 @@ def test_a_commit_that_is_settled_before_its_turn_is_over_ends_once(tmp_path: Pa
 
 
 class Turns:
-    """A core with a project whose turns the test gives itself, without threads of a worker."""
+    """A core with a project whose turns the test runs, without threads of a worker."""
 
     def __init__(self, worker: LaterWorker) -> None:
         self.core, self.journal = worker.core, worker.later
@@ -236,11 +236,11 @@ class Turns:
     closed = False
 
     def answer(self, body: Any) -> None:
-        """Take an answer, as a connection does."""
+        """Receive an answer like a connection."""
         self.answers.extend(body)
 
     def turn(self) -> None:
-        """Give the next project its turn, without its commit."""
+        """Run the turn of the next project, without its commit."""
         assert self.core.ready.popleft() is self.actor
         self.core.run(self.actor, 0.02)
 

@@ -1,4 +1,4 @@
-"""Workers that start again, and workers that take over, find everything that was answered."""
+"""Restarted workers, and workers that take over, find everything that was answered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUPERVISOR = cast(Address, "supervisor")
 
 
 class Left:
-    """What a worker leaves that is killed after it has answered some events of two projects."""
+    """The data of a worker that was killed after it had answered some events of two projects."""
 
     def __init__(self, folder: Path, applets: dict[int, int]) -> None:
         self.settings: Settings = load(data=folder)
@@ -48,7 +48,7 @@ class Left:
         return self.settings.data / "journal"
 
     def counts(self) -> list[int]:
-        """The events that the store of each project has, 0 without a store."""
+        """Return the number of events in the store of each project; 0 without a store."""
         counts = []
         for project_id, applet_id in self.applets.items():
             folder = store_path(self.settings.data / "projects", project_id)

@@ -42,7 +42,8 @@ def event(payload: bytes, name: str = "e", publisher: int = 9) -> WireEvent:
 
 
 def stored(worker: Worker, project: int) -> bytes:
-    """What the project's store has under the key k. LMDB opens a store once in a process."""
+    """Return the value under the key k in the project's store. LMDB can open a store only once in a
+    process."""
     copied = worker.folder / f"copy-{project}"
     shutil.copytree(worker.store(project), copied)
     with closing(ProjectStoreReader(copied)) as reader:
@@ -107,7 +108,7 @@ def test_a_checkpoint_makes_a_write_visible_in_the_store(worker: Worker) -> None
 
 def test_a_checkpoint_for_pages_writes_few_rows_at_once(worker: Worker) -> None:
     project, _ = worker.projects
-    for _ in range(2):  # the second one soon after the first
+    for _ in range(2):  # the second soon after the first
         worker.send((project, [event(COUNTER + b"k")]), (project, {WRITE_LOG: FOLLOWED}))
         worker.receive(2)
     assert stored(worker, project) == (2).to_bytes(8, "little")

@@ -1,4 +1,5 @@
-"""Ranges of old blocks whose logs an endpoint leaves out: what is noticed, and how likely."""
+"""Ranges of old blocks whose logs an endpoint omits: which omissions are detected, and with which
+probability."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class World:
         self.alone = second is None
         self.reported: list[tuple[Endpoint, str]] = []
         self.headers: list[int] = []
-        self.made_up: list[Log] = []  # by the second endpoint
+        self.made_up: list[Log] = []  # logs that the second endpoint has invented
         client = cast(ChainClient, self)
         detector = OmissionDetector("dev")
         self.checks = RangeChecks(
@@ -68,7 +69,7 @@ class World:
         return found + [log for log in made_up if first <= log.block <= last]
 
     def read(self, first: int, endpoint: int = 0) -> list[int]:
-        """Read a range through an endpoint; the blocks of its logs."""
+        """Read a range through an endpoint; return the blocks of its logs."""
         asked = Range(FILTER, [WANTED], first, first + SIZE - 1)
         source = self.endpoints[endpoint]
         request = self._request(FILTER, asked.first, asked.last, source)
@@ -126,7 +127,7 @@ def everything(_log: Log) -> bool:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another endpoint is asked for each range."""
+    """Call another endpoint for each range."""
     monkeypatch.setattr(checks, "SECOND_OPINIONS", {True: 1.0, False: 1.0})
 
 
@@ -213,12 +214,12 @@ def test_the_only_endpoint_is_noticed_as_likely_as_is_stated(
     found = sum(
         World(nothing, None, every=every, salt=salt).noticed_within(ranges) for salt in range(runs)
     )
-    blocks = ranges * SIZE // every  # whose logs it omits
+    blocks = ranges * SIZE // every  # blocks whose logs it omits
     _assert_likely(found, runs, 1 - (1 - 1 / BLOCKS_PER_HEADER) ** blocks)
     assert "it omitted logs" in caplog.text
 
 
 def _assert_likely(found: int, runs: int, chance: float) -> None:
-    """The salts are fixed, so this is no matter of luck."""
+    """Check a frequency; the salts are fixed, so the result is always the same."""
     deviation = math.sqrt(chance * (1 - chance) / runs)
     assert abs(found / runs - chance) < 3 * deviation + 0.02, (found / runs, chance)

@@ -1,4 +1,5 @@
-"""Logs read by the declarations of their events, against what another library encodes."""
+"""Logs decoded by the declarations of their events, compared with the encoding of another
+library."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def read(signature: str, data: bytes, *topics: str) -> Any:
 
 
 def shown(kind: str, value: Any) -> Any:
-    """A value as handlers are to see it."""
+    """Return a value in the form for handlers."""
     if kind.endswith("]"):
         return [shown(kind[: kind.rindex("[")], item) for item in value]
     if kind.startswith("("):
@@ -38,7 +39,7 @@ def shown(kind: str, value: Any) -> Any:
 
 
 def split(text: str) -> list[str]:
-    """The parts of a list of types."""
+    """Return the parts of a list of types."""
     parts, depth, at = [], 0, 0
     for n, letter in enumerate(text + ","):
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -49,7 +50,7 @@ def split(text: str) -> list[str]:
 
 
 def values(kind: str) -> st.SearchStrategy[Any]:
-    """What a type can have."""
+    """Return a strategy for the values of a type."""
     if kind.endswith("]"):
         inner, digits = kind[: kind.rindex("[")], kind[kind.rindex("[") + 1 : -1]
         least, most = (int(digits), int(digits)) if digits else (0, 3)
@@ -148,7 +149,7 @@ def test_a_log_that_does_not_fit_its_declaration_is_said_to(
 def test_pointers_that_lead_to_the_same_place_again_and_again_end_soon(depth: int) -> None:
     count = 400
     text = (count * 32).to_bytes(32) + b"a" * 32 * count
-    for _ in range(depth - 1):  # an array of as many pointers, all to the one that is inside
+    for _ in range(depth - 1):  # an array of as many pointers, all to the same inner array
         text = count.to_bytes(32) + (count * 32).to_bytes(32) * count + text
     started = time.process_time()
     found = read(f"E(string{'[]' * (depth - 1)})", (32).to_bytes(32) + text)

@@ -1,4 +1,4 @@
-"""Following a chain that changes under one's hands."""
+"""Following a chain that changes meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fieldbrook.core.errors import ChainUnavailableError
 
 
 class Chain:
-    """A chain that the test changes; `blocks` maps numbers to their spelling."""
+    """A chain that the test changes; `blocks` maps numbers to the text of a block."""
 
     def __init__(self, height: int) -> None:
         self.blocks = {n: f"a{n}" for n in range(height + 1)}
@@ -31,7 +31,7 @@ class Chain:
             self.blocks[number] = f"{word}{number}"
 
     def fork(self, depth: int, blocks: int, word: str) -> None:
-        """Other blocks in the place of the last ones, as many as are said."""
+        """Replace the last `depth` blocks by others with other texts."""
         first = self.height - depth + 1
         self.blocks = {n: w for n, w in self.blocks.items() if n < first}
         self.grow(blocks, word)

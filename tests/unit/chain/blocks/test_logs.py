@@ -1,4 +1,4 @@
-"""Logs and transactions as endpoints write them, and as handlers get them."""
+"""Logs and transactions in the form of endpoints and in the form for handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The health of one endpoint, and what is shown of its address."""
+"""The health of one endpoint, and the shown part of its address."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_requests_that_fail_in_the_same_outage_count_once() -> None:
     ("latency_s", "alone", "expected"),
     [
         (0.0, True, 4.0),
-        (0.0, False, 2.0),  # how long it takes is not known yet
+        (0.0, False, 2.0),  # its latency is not known yet
         (0.01, False, 0.7),
         (0.3, False, 1.2),
         (0.8, False, 2.0),

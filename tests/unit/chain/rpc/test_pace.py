@@ -1,4 +1,4 @@
-"""How often an endpoint is asked that limits requests."""
+"""The rate of requests to an endpoint that limits them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fieldbrook.chain.rpc.pace import Pace
 
 
 class Endpoint:
-    """Answers so many requests a second, and refuses more; time passes as the pace says."""
+    """Answers a number of requests per second, and refuses more; time passes during pauses."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -97,7 +97,7 @@ def test_each_refusal_in_a_row_is_followed_by_a_longer_rest() -> None:
 @pytest.mark.parametrize("rate", [10, 33, 80])
 def test_a_limit_is_found_soon_by_a_process_that_starts_while_it_is_used_up(rate: int) -> None:
     endpoint, pace = Endpoint(rate), Pace()
-    endpoint._taken.extend([0.0] * rate)  # what the process before has asked
+    endpoint._taken.extend([0.0] * rate)  # requests of an earlier process
     while endpoint.now < 10.0:
         endpoint.ask(pace)
     assert endpoint.answered > 0.3 * rate * 10

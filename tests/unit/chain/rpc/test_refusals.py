@@ -1,4 +1,4 @@
-"""What the error in an answer of JSON-RPC means: not now, not ever, or not this endpoint."""
+"""The meaning of an error in a JSON-RPC answer: try later, never, or use another endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fieldbrook.chain.rpc.refusals import classify_rejection, is_verdict, refusa
 from fieldbrook.chain.rpc.transport import BusyError
 
 _LIMITS = (
-    # What public endpoints say of too large ranges; a range is halved for whatever they say.
+    # Error texts of public endpoints for ranges that are too large; a range is halved after any
+    # error.
     (-32005, "query returned more than 10000 results"),
     (-32005, "limit exceeded"),
     (-32005, "Log response size exceeded. this block range should work: [0x1, 0x2]"),
@@ -33,7 +34,7 @@ _TOO_FAST = (
 )
 
 _OF_THE_CHAIN = (
-    # A contract chooses the words of a revert, and a pool is no limit of requests.
+    # A contract chooses the text of a revert, and a full pool is not a limit of requests.
     ("eth_call", 3, "execution reverted: quota exceeded"),
     ("eth_estimateGas", 3, "execution reverted: out of credits"),
     ("eth_estimateGas", -32000, "execution reverted: capacity"),

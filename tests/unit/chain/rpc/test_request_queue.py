@@ -1,4 +1,4 @@
-"""In which order requests wait for an endpoint, and what is no longer waited for."""
+"""The order in which requests wait for an endpoint, and abandoned requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fieldbrook.chain.rpc.transport import BatchRefusedError, HttpTransport, Tra
 
 
 class Endpoint:
-    """Answers one request after the other, as often as `let` says."""
+    """Answers one request after the other, as many as `let` allows."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -86,7 +86,7 @@ async def test_what_nobody_waits_for_any_more_is_not_sent_and_holds_nobody_up() 
     endpoint = Endpoint()
     queue = RequestQueue(endpoint)
     queue.pace.rate = 1.0
-    queue.pace.record_sent(asyncio.get_running_loop().time() + 1_000)  # nothing is sent for now
+    queue.pace.record_sent(asyncio.get_running_loop().time() + 1_000)  # the queue is blocked
     work = _waiting(queue, "nonce", 50, urgent=True)
     await asyncio.sleep(0)
     now = asyncio.get_running_loop().time()
@@ -131,7 +131,7 @@ async def test_requests_that_take_long_leave_places_for_urgent_ones() -> None:
 
 
 class Batches(HttpTransport):
-    """Answers batches of so many requests at most; fails at the first one if told so."""
+    """Answers batches up to a number of requests; fails at the first one if it is set to."""
 
     def __init__(self, limit: int, fails: bool = False) -> None:
         super().__init__("http://127.0.0.1:1")

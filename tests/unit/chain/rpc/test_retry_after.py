@@ -1,4 +1,4 @@
-"""When an endpoint that was asked too often wants to be asked again."""
+"""The time after which an endpoint with a rate limit accepts requests again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of endpoints that are too much, on real connections."""
+"""Answers of endpoints that are too large or too many, on real connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def endpoint() -> Iterator[tuple[str, type[Endpoint]]]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # Cookies of addresses are never kept, those of names are.
+    # The cookie jar never keeps cookies of IP addresses, but those of names.
     yield f"http://localhost:{server.server_port}", Own
     server.shutdown()
     server.server_close()

@@ -1,4 +1,4 @@
-"""An endpoint of a chain that exists in a test only."""
+"""An endpoint of a chain that exists only in a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fieldbrook.core.errors import ChainUnavailableError
 
 
 class AnyEndpoint(abc.ABC):
-    """The only endpoint of a chain. `answer` returns the results as they come from the network."""
+    """The only endpoint of a chain. `answer` returns results in the form of the network."""
 
     async def call(
         self,
@@ -22,7 +22,7 @@ class AnyEndpoint(abc.ABC):
         within_s: float | None = None,
         read: Callable[[Any], Any] = unchanged,
     ) -> Any:
-        """Do what `ChainClient.call` does with an only endpoint."""
+        """Do the same as `ChainClient.call` with only one endpoint."""
         raw = await self.answer(method, params)
         try:
             return read(raw)

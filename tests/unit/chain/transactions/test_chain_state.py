@@ -19,7 +19,7 @@ DEV = {"id": 31337, "name": "dev", "endpoint": "http://e"}
 
 
 class Endpoint(AnyEndpoint):
-    """An endpoint of a chain with these fees; None is a method or a field that it lacks."""
+    """An endpoint of a chain with these fees; None stands for a missing method or field."""
 
     def __init__(self, base_fee: int | None, suggested: int | None) -> None:
         self._base_fee, self._suggested = base_fee, suggested
@@ -70,7 +70,7 @@ def test_legacy_fees_are_a_gas_price_whatever_blocks_have() -> None:
 
 
 class Refusing(AnyEndpoint):
-    """An endpoint that refuses everything, as one does that lacks the newest block."""
+    """An endpoint that refuses everything, like one that lacks the newest block."""
 
     async def answer(self, method: str, params: list[Any]) -> Any:
         raise RpcError(-32000, "header not found")

@@ -1,4 +1,4 @@
-"""Accounts whose funds soon end are told, without a chain."""
+"""Accounts whose funds will soon be used up are reported, without a chain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POOR, RICH = "0x" + "aa" * 20, "0x" + "bb" * 20
 
 
 class Balances(AnyEndpoint):
-    """A chain that knows what accounts have; those without a balance cannot be asked for."""
+    """A chain with balances of accounts; a query for an account without a balance fails."""
 
     def __init__(self, **wei: int) -> None:
         self.wei = wei
@@ -78,7 +78,7 @@ class Bench:
         return row
 
     def look(self, **wei: int) -> float:
-        """How many accounts have little."""
+        """Check the funds; return how many accounts have little."""
         self.rpc.wei = wei
         asyncio.run(self.watch.check())
         return metrics.here.row[metrics.CHAIN_ACCOUNTS_LOW]

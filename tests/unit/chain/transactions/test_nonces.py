@@ -1,4 +1,4 @@
-"""Who may use which nonce: whatever happens, committed transactions have them without a gap."""
+"""Leases of nonces: whatever happens, committed transactions have consecutive nonces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Rpc(AnyEndpoint):
-    """A chain that has nothing of this account but what it is given."""
+    """A chain that has only the given transactions of the account."""
 
     def __init__(self) -> None:
         self.counted = 0
@@ -63,7 +63,7 @@ class Rpc(AnyEndpoint):
 
 
 class Registry:
-    """Every project is there, and has the one operator."""
+    """A registry in which every project exists and has the same operator."""
 
     operator_ = Operator(
         operator_id=1,
@@ -211,7 +211,7 @@ class Batches(RuleBasedStateMachine):
         self.rows, self.leases = leases_over(self.environment, self.rpc)
 
     def owner(self) -> int | None:
-        """Whose leases are open; nobody else is given any."""
+        """Return the project with open leases, which alone may get more."""
         return next(iter(self.leases.projects()), None)
 
     @rule(project=st.integers(1, 3))

@@ -1,4 +1,4 @@
-"""Events with the outcomes of transactions, as a project recognises them."""
+"""Events with the outcomes of transactions, in the form that a project recognises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between hosts, and what is none."""
+"""Messages between hosts, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fieldbrook.cluster.links.lines import LINE_BYTES, LineError, receive, send
 
 
 def received(data: bytes, *, ends: bool = True, limit_s: float = 5.0) -> list[dict[str, Any]]:
-    """All messages of some bytes."""
+    """Return all messages in some bytes."""
 
     async def run() -> list[dict[str, Any]]:
         reader = asyncio.StreamReader(limit=LINE_BYTES)

@@ -1,4 +1,5 @@
-"""Connections of other hosts are accepted, however many strangers shake no hands."""
+"""Connections of other hosts are accepted, even with many strangers that do not complete the TLS
+handshake."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from fieldbrook.cluster.links.listening import STRANGERS, Listening
 from tests.support.tls import make_files
 from tests.support.tools import free_port
 
-_HOST, _STRANGER = "127.0.0.2", "127.0.0.3"  # from which clients connect
+_HOST, _STRANGER = "127.0.0.2", "127.0.0.3"  # addresses from which clients connect
 _LONG_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""Which sockets other hosts reach, and bytes that go both ways."""
+"""Sockets that other hosts can reach, and bytes in both directions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_bytes_are_copied_both_ways_until_one_side_ends(tmp_path: Path) -> None:
 
         server = await asyncio.start_unix_server(serve, two.there / "w0.3")
         reader, writer = await two.connect(b"h2 w0.3\n")
-        sent = bytes(range(256)) * 20_000  # more than the buffers on the way
+        sent = bytes(range(256)) * 20_000  # more than all buffers hold
         reading = asyncio.ensure_future(reader.readexactly(len(sent)))
         writer.write(sent)
         assert await reading == sent

@@ -1,4 +1,4 @@
-"""Which health conditions follow from what a host knows of its cluster."""
+"""The health conditions that follow from a host's facts about its cluster."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_host_that_was_stopped_or_never_heard_is_told_as_such() -> None:
     [
         (3.0, 0.1, "its clock is 3 s ahead of this host's"),
         (-3.0, 0.1, "its clock is 3 s behind this host's"),
-        (3.0, 2.5, None),  # the beats took so long that it may be right
+        (3.0, 2.5, None),  # the heartbeats took so long that the clock may be right
         (0.9, 0.0, None),
     ],
 )

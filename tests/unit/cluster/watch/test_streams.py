@@ -1,4 +1,4 @@
-"""What a page of the engine says of the streams of a host."""
+"""A monitoring page of the engine about the streams of a host."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_engine_has_caught_up_when_it_follows_the_leaders_of_all_streams(
     [
         {"offline": True},
         {"active": 9_000_000_000},
-        {"current": False, "active": 0},  # as a new leader says of a host that is dead
+        {"current": False, "active": 0},  # the report of a new leader about a dead host
         {"lag": BEHIND_RECORDS + 1},
     ],
 )

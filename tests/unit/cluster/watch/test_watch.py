@@ -1,4 +1,4 @@
-"""What hosts tell each other, and what each makes of it, with clocks of the test."""
+"""Heartbeats between hosts, and their effects on each, with simulated clocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Pair:
-    """Two hosts whose beats take `way_s`."""
+    """Two hosts whose heartbeats take `way_s`."""
 
     def __init__(self, folder: Path, wrong_s: float = 0.0) -> None:
         self.clocks = {"h1": Clock(100.0), "h2": Clock(100.0, wrong_s)}
@@ -60,7 +60,7 @@ class Pair:
 
 
 def membership(count: int = 3) -> Membership:
-    return Membership("c", "h1", HOSTS[:count], formed=False)  # its engine is not asked
+    return Membership("c", "h1", HOSTS[:count], formed=False)  # its engine is not queried
 
 
 def written(folder: Path) -> Facts:
@@ -159,7 +159,7 @@ def test_a_registry_that_lacks_changes_is_reported_after_some_seconds(
 
 def test_refused_records_are_reported_from_then_on(table: Table, tmp_path: Path) -> None:
     formed = Membership("c", "h1", HOSTS, formed=True)
-    table.row(2)[metrics.APPENDS["fenced"]] = 3  # of an earlier process
+    table.row(2)[metrics.APPENDS["fenced"]] = 3  # count of an earlier process
     pair = Pair(tmp_path)
     watch = pair.watches["h1"]
     watch._next_reading = float("inf")
@@ -194,7 +194,7 @@ def test_hosts_that_start_together_have_some_seconds_before_they_are_missed(
 def test_a_host_is_ready_for_projects_when_all_its_parts_have_started(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     watch = pair.watches["h1"]
-    pair.wait(60.0)  # a stream without a leader is no reason by now
+    pair.wait(60.0)  # a stream without a leader is no reason any more
     assert not watch.is_ready(membership(), alone=False)
     watch.serves = True
     assert watch.is_ready(membership(), alone=False)

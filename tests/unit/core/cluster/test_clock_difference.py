@@ -1,4 +1,4 @@
-"""The clocks of two hosts, compared by beats that take time on their way."""
+"""The clocks of two hosts, compared with heartbeats that take time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host knows of the others, read some time after it was written."""
+"""A host's facts about the others, read some time after they were written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ HOST = Known(name="h2", told=Told(), heard=99.9)
     ("now", "silence_s"),
     [
         (100.0, 0.1),
-        (100.9, 0.1),  # it beats, and the next writing is not due
-        (110.0, 10.1),  # the process that hears it writes no more
+        (100.9, 0.1),  # it sends heartbeats, and the next write is not due
+        (110.0, 10.1),  # the process that receives them does not write any more
     ],
 )
 def test_a_host_that_beats_is_not_silent_between_two_writings(now: float, silence_s: float) -> None:

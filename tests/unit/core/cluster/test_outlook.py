@@ -1,4 +1,4 @@
-"""What one more loss would mean: as a number, and in words."""
+"""The effect of one more loss: as a number, and as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hosts tell each other about the projects that they run."""
+"""Messages between hosts about the projects that they run."""
 
 from __future__ import annotations
 

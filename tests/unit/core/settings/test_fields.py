@@ -92,7 +92,7 @@ def test_only_a_string_is_a_text_or_a_path(name: str) -> None:
 
 
 def test_a_text_is_utf_8_and_a_path_need_not_be() -> None:
-    name_of_a_file = b"caf\xe9".decode("utf-8", "surrogateescape")  # as `os.environ` has it
+    name_of_a_file = b"caf\xe9".decode("utf-8", "surrogateescape")  # the form in `os.environ`
     with pytest.raises(ValueError, match=r"^must be a string$"):
         read_value(settings_fields()["bind"], name_of_a_file)
     assert read_value(settings_fields()["data"], name_of_a_file) == Path(name_of_a_file)

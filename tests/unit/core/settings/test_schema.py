@@ -1,4 +1,4 @@
-"""Values of settings: their defaults, and what is refused."""
+"""Values of settings: defaults, and refused values."""
 
 from __future__ import annotations
 

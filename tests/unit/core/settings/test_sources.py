@@ -172,7 +172,7 @@ def test_an_empty_variable_is_refused_unless_the_setting_says_what_empty_means(
 
 
 def _takes_empty(name: str) -> bool:
-    # A user name, a password and a key need no sentence: without them there is none.
+    # For an empty user name, password or key, a description needs no sentence.
     field = settings.settings_fields()[name]
     return "Empty: " in field.description or name in (
         "mqtt_username",

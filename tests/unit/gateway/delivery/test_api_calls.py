@@ -1,4 +1,4 @@
-"""Calls of applets to other hosts: where they may go, on real connections."""
+"""Calls of applets to other hosts: allowed destinations, on real connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Write = Callable[[bytes], bytes]
 
 
 class Hook(BaseHTTPRequestHandler):
-    """Notes each request; /away leads to /inner."""
+    """Records each request; /away redirects to /inner."""
 
     seen: list[str]
 
@@ -60,7 +60,7 @@ def hook() -> Iterator[tuple[int, list[str]]]:
 def call(
     url: str, hosts: Sequence[str], method: str = "GET", header: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
-    """What the event says that comes after a call."""
+    """Make a call; return the content of the event with its response."""
     sent = {"Eventtype": ["R"], **(header or {})}
     request = {"Method": method, "Url": url, "Header": sent, "Body": ""}
     events: list[WireEvent] = []
@@ -123,7 +123,7 @@ def test_a_redirection_is_told_and_not_followed(hook: tuple[int, list[str]]) -> 
 
 
 class Waiting(BaseHTTPRequestHandler):
-    """Answers /slow when it is told to, and others at once."""
+    """Answers /slow when it is released, and other paths at once."""
 
     ends: threading.Event
     slow: threading.Semaphore
@@ -170,7 +170,7 @@ def test_an_account_with_a_slow_service_leaves_calls_to_others(
 
     async def run() -> None:
         caller = ApiCaller(submit, ["127.0.0.1"], account_of=lambda project_id: project_id // 10)
-        # Two projects of one account, each with more calls than go on at the same time.
+        # Two projects of one account, each with more calls than are allowed at the same time.
         slow = [asyncio.create_task(caller(n % 2, entry(n, "/slow"))) for n in range(100)]
         await asyncio.to_thread(served.slow.acquire)
         await asyncio.wait_for(caller(20, entry(0, "/fast")), 10)

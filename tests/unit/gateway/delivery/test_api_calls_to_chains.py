@@ -1,4 +1,4 @@
-"""What applets ask of the node itself by API calls: proofs and transactions that are read."""
+"""API calls of applets to the node itself: proofs, and reads of transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HASH = "0x" + "ab" * 32
 
 
 class Prover(http.server.BaseHTTPRequestHandler):
-    """Proves what it is told to, unless it is told to refuse."""
+    """Returns a given proof, unless it is set to refuse."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -50,7 +50,7 @@ def prover() -> Iterator[str]:
 
 
 async def answered(method: str, url: str, body: object, **arguments: Any) -> tuple[int, Any]:
-    """Status and body of the response that the event brings."""
+    """Return status and body of the response in the event."""
     events: list[WireEvent] = []
 
     def submit(project_id: int, event: WireEvent, settle: Settle) -> None:
@@ -87,7 +87,8 @@ def test_a_prover_that_is_not_there_is_a_failure_the_applet_is_told_of() -> None
 
 
 async def read(tmp_path: Path, url: str, body: object) -> tuple[int, Any]:
-    """What is answered where the chain's process says what it was asked for."""
+    """Read a transaction with an API call, from a process that has only `HASH`; return status and
+    body."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         said = await read_frame(reader)
@@ -106,7 +107,7 @@ async def read(tmp_path: Path, url: str, body: object) -> tuple[int, Any]:
     ("url", "body"),
     [
         ("/system/read_tx", {"chainName": "dev", "hash": HASH}),
-        # As the SDKs for AssemblyScript and Go send it.
+        # The form of the SDKs for AssemblyScript and Go.
         ("/system/read_tx", {"chainName": "dev", "hash": HASH.removeprefix("0x")}),
         (f"/system/read_tx?chainName=dev&hash={HASH[2:].upper()}", {}),
         (f"w3bstream://w3bstream.com/system/read_tx?chainName=5&hash={HASH}", {}),

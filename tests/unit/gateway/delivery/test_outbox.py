@@ -1,4 +1,4 @@
-"""Taking an outbox from a real frame server in a thread."""
+"""Consuming an outbox of a real frame server in a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTRIES = 60
 
 
 class Project:
-    """Gives its store's outbox to whoever takes it."""
+    """A project that gives its store's outbox to consumers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -115,7 +115,7 @@ def test_projects_whose_messages_wait_leave_memory_for_those_of_others(
             while any(project.asked < 20 for project in slow):
                 await asyncio.sleep(0.01)
             assert len(waiting) == len(slow), "each has something"
-            # A project that asks while others do may get one answer beyond the limit.
+            # A project that requests while others do may get one answer beyond the limit.
             assert waiting.total() * len(BODY) <= limit + len(slow) * (FIRST_BYTES + len(BODY))
             consumer.consume(len(slow), str(other.server._path))
             while other.left:
@@ -129,7 +129,7 @@ def test_projects_whose_messages_wait_leave_memory_for_those_of_others(
 
     asyncio.run(scenario())
     warned = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    # The consumer may have asked just before it was stopped.
+    # The consumer may have sent a request just before it was stopped.
     assert [text for text in warned if "a connection was closed" not in text] == []
 
 

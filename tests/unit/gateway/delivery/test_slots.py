@@ -12,7 +12,7 @@ from fieldbrook.gateway.delivery.slots import Slots
 
 
 class Calls:
-    """Calls that hold slots until they are told to end."""
+    """Calls that hold slots until a test ends them."""
 
     def __init__(self, count: int) -> None:
         self.slots = Slots(count)

@@ -1,4 +1,4 @@
-"""Who may send events, and what is remembered of them."""
+"""Who may send events, and the cache of publishers."""
 
 from __future__ import annotations
 

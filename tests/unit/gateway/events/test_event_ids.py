@@ -14,7 +14,7 @@ from fieldbrook.gateway.events.message import EVENT_ID_LIMIT
 
 @pytest.fixture(autouse=True)
 def one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them are made at the same microsecond, by processes with the same id."""
+    """Make all ids at the same microsecond, in processes with the same id."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
     monkeypatch.setattr(os, "getpid", lambda: 4_242)
 

@@ -28,7 +28,7 @@ RIGHTS = {"Event": "READ_WRITE"}
 
 
 class Direct:
-    """The registry's commands without its process."""
+    """Runs the registry's commands without its process."""
 
     def __init__(self, writer: RegistryWriter) -> None:
         self._writer = writer
@@ -38,7 +38,7 @@ class Direct:
 
 
 class Quiet:
-    """A gateway whose supervisor never says where a project is: events wait."""
+    """A gateway whose supervisor never sends a route, so that events wait."""
 
     def activate(self, project_id: int) -> None:
         pass
@@ -125,7 +125,7 @@ async def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_pat
         publisher = node.writer.create_publisher(node.project_id, "d", "d", access_key=True)
         meta = Meta("T", token=publisher.token)
         node.service.raw.submit("room", b"x", node.replies.append, meta)
-        assert not node.replies  # it waits for the project
+        assert not node.replies  # the event waits for the project
         node.writer.rotate_publisher_token(publisher.publisher_id)
         await asyncio.sleep(0)
         node.service.raw.submit("room", b"x", node.replies.append, meta)
@@ -139,7 +139,7 @@ async def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_pat
 async def test_the_body_of_a_refused_event_is_freed_at_once(
     tmp_path: Path, token: str | None
 ) -> None:
-    """Without waiting for the garbage collector, which 85 bodies of a megabyte did."""
+    """The bodies must not wait for the garbage collector; once, 85 bodies of a megabyte did."""
     header = {"pub_id": "p"} if token is None else {"pub_id": "p", "token": token}
     body = json.dumps({"header": header, "payload": "aGlo" * 100_000}).encode()
     with serving(tmp_path) as node:

@@ -1,4 +1,4 @@
-"""What is kept of refused events, and how little."""
+"""The stored records of refused events, and their limits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_ring_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) ->
 
 
 def test_a_ring_is_read_while_it_is_written(tmp_path: Path) -> None:
-    """By threads that must not wait for each other's transactions for ever."""
+    """The threads must not wait forever for each other's transactions."""
     script = f"""
 import threading, time
 from pathlib import Path

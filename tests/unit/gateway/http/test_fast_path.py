@@ -31,7 +31,7 @@ PATH = "/srv-applet-mgr/v0/event/NftMinter"
 
 
 class EventReceiver:
-    """Answers every event with its own body, when told to."""
+    """Answers every event with its own body, when a test releases it."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, bytes]] = []
@@ -48,7 +48,7 @@ class EventReceiver:
 
 
 class Elsewhere(web.RequestHandler):
-    """What Tornado answers to whatever the fast path leaves to it."""
+    """Tornado's answer to requests that the fast path hands over."""
 
     def _echo(self) -> None:
         self.finish(b"tornado:" + self.request.body)
@@ -57,7 +57,7 @@ class Elsewhere(web.RequestHandler):
 
 
 class Port:
-    """A listening front with Tornado behind it."""
+    """A listening fast path with Tornado behind it."""
 
     def __init__(self) -> None:
         self.receiver = EventReceiver()
@@ -302,7 +302,7 @@ def test_no_text_from_outside_can_end_a_header(text: str) -> None:
 
 
 class Batches(EventReceiver):
-    """Takes each body in as many pieces as it has bytes, when it begins with `batch`."""
+    """Splits each body that begins with `batch` into as many events as it has bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -390,7 +390,8 @@ class Chatterbox:
 
 
 async def _deaf_client(port: Port) -> tuple[socket.socket, EventConnection]:
-    """A client that asks and does not read, and its connection once that has been noticed."""
+    """Connect a client that sends requests and does not read; return it and its connection when the
+    server has stopped reading."""
     client = socket.create_connection(("127.0.0.1", port.port))
     client.setblocking(False)
     loop = asyncio.get_running_loop()
@@ -415,7 +416,7 @@ async def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
             await asyncio.sleep(0)
         assert receiver.taken == taken
         read = 0
-        async with asyncio.timeout(LIMIT_S):  # it reads: now it is listened to again
+        async with asyncio.timeout(LIMIT_S):  # the client reads, so the server reads from it again
             while receiver.taken < taken + 100:
                 read += len(await asyncio.get_running_loop().sock_recv(client, 1 << 20))
         assert read

@@ -1,4 +1,4 @@
-"""What clients that begin and do not end may cost."""
+"""Limits for clients that begin requests and do not end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that arrive before the server is made that serves them."""
+"""Connections that arrive before their server is created."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Events:
 
 
 class Port:
-    """A port whose server is made later."""
+    """A port whose server is created later."""
 
     def __init__(self) -> None:
         self.later = LaterServer(None)
@@ -54,7 +54,7 @@ class Port:
         return host, port
 
     async def request(self, data: bytes = REQUEST) -> bytes:
-        """What comes back until the connection ends."""
+        """Send a request; return the answer until the connection ends."""
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(data)
         try:
@@ -63,7 +63,7 @@ class Port:
             writer.close()
 
     async def holds(self, count: int) -> None:
-        """Wait until so many connections wait."""
+        """Wait until this number of connections waits."""
         async with asyncio.timeout(LIMIT_S):
             while self.later.connections != count:
                 await asyncio.sleep(0.001)
@@ -73,7 +73,7 @@ class Port:
         self.later.begin(TornadoServer(application, Settings(), None, ReadTurns()))
 
     async def close(self) -> None:
-        """Stop listening, and wait for the end of the connections that clients have closed."""
+        """Stop listening, and wait until the connections that clients have closed have ended."""
         self._server.close()
         async with asyncio.timeout(LIMIT_S):
             while self.later.connections or self._fast_path.connections:

@@ -1,4 +1,4 @@
-"""Who may wait, and whose turn it is."""
+"""Which events may wait, and whose turn is next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def item(publisher: int, number: int = 0, size: int = 1) -> PendingEvent:
 
 
 def fill(queue: FairQueue, publisher: int, size: int = 1) -> int:
-    """Add events of one publisher until there is no room; how many there were."""
+    """Add events of one publisher until the queue is full; return their number."""
     count = 0
     while queue.has_space(publisher, size):
         queue.append(item(publisher, count, size))

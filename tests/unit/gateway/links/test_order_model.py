@@ -39,7 +39,7 @@ places = st.integers(0, 5)
 
 @dataclass
 class Sent:
-    """An event, and what became of it."""
+    """An event and its outcome."""
 
     number: int
     request: int
@@ -66,7 +66,7 @@ class Workers(RuleBasedStateMachine):
         self.start_worker()
 
     def activate(self, project_id: int) -> None:
-        """The supervisor answers when the test decides."""
+        """Record a request for a route; the test decides when the supervisor answers."""
 
     # ---------------------------------------------------------------- events
 
@@ -114,7 +114,7 @@ class Workers(RuleBasedStateMachine):
 
     @staticmethod
     def check_waited_for(earlier: Sent, sent: Sent) -> None:
-        """Check that an event may run behind one that was settled while it waited."""
+        """Check that an event may run after one that was settled while it waited."""
         if sent.resend:
             assert not isinstance(earlier.outcome, StoreError | UnavailableError), (
                 "nothing overtakes an event that its sender sends again"
@@ -197,7 +197,7 @@ class Workers(RuleBasedStateMachine):
 
     @rule(project=projects, place=places)
     def route(self, project: int, place: int) -> None:
-        """Name a worker, which may be the wrong one."""
+        """Send a route to a worker, which may be the wrong one."""
         self.clients[project].route(self.path(place))
         self.loop.run()
 
@@ -249,7 +249,7 @@ class Workers(RuleBasedStateMachine):
             asyncio.set_event_loop(None)
 
     def finish(self) -> None:
-        """Let everything work; check that all events have their outcomes, and new ones run."""
+        """End all faults; check that all events have their outcomes, and that new ones run."""
         self.settle_all()
         for project, publisher in itertools.product(PROJECTS, DEVICES + HTTP_CLIENTS):
             self.submit(project, publisher, 1, 1)

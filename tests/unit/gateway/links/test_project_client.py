@@ -83,7 +83,7 @@ class Project:
 
 
 class Board:
-    """Stands for the gateway: counts how often a route was asked for."""
+    """Replaces the gateway: counts the requests for a route."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -98,7 +98,7 @@ def event(number: int, size: int = 1, publisher: int = 1) -> WireEvent:
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[ProjectClient, Board]]:
-    """A client without a route, and the board that it asks for one."""
+    """Make a client without a route, and the board from which it requests one."""
     board = Board()
     loop = asyncio.get_running_loop()
     links = WorkerLinks(loop)
@@ -200,7 +200,7 @@ async def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order
 
 
 async def die_with_what_is_sent(client: ProjectClient, path: Path) -> list[int]:
-    """A project that takes a frame and dies; returns the events that it had."""
+    """Let a project read a frame and die; return the events that it had."""
     deaf = Project(path)
     deaf.deaf = True
     client.route(str(path), alone=True)
@@ -235,7 +235,7 @@ async def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_oth
             named = (*event(number)[:5], NAMED, "")
             client.submit(named, outcomes.append, resend=True)
         assert await die_with_what_is_sent(client, tmp_path / "p0") == [0, 1, 2]
-        for name in ("p1", "p2"):  # what it died on in company counts for nothing
+        for name in ("p1", "p2"):  # a death with several events in flight does not count
             assert await die_with_what_is_sent(client, tmp_path / name) == [0]
         assert not outcomes
         good = Project(tmp_path / "p3")
@@ -404,8 +404,9 @@ async def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_
 
 
 class Full(Project):
-    """A project on a disk that is full until `has_space` is set. As a project does, it takes no
-    more of its gateway's events behind one that it could not store until it is told to."""
+    """A project on a disk that is full until `has_space` is set. Like a real project, after an
+    event that it could not store it accepts no more events of its gateway until the gateway allows
+    it."""
 
     def __init__(self, path: Path) -> None:
         self.has_space = False

@@ -1,4 +1,5 @@
-"""Events whose outcome is unknown are sent again under an id by which their project knows them."""
+"""Events with an unknown outcome are sent again with an id by which their project recognises
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fieldbrook.gateway.memory_budget import MemoryBudget
 
 
 class Store:
-    """The part of a project's store that remembers deliveries."""
+    """The part of a project's store that stores deliveries."""
 
     def __init__(self) -> None:
         self.deliveries: dict[str, None] = {}
@@ -50,7 +51,7 @@ def test_only_the_same_event_is_known_when_its_name_comes_again() -> None:
         # Another message with the same label, packet id, topic and payload.
         (event("ESP32", delivered("name", "2")), True),
         (event("ESP32", delivered("name", "2"), DELIVERY | RESENT), True),
-        # The client says that it repeats a message.
+        # The client marks a repeated message.
         (event("id-3", delivered("name", "3"), DELIVERY | REDELIVERY), False),
         (event("id-3", delivered("other", "3"), DELIVERY | REDELIVERY), True),
         (event("id-9", "", DELIVERY | RESENT), False),

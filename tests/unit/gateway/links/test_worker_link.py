@@ -22,7 +22,7 @@ PROJECTS = range(1, 65)
 
 
 class Gateway:
-    """The clients of a gateway; keeps the outcomes, and what the supervisor is asked for."""
+    """The clients of a gateway; stores the outcomes, and the requests to the supervisor."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -51,13 +51,13 @@ class Gateway:
             self.clients[project_id].route(None if worker is None else worker.path, alone)
 
     def code(self, each: str) -> int:
-        """The code that the handler returned for an event."""
+        """Return the handler's code for an event."""
         outcome = self.outcomes[each]
         assert not isinstance(outcome, NodeError)
         return outcome[0][0]
 
     def unknown(self) -> list[str]:
-        """The events of unknown outcome."""
+        """Return the events with an unknown outcome."""
         return [
             each
             for each, outcome in self.outcomes.items()
@@ -67,7 +67,7 @@ class Gateway:
 
 @asynccontextmanager
 async def world(folder: Path, workers: int = 1) -> AsyncIterator[tuple[Any, ...]]:
-    """A gateway, and as many workers."""
+    """Start a gateway and a number of workers."""
     gateway = Gateway()
     running = [await ScriptedWorker(folder / f"w{n}").start() for n in range(workers)]
     yield gateway, *running

@@ -1,4 +1,4 @@
-"""Which connections make room while they are being opened."""
+"""Which connections are closed for new ones while they are being opened."""
 
 from __future__ import annotations
 

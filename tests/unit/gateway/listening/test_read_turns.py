@@ -1,4 +1,4 @@
-"""Turns of the event loop for what clients send to Tornado."""
+"""Turns of the event loop for data that clients send to Tornado."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.tools import LIMIT_S
 
 
 class Clock:
-    """A clock that goes on with each look at it."""
+    """A clock that advances at each read."""
 
     def __init__(self, step_s: float) -> None:
         self.now, self.step_s = 0.0, step_s
@@ -111,7 +111,8 @@ async def _send(port: int, chunks: int) -> bytes:
 
 
 async def test_bodies_in_the_smallest_pieces_leave_the_loop_to_others() -> None:
-    """All of them have come as a whole, and Tornado alone would read 256 pieces of each at once."""
+    """All bodies have arrived completely, and Tornado alone would read 256 pieces of each at
+    once."""
     turns = ReadTurns(clock=Clock(SLICE_S / 100))
     server = httpserver.HTTPServer(web.Application([("/", Sums)]))
     listening = socket.create_server(("127.0.0.1", 0))
@@ -169,7 +170,7 @@ GOOD = "good"
 class Refusing:
     """Refuses events at once, and counts those of each turn of the loop.
 
-    Those of the project `GOOD` are answered in the next turn, as a worker would do it.
+    Events of the project `GOOD` are answered in the next turn, like by a worker.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -178,7 +179,7 @@ class Refusing:
 
     @property
     def count(self) -> int:
-        """How many were refused."""
+        """Return how many events were refused."""
         return sum(self.counts)
 
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
@@ -190,7 +191,7 @@ class Refusing:
         answer(EventReply(404, body, "id"))
 
     async def tick(self) -> None:
-        """Begin to count anew in each turn of the loop."""
+        """Start a new count in each turn of the loop."""
         while True:
             self.counts.append(0)
             await asyncio.sleep(0)
@@ -205,7 +206,7 @@ def _request(project: str, body: bytes) -> bytes:
 
 @contextlib.asynccontextmanager
 async def _listening(turns: Turns, events: Refusing) -> AsyncIterator[int]:
-    """The port of a fast path whose loop counts its turns."""
+    """Run a fast path whose loop counts its turns; give its port."""
     table = FastPath(events, 1_000, lambda *_: None, turns=turns)
     server = await asyncio.get_running_loop().create_server(table.connection, "127.0.0.1", 0)
     ticking = asyncio.ensure_future(events.tick())
@@ -236,7 +237,8 @@ async def test_events_of_many_connections_leave_the_loop_to_others() -> None:
     async with _listening(turns, events) as port:
         answers = await asyncio.gather(*(send(port, number) for number in range(100)))
     assert answers == [bytes(48 + at % 10 for at in range(n, n + 50)) for n in range(100)]
-    # 20 of connections that have not waited, and 20 of others, of which the last has 4 at once.
+    # 20 events of connections that have not waited, and 20 of others, of which the last has 4 at
+    # once.
     assert max(events.counts) <= 20 + 20 + 3
     assert events.count == 5_000
 
@@ -245,7 +247,8 @@ async def test_events_of_many_connections_leave_the_loop_to_others() -> None:
 async def test_an_accepted_event_does_not_wait_for_connections_whose_events_are_refused(
     keeps: bool,
 ) -> None:
-    """The others have sent 16 events each, and send as many when all are answered."""
+    """The other connections have sent 16 events each, and send as many again when all are
+    answered."""
     clock = Clock(0)
     events, refused_meanwhile = Refusing(clock), list[int]()
     turns = Turns(ReadTurns(clock=clock), ReadTurns(SLICE_S / 2, clock))
@@ -278,5 +281,5 @@ async def test_an_accepted_event_does_not_wait_for_connections_whose_events_are_
             await asyncio.sleep(0)
         await send(port)
         await asyncio.gather(*flooding)
-    # The first event of its connection waits with them, and the others for none of the 100.
+    # The first event of its connection waits with them; later ones wait for none of the 100.
     assert max(refused_meanwhile[1:]) < 100

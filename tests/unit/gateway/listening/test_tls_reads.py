@@ -49,7 +49,7 @@ def test_records_end_where_their_heads_say_however_the_bytes_are_cut(
 
 
 def _ended(bodies: list[bytes], at: int) -> int:
-    """How many records end within the first `at` bytes."""
+    """Return how many records end within the first `at` bytes."""
     ends = itertools.accumulate(5 + len(body) for body in bodies)
     return sum(end <= at for end in ends)
 

@@ -1,4 +1,4 @@
-"""What the requests of one account take of the event loop."""
+"""The share of the event loop for requests of one account."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def _turns(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AccountShares:
-    """AccountShares whose rests take no time but that of the clock, and let others go on."""
+    """Make AccountShares whose pauses only advance the clock, and let others continue."""
     go_on = asyncio.sleep
 
     async def rest(seconds: float) -> None:
@@ -156,7 +156,7 @@ async def test_a_request_that_is_cancelled_while_it_rests_ends(
 
 
 async def test_what_a_request_had_open_is_released_with_its_error() -> None:
-    """Without a collection: a store that stays open takes its place on the disk."""
+    """It does not wait for the garbage collector, because an open store keeps its disk space."""
 
     class Store:
         pass
@@ -178,7 +178,7 @@ async def test_what_a_request_had_open_is_released_with_its_error() -> None:
         with contextlib.suppress(LookupError):
             await AccountShares().run(1, work(read))
         del read
-        # The thread lets go of its work a moment after it has told the result.
+        # The thread drops its work a moment after it has reported the result.
         while store() is not None:
             await asyncio.sleep(0.01)
     finally:

@@ -1,4 +1,4 @@
-"""What the management handlers read of a request."""
+"""The parts of a request that management handlers read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scrape of one host says of the others."""
+"""The metrics of one host about the other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted, as Prometheus reads it."""
+"""The metrics in the format of Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of publishers: in one process, and in all gateway processes together."""
+"""The activity of publishers: in one process, and in all gateway processes together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The series: what is kept of the metrics table over time."""
+"""The series: stored samples of the metrics table."""
 
 from __future__ import annotations
 
@@ -201,11 +201,11 @@ def test_memory_and_cpu_come_from_the_processes_by_their_kind() -> None:
     found = processes.read([("http:0", mine), ("worker:1", os.getppid())], now)
     assert found.memory[GATEWAYS] > 1 << 20
     assert found.memory[PROJECTS] > 0
-    assert found.cpu == 0.0  # one look says nothing of the time between two
+    assert found.cpu == 0.0  # one sample has no difference
     spent = time.process_time() + 0.1
     while time.process_time() < spent:
         sum(range(100_000))
-    # The kernel counts whole ticks of 10 ms, of the program and of the system apart.
+    # The kernel counts whole ticks of 10 ms, separately for user and system time.
     assert processes.read([("http:0", mine)], now + 1).cpu > 0.07
 
 

@@ -1,5 +1,5 @@
-"""Messages of a broker: each publisher's keep their order, none holds up another's or another
-project."""
+"""Messages of a broker: the messages of each publisher keep their order, and delay neither those of
+other publishers nor of other projects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fieldbrook.gateway.mqtt.sources import Delivery
 
 
 class Gateway:
-    """What works on messages: what it has, and a clock of its own."""
+    """The handler of messages: the messages in progress, and a clock of its own."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -28,7 +28,7 @@ class Gateway:
         self.asked_if_stale = 0
 
     def _publisher_of(self, delivery: Delivery) -> str:
-        """Messages name it as `PUBLISHER:`; most tests have but one."""
+        """Messages name the publisher as `PUBLISHER:`; most tests have only one."""
         return delivery.payload.partition(b":")[0].decode()
 
     def _later(self, delay_s: float, call: Callable[[], None], /) -> None:
@@ -63,14 +63,14 @@ class Gateway:
         self.backlog.complete(pending)
 
     def refuse_all_at_once(self, project: str = "p") -> None:
-        """The project stores nothing of what it has."""
+        """Refuse all messages in progress."""
         refused = [pending for name, _, pending in self.working if name == project]
         self.working = [each for each in self.working if each[0] != project]
         for pending in refused:
             self.backlog.defer(pending)
 
     def answer(self) -> None:
-        """The project stores all it has at once, or nothing if one is too large."""
+        """Let the project store all messages in progress at once, or none if one is too large."""
         if self.too_large.isdisjoint(number for _, number, _ in self.working):
             working, self.working = self.working, []
             for project, number, pending in working:
@@ -125,7 +125,7 @@ def test_nothing_is_taken_while_what_was_put_off_waits(gateway: Gateway) -> None
     gateway.backlog.defer(second)
     gateway.deliver("p", 3)
     gateway.finish_all()
-    assert gateway.finished["p"] == [0, 2]  # they were under way when it was put off
+    assert gateway.finished["p"] == [0, 2]  # they were in progress when it was postponed
     gateway.pass_time(module.RETRY_S)
     gateway.finish_all()
     assert gateway.finished["p"] == [0, 2, 1, 3]

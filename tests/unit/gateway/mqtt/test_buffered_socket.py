@@ -1,4 +1,4 @@
-"""What paho reads of a socket, and when the event loop has its turn."""
+"""How much paho reads from a socket, and when the event loop gets a turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def taken(buffer: BufferedSocket, size: int) -> bytes:
-    """Everything in the buffer, in parts of at most `size`."""
+    """Read everything in the buffer, in parts of at most `size`."""
     parts = []
     while True:
         try:

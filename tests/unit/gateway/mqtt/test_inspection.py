@@ -1,4 +1,4 @@
-"""Questions about the clients of the MQTT server, between processes."""
+"""Requests between processes about the clients of the MQTT server."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_work_that_has_waited_comes_before_what_came_after_it() -> None:
     async def serve() -> None:
         slices = TimeSlices(asyncio.get_running_loop(), clock)
 
-        def go_on(number: int) -> None:  # as a connection does
+        def go_on(number: int) -> None:  # like a connection
             if slices.may_run("a", last=True):
                 slices.run("a", partial(order.append, number))
             else:
@@ -166,7 +166,7 @@ def test_the_rest_of_a_piece_comes_before_what_waits_for_the_same_holder() -> No
 
         slices.run_soon("hog", partial(long, 2))
         slices.run_soon("hog", partial(order.append, "next"))
-        assert not slices.is_used_up  # nothing is being done
+        assert not slices.is_used_up  # nothing runs
         while len(order) < 4:
             await asyncio.sleep(0)
 

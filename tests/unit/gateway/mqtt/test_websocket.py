@@ -1,4 +1,5 @@
-"""How many WebSockets a process relays, which one makes room, and what their messages may hold."""
+"""The limit of WebSockets of a process, which one is closed for a new one, and limits of their
+messages."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def test_websockets_leave_half_of_the_descriptors_of_connections_to_requests() -
 
 
 class Site:
-    """A port with MQTT over WebSocket, and a socket that takes everything."""
+    """A port with MQTT over WebSocket, and a socket that accepts all data."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -122,7 +123,7 @@ async def _site(folder: Path) -> AsyncIterator[Site]:
 
 
 def _frame(head: int, data: bytes, *, masked: bool = True) -> bytes:
-    """A short frame, masked with zeros."""
+    """Return a short frame, masked with zeros."""
     if not masked:
         return bytes([head, len(data)]) + data
     return struct.pack("BB4x", head, _FINAL | len(data)) + data

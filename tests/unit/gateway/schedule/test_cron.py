@@ -1,4 +1,4 @@
-"""When cron jobs are due, by a clock the tests move."""
+"""When cron jobs are due, with a clock that tests set."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_job_is_due_at_its_time_and_once() -> None:
 def test_a_tick_missed_by_more_than_a_minute_is_skipped() -> None:
     jobs = plan("* * * * *", "@every 1s")
     late = NOON + 10 * MINUTE + 30_000
-    # The pause was long: not ten ticks, not a late one, but the next as if nothing had been.
+    # After a long pause there are no missed ticks and no late one, only the next regular tick.
     assert jobs.pop_due(late) == []
     assert jobs.pop_due(late + 1_000) == [Tick(2, late + 1_000)]
     assert jobs.pop_due(NOON + 11 * MINUTE) == [
@@ -182,7 +182,7 @@ def test_a_clock_put_forward_makes_nothing_due_but_what_comes_after() -> None:
 def test_a_change_of_other_jobs_leaves_a_job_its_time() -> None:
     jobs = plan("*/10 * * * *")
     one = parse_schedule("*/10 * * * *")
-    # What is due is not lost when the jobs are read again just then.
+    # A due job is not lost if the jobs are read again at this moment.
     jobs.replace([(1, one), (2, parse_schedule("* * * * *"))], NOON + 10 * MINUTE)
     assert jobs.pop_due(NOON + 10 * MINUTE) == [Tick(1, NOON + 10 * MINUTE)]
     jobs.replace([], NOON + 11 * MINUTE)

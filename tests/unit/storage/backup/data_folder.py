@@ -31,7 +31,7 @@ KEY = kv.stored_key(kv.scope(7), b"count")
 
 
 def write(data: Path) -> None:
-    """A small node's data: an account, a project with an applet, and its store."""
+    """Write a small node's data: an account, a project with an applet, and its store."""
     (data / "secrets").mkdir(parents=True)
     (data / "secrets" / "token.key").write_bytes(bytes(32))
     (data / "secrets" / "token.key").chmod(0o600)
@@ -77,7 +77,7 @@ def project_folder(data: Path) -> Path:
 
 
 def change(path: Path, table: bytes, edit: Callable[[Any, Any], None]) -> None:
-    """Write into a store behind the node's back."""
+    """Write into a store without the node."""
     environment = lmdb.open(str(path), max_dbs=128, map_size=MAP)
     with environment.begin(write=True) as txn:
         edit(txn, environment.open_db(table, txn=txn))

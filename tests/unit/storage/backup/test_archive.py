@@ -1,4 +1,4 @@
-"""Archives that are truncated, damaged or of something else."""
+"""Archives that are truncated, damaged, or of another kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_archive_that_is_cut_short_restores_nothing(
 
 def test_an_archive_with_a_flipped_bit_restores_nothing(made: Path, tmp_path: Path) -> None:
     whole = made.read_bytes()
-    # The last 8 bytes are the compressor's own sum, which the manifest makes unnecessary.
+    # The last 8 bytes are gzip's own checksum, which is not needed because of the manifest.
     for place in range(20, len(whole) - 8, len(whole) // 23):
         damaged = bytearray(whole)
         damaged[place] ^= 0x10
@@ -37,7 +37,7 @@ def test_an_archive_with_a_flipped_bit_restores_nothing(made: Path, tmp_path: Pa
             backup.restore(made, copy)
         except StoreError:
             assert not copy.exists()
-        else:  # a bit that means nothing, such as a padding's
+        else:  # a bit without a meaning, such as padding
             assert verify(copy).defects == []
 
 

@@ -1,4 +1,4 @@
-"""Archives that want more than they may have: refused before they get it."""
+"""Archives that need more resources than allowed: they are refused before they use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fieldbrook.storage.backup import archive, transfer
 from fieldbrook.storage.backup.transfer import ReadLimits
 from tests.bombs import archive_of, bombs, project
 
-# Python itself has 30; a manifest as long as one may be takes most of the rest.
+# Python itself takes 30; a manifest of the largest allowed size takes most of the rest.
 PEAK_BYTES = 176 << 20
 LIMITS = ReadLimits(200 << 20, 10 << 20)
 

@@ -73,7 +73,7 @@ def test_what_else_lies_in_a_projects_folder_is_in_it(data: Path, tmp_path: Path
     backup.restore(tmp_path / "b.tar.gz", tmp_path / "copy")
     assert (project_folder(tmp_path / "copy") / postgres.FILE).read_text() == "p_7"
     assert postgres.FILE == verify_module.POSTGRES
-    # Its number is on a server: a staged batch cannot be judged from here.
+    # Its number is on a server, so it is unknown here whether a staged batch was committed.
     batch = Batch(7, [], [], [], [], [], [], [])
     folder = project_folder(data)
     change(folder, b"stage", lambda txn, t: txn.put(b"stage", encode_record(batch), db=t))

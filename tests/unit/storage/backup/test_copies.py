@@ -1,4 +1,4 @@
-"""Copies of a project's store and SQL database as of one moment."""
+"""Copies of a project's store and SQL database at the same moment."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_copy_of_both_stores_of_a_project_is_always_of_one_moment(tmp_path: Pa
 
 
 def _agreed(copy: Path) -> int:
-    """What both stores say when the copy is opened as the node opens it."""
+    """Return the numbers in both stores of the copy, opened like the node opens them."""
     store = ProjectStore(copy, MAP)
     value = int(store.read(kv.stored_key(kv.scope(7), b"count")) or b"0")
     store.close()

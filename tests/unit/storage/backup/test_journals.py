@@ -1,4 +1,5 @@
-"""Batches that only a journal has: they are in backups, and verification counts and names them."""
+"""Batches that are only in a journal: they are in backups, and verification counts and names
+them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Worker:
                 store.checkpoint()
         self.batches = 3
         self.number = store.number
-        self._store._stored.close()  # nothing more is written into it
+        self._store._stored.close()  # nothing more is written into the store
 
     def spoil(self, number: int) -> None:
         """Damage a byte of a batch that leaves it readable."""

@@ -1,4 +1,4 @@
-"""Verification: every defect of a data folder is named."""
+"""Verification: every defect of a data folder is reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_record_that_cannot_be_read_is_named(data: Path) -> None:
     said = defects(data)
     assert "publishers" in said
     assert "Publisher record cannot be read" in said
-    assert "access_keys" in said  # its publisher is gone for it
+    assert "access_keys" in said  # the publisher with this key is lost
 
 
 def test_a_reference_to_nothing_is_named(data: Path) -> None:
@@ -96,7 +96,7 @@ def test_files_and_folders_in_the_place_of_stores_are_defects(tmp_path: Path) ->
 
 
 def cut(store: Path) -> None:
-    """Take all pages of a store but the two that say where the others are."""
+    """Cut off all pages of a store except the two meta pages."""
     os.truncate(store / "data.mdb", 2 * os.sysconf("SC_PAGESIZE"))
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a chain: each change at once or not at all, for its monitors and watchers."""
+"""The store of a chain: each change is atomic, for its monitors and watchers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_reader_sees_what_the_writer_has_and_nothing_before_that(tmp_path: Pat
     assert ChainStoreReader.open_if_exists(path) is None, "its process is just making it"
     writer = ChainStore(path, SIZE)
     writer.put_cursors({1: Cursor(5)})
-    writer.close()  # one process opens an environment once
+    writer.close()  # a process can open an environment only once
     reader = ChainStoreReader.open_if_exists(path)
     assert reader is not None
     assert reader.cursor(1) == Cursor(5)

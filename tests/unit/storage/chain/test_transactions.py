@@ -1,4 +1,4 @@
-"""What is kept of transactions: leases that go, pages, counters, and how much of it."""
+"""The store of transactions: removed leases, pages, counters, and limits."""
 
 from __future__ import annotations
 

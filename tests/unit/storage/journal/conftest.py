@@ -1,4 +1,4 @@
-"""Journals of both kinds behind one face, so that one suite tests both."""
+"""Journals of both kinds with one interface, so that one suite tests both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Kept(Protocol):
     def journal(self) -> Journal: ...
 
     def crash(self) -> Journal:
-        """Return the journal as the next process finds it."""
+        """Return the journal in the state for the next process."""
 
     def fail_syncs(self) -> None:
         """Let all syncs fail until `repair`, or the crash."""

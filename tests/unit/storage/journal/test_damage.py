@@ -1,4 +1,4 @@
-"""A journal whose every byte is cut off or flipped: what is left out is told."""
+"""A journal with each byte cut off or flipped: lost records are reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """Three segments in use. The first file was used before, and has old records."""
+    """A journal with three segments in use. The first file was used before, and has old records."""
     folder = tmp_path / "worker"
     journal = FileJournal(folder, SIZE, 4)
     journal.begin()
@@ -67,7 +67,8 @@ def read(folder: Path) -> tuple[list[Record], list[JournalDamagedError]]:
 
 
 def check(written: Written) -> None:
-    """What can be read is what was written; without damage all but the last round must be there."""
+    """Check that only written records are read; without damage all but the last round must
+    exist."""
     found, damage = read(written.folder)
     if damage:
         left = iter(written.records)
@@ -78,7 +79,8 @@ def check(written: Written) -> None:
 
 
 def positions(path: Path) -> Iterator[int]:
-    """All bytes that are not zero and those around them, and a sample of the others."""
+    """Return the offsets of all bytes that are not zero, of those around them, and a sample of the
+    others."""
     data = path.read_bytes()
     for place in range(len(data)):
         if any(data[max(place - 3, 0) : place + 4]) or place % 61 == 0:

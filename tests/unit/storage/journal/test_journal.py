@@ -1,4 +1,4 @@
-"""What every journal promises: one suite over files and memory."""
+"""The promises of every journal: one suite for files and memory."""
 
 from __future__ import annotations
 

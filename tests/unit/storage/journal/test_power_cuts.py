@@ -1,4 +1,4 @@
-"""A journal on a disk that fails, loses power and tears writes, against a model of it."""
+"""A journal on a disk that fails, loses power and tears writes, compared with a model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ STEPS = 60
 
 
 class PowerCutError(BaseException):
-    """The machine stops here."""
+    """Raised where the machine stops."""
 
 
 class Disk:
-    """Keeps what a power cut leaves of each file: at least what was synced."""
+    """A disk that stores the content of each file after a power cut: at least the synced data."""
 
     def __init__(self, folder: Path, random: Random) -> None:
         self._folder, self._random = folder, random
@@ -48,7 +48,7 @@ class Disk:
         self._synced[os.fstat(descriptor).st_ino] = os.pread(descriptor, size, 0)
 
     def cut_power(self) -> None:
-        """Of what was not synced, any sector may be on the disk."""
+        """Cut the power: any sector without a sync may be on the disk."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             data = path.read_bytes()
             synced = self._synced.get(path.stat().st_ino, bytes(len(data)))
@@ -61,14 +61,14 @@ class Disk:
 
 
 class Machine:
-    """A worker with stores that are told of a checkpoint now and then."""
+    """A worker with stores that sometimes make a checkpoint."""
 
     def __init__(self, folder: Path, random: Random) -> None:
         self._folder, self._random = folder, random
         self._disk = Disk(folder, random)
         self._happened: dict[int, dict[int, bytes]] = {n: {} for n in range(PROJECTS)}
         self._stored = dict.fromkeys(range(PROJECTS), 0)
-        self._unsynced: list[Record] = []  # of the last round: they may have happened
+        self._unsynced: list[Record] = []  # records of the last round, which may be on the disk
         self._serial = 0
         self._journal = self._opened()
         self.stop(power=False)
@@ -112,7 +112,7 @@ class Machine:
     def stop(self, *, power: bool) -> None:
         """Stop and start again, until the start succeeds."""
         while True:
-            self._disk.cutting = 1.0  # the head of an empty journal is not synced any more
+            self._disk.cutting = 1.0  # the head of an empty journal is not synced
             with suppress(PowerCutError):
                 self._journal.close()
             if power:

@@ -1,4 +1,4 @@
-"""After a crash the stores get what only the journal has."""
+"""After a crash, batches that are only in the journal are written to the stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROJECTS = (1, 2, 3)
 
 
 class Node:
-    """Stores of projects and what their batches have written."""
+    """Stores of projects, and the written data of their batches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "projects"
@@ -52,7 +52,7 @@ class Node:
         return ProjectStore(self.folder / str(project_id), MAP)
 
     def work(self, journal: Journal, random: Random, rounds: int = 12) -> None:
-        """Commit batches of all projects, with a checkpoint now and then, up to a crash."""
+        """Commit batches of all projects, with some checkpoints, up to a crash."""
         stores = {
             n: ProjectStore(self.folder / str(n), MAP, journal=journal, project_id=n)
             for n in PROJECTS
@@ -101,7 +101,7 @@ def test_every_batch_is_in_its_store_after_a_recovery_however_often_that_is_cut_
         node.stores = node.stores._replace(open=cut_off_at(cut, node.stores.open))
         with pytest.raises(KeyboardInterrupt):
             recover(journal, node.stores, node.mark)
-        node.mark.unlink(missing_ok=True)  # the process was killed from outside: nobody's fault
+        node.mark.unlink(missing_ok=True)  # killed from outside: no project is the cause
         node.stores = node.stores._replace(open=node._open)
     done = recover(journal, node.stores, node.mark)
     assert not done.unapplied

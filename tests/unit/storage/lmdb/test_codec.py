@@ -71,13 +71,13 @@ def test_bytes_that_are_no_record_are_a_store_error(data: bytes) -> None:
 
 
 class Before(Record, kw_only=True, frozen=True):
-    """A record as an earlier version knew it."""
+    """A record of an earlier version."""
 
     number: int
 
 
 class After(Record, kw_only=True, frozen=True):
-    """The same with a field more at the end."""
+    """The same record with one more field at the end."""
 
     number: int
     added: str = "default"

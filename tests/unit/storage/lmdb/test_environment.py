@@ -1,4 +1,4 @@
-"""Environments, and how their failures read."""
+"""Environments, and the texts of their errors."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_reader_follows_a_store_that_grows_after_it_was_opened(
         )
         assert reader.stdout is not None
         assert reader.stdout.readline() == b"open\n"
-        environment.set_mapsize(64 * MIB)  # as a writer does when the store is full
+        environment.set_mapsize(64 * MIB)  # like a writer when the store is full
         with environment.begin(write=True) as txn:
             txn.put(b"large", bytes(32 * MIB))
         answer, _ = reader.communicate(b"\n", timeout=LIMIT_S)

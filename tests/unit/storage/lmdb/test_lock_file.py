@@ -1,4 +1,4 @@
-"""The file of LMDB's readers' table."""
+"""LMDB's lock file, which has the table of readers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_lock_file_that_another_process_uses_keeps_its_size(tmp_path: Path) ->
 
 @contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever a test finds, the process does not outlive it."""
+    """Run a process that ends with the test, even if the test fails."""
     try:
         yield
     finally:
@@ -102,7 +102,7 @@ def _look_beside_another(store: Path) -> None:
 def test_a_store_that_is_opened_on_a_full_disk_is_an_error_and_not_a_fatal_signal(
     tmp_path: Path,
 ) -> None:
-    """In a process of its own, which SIGBUS would end."""
+    """The test runs in a process of its own, which SIGBUS would end."""
     program = (
         "import sys; from pathlib import Path;"
         "from fieldbrook.core.errors import StoreError;"

@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Iterator[MqttStore]:
 
 
 def fill(store: MqttStore, uid: int, message: StoredMessage = LARGE) -> int:
-    """Add messages until one is refused; return how many were not."""
+    """Add messages until one is refused; return the number of accepted ones."""
     store.commit([PutSession(session(uid))])
     sequence = 0
     try:
@@ -64,7 +64,7 @@ def fill(store: MqttStore, uid: int, message: StoredMessage = LARGE) -> int:
 
 @contextmanager
 def reader_of(folder: Path) -> Iterator[None]:
-    """Another process that reads the store, as a backup does."""
+    """Run another process that reads the store, like a backup."""
     program = (
         "import sys; from pathlib import Path;"
         "from fieldbrook.storage.lmdb.environment import open_environment;"
@@ -112,7 +112,7 @@ def test_removals_succeed_in_a_store_whose_file_has_no_free_page(
     monkeypatch.setattr(mqtt_store, "_SLACK_SHARE", 1 << 30)
     store = MqttStore(tmp_path / "mqtt", 4 << 20)
     count = fill(store, 1)
-    with reader_of(tmp_path / "mqtt"):  # no page that is freed meanwhile is used again
+    with reader_of(tmp_path / "mqtt"):  # pages that are freed meanwhile are not reused
         for sequence in range(count):
             store.commit([Dequeue(1, sequence)])
     assert sequences(store, 1) == []
@@ -177,7 +177,7 @@ def test_a_large_queue_of_a_removed_session_is_removed_in_steps_and_never_seen_a
     assert store.queue(1, -1, 10) == []
     assert store.queue_usage() == {2: (1, small.size, 0)}
     store.close()
-    store = MqttStore(tmp_path / "mqtt", 64 << 20)  # as after a crash: nothing else knows
+    store = MqttStore(tmp_path / "mqtt", 64 << 20)  # like after a crash: only the files are left
     assert store.queue_usage() == {2: (1, small.size, 0)}
     steps = 0
     while store.has_removed:

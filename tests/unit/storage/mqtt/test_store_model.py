@@ -1,4 +1,4 @@
-"""The MQTT listener's store against a model, over restarts and refused commits."""
+"""The MQTT listener's store compared with a model, over restarts and refused commits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ sequence_numbers = st.integers(0, 20) | st.just((1 << 63) - 1)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Does the same to a store and to dictionaries."""
+    """Applies the same operations to a store and to dictionaries."""
 
     @initialize()
     def open(self) -> None:
@@ -77,7 +77,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.operations.append(PutSession(StoredSession(key, uid, record)))
 
     def uid_of(self, key: str) -> int | None:
-        """The uid of a session after the operations that are not committed yet."""
+        """Return the uid of a session after the pending operations."""
         uid = self.sessions[key].uid if key in self.sessions else None
         for operation in self.operations:
             match operation:
@@ -154,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(sweeps=st.booleans())
     def restart(self, sweeps: bool) -> None:
-        """What is not committed is lost."""
+        """Restart; uncommitted operations are lost."""
         if sweeps:
             while self.store.has_removed:
                 self.store.sweep()

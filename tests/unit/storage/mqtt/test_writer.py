@@ -33,7 +33,7 @@ LARGE = StoredMessage("t", bytes(100_000), 1, False, b"", 0)
 
 
 class Store:
-    """Keeps what was committed. It is full for large messages; a gate holds each commit up."""
+    """A store that records commits. It is full for large messages; a gate delays each commit."""
 
     def __init__(self) -> None:
         self.commits: list[list[Operation]] = []
@@ -69,7 +69,7 @@ class Store:
 
 
 class Case:
-    """A writer on a store, and what it said."""
+    """A writer on a store, and its reports."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -100,7 +100,7 @@ class Case:
         self.store.gate.release(10_000)
 
     async def hold(self) -> None:
-        """Let a first commit begin, and wait in the store."""
+        """Let a first commit begin; it waits in the store."""
         self.write("first", Dequeue(1, 0))
         await asyncio.to_thread(self.store.is_committing.wait)
 

@@ -164,7 +164,7 @@ def test_a_selection_ends_with_the_letters_that_were_there_when_it_began(tmp_pat
 
 
 def test_a_letter_that_was_resolved_stays_resolved_with_the_next_owner(tmp_path: Path) -> None:
-    """The next owner has a part of the batches in its store, or none."""
+    """The store of the next owner has only some of the batches, or none."""
     journal = ReplicatedJournal()
     with (
         closing(ProjectStore(tmp_path / "owner", 1 << 20, journal=journal)) as owner,

@@ -1,4 +1,4 @@
-"""What a project remembers of events that may come again, on a real LMDB."""
+"""The stored results of events that may be repeated, on a real LMDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A store behind a journal that becomes full: what was answered is kept, the rest is refused."""
+"""A store with a journal that becomes full: answered events are kept, further events are
+refused."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ VALUE = bytes(20_000)
 
 
 class Worker:
-    """A store with its journal, as a worker has them."""
+    """A store with its journal, like in a worker."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.journal = path, MemoryJournal()
         self.start()
 
     def start(self) -> None:
-        """Start, after a crash with what is in the journal."""
+        """Start; after a crash, recover the journal."""
         self.store = ProjectStore(self.path, MAP_BYTES, journal=self.journal, project_id=7)
         for _, number, batch in self.journal.records():
             self.store.apply(number, batch)
@@ -34,13 +35,14 @@ class Worker:
         self.journal.begin()
 
     def crash(self) -> None:
-        """Lose what is in memory."""
+        """Lose the data in memory."""
         self.store._stored.close()
         self.journal.crash()
         self.start()
 
     def fill(self, limit: int = 200) -> int:
-        """Write batches of one large value until one is refused; return how many were not."""
+        """Write batches of one large value until one is refused; return the number of accepted
+        ones."""
         for number in range(limit):
             self.store.overlay[b"%d" % number] = VALUE
             try:
@@ -50,7 +52,7 @@ class Worker:
         return limit
 
     def has(self, count: int) -> bool:
-        """Whether the store has so many of these batches, and the next one not."""
+        """Return whether the store has exactly this number of these batches."""
         found = [self.store.read(b"%d" % number) for number in range(count + 1)]
         return found == [VALUE] * count + [None]
 

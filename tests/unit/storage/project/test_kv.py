@@ -1,4 +1,4 @@
-"""Whose keys are whose."""
+"""The owners of keys."""
 
 from __future__ import annotations
 

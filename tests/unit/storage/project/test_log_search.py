@@ -33,7 +33,7 @@ class Log:
         self.table.committed(len(made))
 
     def newest_first(self, wanted: LogFilter, limit: int = 100) -> list[str]:
-        """The texts of all matching rows, page by page."""
+        """Return the texts of all matching rows, page by page."""
         found: list[str] = []
         before = 0
         with self.environment.begin() as txn:

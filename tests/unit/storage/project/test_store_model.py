@@ -1,4 +1,5 @@
-"""A store behind a journal, against a model: it has what was committed, wherever it is cut."""
+"""A store with a journal, compared with a model: it has all committed data after a crash at any
+point."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ CRASHES = (
 
 @dataclass
 class Model:
-    """What a store has to contain. Rows are log rows, events of the history and metrics."""
+    """The required content of a store. Rows are log rows, events of the history and metrics."""
 
     pairs: dict[bytes, bytes] = field(default_factory=dict)
     outcomes: dict[bytes, Any] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Effects:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drives a store and a journal as a worker does, and a model beside them."""
+    """Uses a store and a journal like a worker, and a model at the same time."""
 
     @initialize()
     def open(self) -> None:
@@ -110,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        """Start as a worker does, after it ended or crashed."""
+        """Start like a worker that has ended or crashed."""
         self.batch, self.pending = Effects(), []
         self.store = ProjectStore(self.path, MAP_BYTES, journal=self.journal, project_id=PROJECT)
         for project_id, number, batch in self.journal.records():
@@ -120,12 +121,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.journal.begin()
 
     def crash(self, keep: int = 0) -> None:
-        """Drop the process: what is only in memory is gone."""
+        """End the process: data that are only in memory are lost."""
         self.drop(self.store)
         self.journal.crash(keep)
 
     def drop(self, store: ProjectStore) -> None:
-        """Close a store's files as the end of its process does, with what was never synced lost."""
+        """Close a store's files like the end of its process; data without a sync are lost."""
         store._stored.end_snapshot()
         store._stored.environment.close()
         for path in (self.path / NEW).glob("*"):
@@ -168,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
         with_payload: bool,
         end: str,
     ) -> None:
-        """Run handlers with any effects, and commit them in some way."""
+        """Run handlers with any effects, and commit them in any way."""
         store, batch = self.store, self.batch
         store.overlay |= pairs
         batch.pairs |= pairs

@@ -1,4 +1,4 @@
-"""A registry whose commands travel as they do between processes."""
+"""A registry whose commands are encoded like between processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_MODULE = Module("two.wasm", "12" * 32, "34" * 16, 200, ["start"])
 
 
 class Registry:
-    """A writer whose commands travel as they do between processes, and a clock to set."""
+    """A writer whose commands are encoded like between processes, and a settable clock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,5 +78,5 @@ class Registry:
 
 
 def fields_of(module: Module) -> list[Any]:
-    """A module as it travels in the arguments of a command."""
+    """Return a module in the form of a command's arguments."""
     return [module.filename, module.sha256, module.md5, module.size, module.handlers]

@@ -1,4 +1,4 @@
-"""Which files of modules may go."""
+"""Which files of modules may be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas where the registry commits: what one account may have."""
+"""Quotas in the registry's commands: limits for one account."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_TABLES = b'{"dialect":"POSTGRES","schemas":[{"schema":"public","tables":[]}]}
 
 
 class Node:
-    """A registry whose accounts may have little, and what projects take on its disk."""
+    """A registry with small quotas, and the disk space of projects."""
 
     def __init__(self, folder: Path, **limits: int | None) -> None:
         self.stored: dict[int, int] = {}
@@ -69,7 +69,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
 
 
 def fill(node: Node, name: str, n: int) -> None:
-    """Make the `n`th of something, in a project of its own for projects."""
+    """Make the `n`th object of a kind in one project, or the `n`th project."""
     writer, ada = node.writer, node.ada.account_id
     room = node.reader.project_named("room")
     project_id = room.project_id if room else node.project()
@@ -231,7 +231,7 @@ def test_the_compiled_form_of_a_module_counts_too(make: Callable[..., Node]) -> 
     compiled = Module("log.wasm", "ab" * 32, "cd" * 16, 100, ["start"], compiled_size=700)
     node.applet(project_id, "a", compiled)
     assert node.used(quotas.BYTES) == 800
-    node.applet(project_id, "b", compiled)  # the same content is there once
+    node.applet(project_id, "b", compiled)  # the same content is stored once
     assert node.used(quotas.BYTES) == 800
     with pytest.raises(QuotaExceededError, match="asks for 201"):
         node.applet(project_id, "c", msgspec.structs.replace(OTHER, size=100, compiled_size=101))

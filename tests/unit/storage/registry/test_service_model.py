@@ -1,4 +1,4 @@
-"""The registry against a model of dictionaries, over any sequence of commands."""
+"""The registry compared with a model of dictionaries, over any sequence of commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ unknown = st.just(7)
 
 
 class RegistryMachine(RuleBasedStateMachine):
-    """Rows by id, as the model has them; the registry must hold the same, found every way."""
+    """The model's rows by id; the registry must have the same rows, in every index."""
 
     projects = Bundle("projects")
     applets = Bundle("applets")
@@ -86,7 +86,7 @@ class RegistryMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def call(self, op: str, **args: Any) -> Any:
-        """Run a command; the counter moves by one, or not at all when it is refused."""
+        """Run a command; the counter increases by one, or not at all if it is refused."""
         try:
             result = decode_result(op, encode_result(execute(self.writer, op, args)))
         except NodeError:
@@ -258,7 +258,8 @@ class RegistryMachine(RuleBasedStateMachine):
         self.forget_resources()
 
     def expect_version(self, before: Applet, after: Applet, kept: int) -> None:
-        """A module that is another one is the latest version; the oldest beyond `kept` go."""
+        """A different module becomes the latest version; the oldest versions beyond `kept` are
+        removed."""
         if before.sha256 == after.sha256:
             assert after.version == before.version
             return
@@ -290,7 +291,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.forget_resources()
 
     def free_name(self, project_id: int, name: str) -> str:
-        """The name, or with the first suffix that no applet of the project has."""
+        """Return the name, with the first unused suffix if an applet of the project has it."""
         suffixes = [f"_{number}" for number in range(2, 100)]
         candidates = [name, *(name[: NAME_LIMIT - len(s)] + s for s in suffixes)]
         taken = {applet.name for applet in self.having("applets", project_id=project_id)}
@@ -450,7 +451,7 @@ class RegistryMachine(RuleBasedStateMachine):
         )
 
     def forget_resources(self) -> None:
-        """Deleted resources go with the last applet or version that needs them."""
+        """Remove deleted resources with the last applet or version that needs them."""
         rows = self.rows["resources"]
         kept = {n: r for n, r in rows.items() if not r.deleted or self.is_used(n)}
         self.rows["resources"] = kept

@@ -1,4 +1,4 @@
-"""What an append sends, and what answers mean, with a clock of the test."""
+"""The data of an append, and the meaning of answers, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_broken_chain_is_reported(links: list[tuple[int, int, int]]) -> None:
 
 
 class Counts:
-    """What appends have counted since this was made."""
+    """The counts of appends since this object was made."""
 
     def __init__(self) -> None:
         self._before = self._now()

@@ -1,4 +1,4 @@
-"""The bytes of nats-server as messages, however they are cut."""
+"""Parsing of nats-server's bytes, in pieces of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store lacks: a snapshot, batches, or nothing."""
+"""The missing data of a store: a snapshot, batches, or nothing."""
 
 from __future__ import annotations
 

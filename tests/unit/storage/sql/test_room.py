@@ -1,4 +1,4 @@
-"""The tables of all configurations that a database has had are bounded together."""
+"""The tables of all configurations that a database has had count for one limit."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def tables(*given: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply(path: Path, config: dict[str, Any], *statements: str) -> Any:
-    """Open with a configuration, carry statements out, and give what the last one gave."""
+    """Open with a configuration, run statements, and return the result of the last one."""
     database = SqliteDatabase(path / "sql.db", config)
     try:
         database.open()

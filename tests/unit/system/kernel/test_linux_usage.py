@@ -1,4 +1,4 @@
-"""What a process uses, as the kernel says it."""
+"""The memory and CPU time of a process, as reported by the kernel."""
 
 from __future__ import annotations
 

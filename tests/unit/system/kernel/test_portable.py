@@ -1,4 +1,4 @@
-"""The portable services of a kernel give what those of Linux give, where they can."""
+"""The portable functions have the same results as those for Linux, where possible."""
 
 from __future__ import annotations
 

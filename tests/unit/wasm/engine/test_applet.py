@@ -1,4 +1,4 @@
-"""Loading what was compiled, and falling back where it cannot be loaded."""
+"""Loading of compiled code, and the fallback if it cannot be loaded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def wasm(tmp_path: Path) -> Path:
 
 
 def compiled(wasm: Path) -> Path:
-    """Code made without a pool, as the compiler makes it."""
+    """Compile code without a pool, like the compiler."""
     module, _ = compile_module(make_compiler(), to_binary(wasm.read_bytes()), LIMITS)
     path = wasm.with_name(f"module.{engine_tag()}.cwasm")
     path.write_bytes(module.serialize())
@@ -214,7 +214,7 @@ def test_hosts_of_one_file_run_at_the_same_time(engine: Engine, wasm: Path) -> N
 
 
 def test_many_modules_in_turn_find_their_memory_as_they_left_it() -> None:
-    """A slot that had another module is mapped anew, and its first pages are faults."""
+    """A slot that had another module is mapped again, and its first accesses are page faults."""
     source = to_binary((MODULES / "guest.wat").read_bytes())
     engine = make_engine(LIMITS, slots=256)
     names = [
@@ -243,7 +243,7 @@ def test_an_engine_can_go_at_any_moment_of_its_tickers_life() -> None:
         "    time.sleep(0.001)\n"
         "    del engine\n"
     )
-    # A race here is a segmentation fault: it must not be this process's.
+    # A race here is a segmentation fault, which must not end this process.
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 

@@ -1,4 +1,4 @@
-"""Compiling in a child: what it leaves, and what becomes of a module that it dies of."""
+"""Compiling in a child: its files, and the handling of a module that kills it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fieldbrook.wasm.module.inspection import to_binary
 
 MODULES = Path(__file__).parents[3] / "modules"
 LIMITS = Limits()
-# Seconds of compiling, hundreds of megabytes while it lasts.
+# It compiles for seconds, and takes hundreds of megabytes meanwhile.
 HEAVY = (
     '(module (memory (export "memory") 1) (func (export "start") (param i32) (result i32) '
     "local.get 0 " + "i32.const 7 i32.mul i32.load i32.eqz " * 500_000 + "))"
@@ -25,7 +25,7 @@ HEAVY = (
 
 
 def swelling(values: int, branches: int) -> bytes:
-    """A module with branches of four bytes, each of which has to move so many values."""
+    """Return a module with branches of four bytes, each of which has to move many values."""
     numbers = range(values)
     first = " ".join(f"local.get 0 i32.load offset={4 * n}" for n in numbers)
     others = " ".join(f"local.get 0 i32.load offset={4 * n + 1}" for n in numbers)
@@ -119,7 +119,7 @@ def test_a_module_that_takes_too_much_memory_is_refused(tmp_path: Path, outdir: 
 def test_a_small_module_that_becomes_megabytes_of_code_is_refused_and_leaves_nothing(
     tmp_path: Path, outdir: Path
 ) -> None:
-    data = swelling(900, 1_800)  # 19 KB, of which 26 MB were written
+    data = swelling(900, 1_800)  # 19 KB, from which 26 MB of code would be made
     with pytest.raises(ModuleRefusedError, match="bytes become .* bytes of code; the limit is"):
         compile_in_child(upload(tmp_path, data), outdir, LIMITS)
     assert list(outdir.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Requests of applets that nobody could store or send are refused."""
+"""Requests of applets that cannot be stored or sent are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of host functions and what stands behind it."""
+"""The table of host functions and their implementations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fieldbrook.wasm.module import abi
 
 
 class _NoMemory(Guest):
-    """Enough of a guest to bind functions to."""
+    """A minimal guest to which functions can be bound."""
 
     def read(self, pointer: int, size: int) -> bytes:
         raise self.out_of_memory(pointer + size, 0, None)

@@ -1,4 +1,4 @@
-"""What a module consists of, as far as its bytes can be trusted."""
+"""The contents of a module, as far as its bytes can be trusted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def name(text: bytes) -> bytes:
 
 
 def with_custom(section: bytes) -> bytes:
-    """A valid module with a custom section."""
+    """Return a valid module with a custom section."""
     size = len(section)
     encoded = bytes([size & 0x7F | 0x80, size >> 7])
     return bytes(wasmtime.wat2wasm(PLAIN)) + b"\0" + encoded + section

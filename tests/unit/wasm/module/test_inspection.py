@@ -1,4 +1,4 @@
-"""Which modules are refused, and what the refusal says."""
+"""Which modules are refused, and the texts of the refusals."""
 
 from __future__ import annotations
 

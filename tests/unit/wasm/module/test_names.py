@@ -32,13 +32,13 @@ def sized(content: bytes) -> bytes:
 
 
 def named(name: bytes) -> bytes:
-    """The module whose inner function has a name."""
+    """Return the module whose inner function has this name."""
     names = sized(number(1) + number(0) + sized(name))
     return PLAIN + b"\0" + sized(b"\x04name\x01" + names)
 
 
 def doubling(levels: int) -> str:
-    """A mangled name of C++; with each level its text becomes twice as long."""
+    """Return a mangled name of C++, whose text doubles with each level."""
     references = [f"S{digit}_" for digit in "13579BDFHJLNPRTVXZ"]
     parts = [f"1bI{each}{each}E" for each in references[:levels]]
     return f"_Z1fI1aIiiE{''.join(parts)}Ev"

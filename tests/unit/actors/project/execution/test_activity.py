@@ -1,4 +1,4 @@
-"""What a project says that it does."""
+"""The activity that a project reports."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from fieldbrook.storage.project.store import ProjectStore
 
 
 class Consumer:
-    """Whoever asks for entries."""
+    """A consumer that requests entries."""
 
     closed = False
 

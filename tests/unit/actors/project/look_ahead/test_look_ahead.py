@@ -1,4 +1,4 @@
-"""Look-ahead of one project: what it runs ahead, and what it holds meanwhile."""
+"""Look-ahead of one project: which events run ahead, and which resources are held meanwhile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVENTS: list[WireEvent] = [("DEFAULT", n, "", b"", 1, 0, "") for n in range(6)]
 
 
 class Pool(InstancePool):
-    """Has the host of one applet."""
+    """A pool with the host of one applet."""
 
     def __init__(self, host: Host | None) -> None:
         self.loaded_host = host
@@ -56,7 +56,7 @@ class Nothing:
 
 
 class Copies(PythonHost):
-    """Remembers its copies; a handler writes how much of the project runs ahead."""
+    """A host that records its copies; a handler writes how many events of the project run ahead."""
 
     def __init__(self) -> None:
         super().__init__({"h": self._handler})
@@ -95,7 +95,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def take_all(look_ahead: LookAhead, host: Copies) -> list[bytes]:
-    """Handle the events of a round; return what those that ran ahead have written."""
+    """Handle the events of a round; return the writes of the events that ran ahead."""
     host.ran.clear()
     speculation = look_ahead.speculate(EVENTS, lambda _event: [TARGET])
     assert speculation is not None

@@ -1,4 +1,4 @@
-"""When handlers are worth several threads."""
+"""When a project's handlers are run in several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a speculative run is told, and when it counts."""
+"""What a speculative run reads, and when its result is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = "x" * (RECORDED_BYTES // 8)
 
 
 class Around(Capabilities):
-    """Lets messages go to topics that begin with "out"; some hosts can be called."""
+    """Allows messages to topics that begin with "out", and calls of some hosts."""
 
     def check_topic(self, topic: str) -> None:
         if not topic.startswith("out"):

@@ -1,4 +1,4 @@
-"""The speculation of a round, with handlers in Python and threads that work when a test says so."""
+"""The speculation of a round, with handlers in Python and threads that tests control."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND = Target(STRATEGY + 1, APPLET, 1, "a", "h", started=True)
 
 
 class ManualThreads(LookAheadThreads):
-    """Works when `work` is called: each call does one event."""
+    """Threads that work when `work` is called: each call handles one event."""
 
     awaited = True
 
@@ -49,8 +49,8 @@ class ManualThreads(LookAheadThreads):
 def handler(run: Run) -> int:
     """Carry out the operations in the payload, and return a number that depends on all reads.
 
-    An operation has two bytes: what to do and with which key. `+` adds one to the value, `?` reads
-    it, `=` sets it to what was read so far, `!` adds one and fails, `$` asks a chain.
+    An operation has two bytes: the kind and the key. `+` adds one to the value, `?` reads it, `=`
+    sets it to a value that depends on all reads so far, `!` adds one and fails, `$` calls a chain.
     """
 
     def value(key: bytes) -> int:
@@ -76,7 +76,7 @@ def handler(run: Run) -> int:
 
 
 class Round:
-    """A round of a project's thread: takes events in order, commits and drops what they wrote."""
+    """A round of a project's thread: handles events in order, and commits or drops their writes."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Round:
         return self.batch.get(stored, self.committed.get(stored))
 
     def take(self, index: int) -> list[tuple[int, str, list[Any]]]:
-        """Handle an event, as `HandlerRunner` does it."""
+        """Handle an event like `HandlerRunner`."""
         outcomes = []
         event = self.events[index]
         for target in self.targets:
@@ -145,7 +145,7 @@ def event(publisher: int, payload: bytes, kind: int = 0) -> WireEvent:
 def in_order(
     events: Sequence[WireEvent], ends: dict[int, bool], skipped: set[int], change: int
 ) -> tuple[list[Any], dict[bytes, bytes]]:
-    """What one thread makes of the events."""
+    """Return the results of the events in one thread."""
     alone = Round(events, 0)
     alone.speculation.forget()
     outcomes = []
@@ -214,7 +214,7 @@ def test_threads_run_everything_but_the_first_event_and_the_next_one() -> None:
     around = Round([event(n, b"+a" if n == 0 else b"+%c" % (49 + n)) for n in range(10)])
     around.threads.work(20)
     results = [around.take(index) for index in range(10)]
-    assert around.own_runs == 1  # with nothing else to do, a thread begins the next one, too
+    assert around.own_runs == 1  # an idle thread begins the next event, too
     assert [r[0][0] for r in results] == [0] * 10
     assert around.speculation.seconds > 0
 
@@ -323,7 +323,7 @@ def test_a_run_that_takes_too_long_is_made_again_and_counts_once(
     late = metrics.here.row[metrics.LOOK_AHEAD_RUNS["late"]]
 
     def slow(name: str, run: Run) -> tuple[int, str]:
-        if turns:  # meanwhile the project's thread goes through all events
+        if turns:  # meanwhile the project's thread handles all events
             turns.pop()()
         return original(name, run)
 

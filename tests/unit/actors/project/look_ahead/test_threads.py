@@ -27,7 +27,7 @@ def test_as_many_threads_help_at_once_as_there_are() -> None:
     threads, work = LookAheadThreads(3), Meeting(4)
     for _ in range(3):
         threads.put(work)
-    work.help()  # the fourth is this one
+    work.help()  # the fourth thread is the caller
     threads.close()
     assert work.names == {"look-ahead:0", "look-ahead:1", "look-ahead:2", "MainThread"}
 

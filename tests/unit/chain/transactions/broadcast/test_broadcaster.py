@@ -1,4 +1,4 @@
-"""What is done about transactions that endpoints refuse, without a chain: decisions and times."""
+"""The handling of transactions that endpoints refuse, without a chain: decisions and times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REPRICE_MS = CHAIN.reprice_s * 1_000
 
 
 class Endpoints(Rpc):
-    """Endpoints that refuse what has been sent, in these words, or take it."""
+    """Endpoints that refuse a transaction with a given error text, or accept it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Endpoints(Rpc):
         self.head = 5
         self.mined: dict[str, int] = {}  # the block of each hash
         self.hidden: set[str] = set()  # hashes whose receipts only the second endpoint has
-        self.settled: int | None = None  # nonces counted in old blocks, if not as many as now
+        self.settled: int | None = None  # nonces in old blocks, if not the same as now
         self.looked_up = 0
         self.malformed: set[str] = set()  # methods
 
@@ -118,7 +118,7 @@ class Bench:
         )
 
     def commit(self, count: int, first: int = 0) -> list[int]:
-        """So many transactions; their ids."""
+        """Commit a number of transactions; return their ids."""
 
         async def made() -> list[int]:
             ids = []

@@ -1,4 +1,4 @@
-"""Blocks that may vanish and nonces that the chain may not count, without a chain."""
+"""Blocks that may be removed and nonces that the chain may not count, without a chain."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Chain(AnyEndpoint):
     def __init__(self, head: int) -> None:
         self.head = head
         self.fork_at = 1 << 62
-        self.lacks = 0  # newest blocks that the endpoint does not have
+        self.lacks = 0  # the number of newest blocks that the endpoint lacks
         self.asked: list[int] = []
 
     async def answer(self, method: str, params: list[Any]) -> Any:
@@ -87,7 +87,7 @@ class Clock:
 def looked(
     blocks: Blocks, chain: Chain, rows: list[Transaction], doubted: Sequence[Transaction] = ()
 ) -> list[int]:
-    """The nonces of those that have vanished."""
+    """Check the blocks; return the nonces of transactions whose blocks were removed."""
     chain.asked.clear()
     head = blocks.highest(chain.head)
     return [found.nonce for found in asyncio.run(blocks.vanished(rows, head, doubted))]
@@ -114,7 +114,7 @@ def test_blocks_of_another_fork_have_vanished_and_those_below_have_not() -> None
     assert looked(blocks, chain, rows) == []
     chain.fork_at = 8
     gone = []
-    for _ in range(2):  # the newest one is seen first, the others at the next look
+    for _ in range(2):  # the newest is seen first, the others at the next check
         found = looked(blocks, chain, [each for each in rows if each.nonce not in gone])
         gone += found
     assert sorted(gone) == [7, 8, 9]
@@ -170,7 +170,7 @@ def test_blocks_of_two_forks_do_not_speak_for_each_other() -> None:
     rows = [each for each in rows if each.nonce not in looked(blocks, chain, rows)]
     later = [row(nonce, IN_BLOCK, nonce + 1, fork=1) for nonce in range(60, 70)]
     assert looked(blocks, chain, [*rows, *later]) == []
-    chain.head = 67  # the newest ones vanish
+    chain.head = 67  # the newest blocks are removed
     clock = blocks._clock
     assert isinstance(clock, Clock)
     clock.now += LAGS_MS

@@ -45,7 +45,7 @@ class _Dying(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing: what the command prints is looked at."""
+        """Log nothing, because the tests check the output of the command."""
 
 
 def test_an_event_of_unknown_outcome_can_be_sent_again_by_the_key_that_is_printed(

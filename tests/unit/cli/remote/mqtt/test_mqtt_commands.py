@@ -1,4 +1,4 @@
-"""The commands of administrators on the MQTT server, against its routes."""
+"""The commands of administrators for the MQTT server, with the real routes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Terminal:
     output: Callable[[], Any]
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit code, output and remarks of `mqtt ARGUMENTS`."""
+        """Run `mqtt ARGUMENTS`; return exit code, output and messages."""
         code = main.run(["--server", self.server, "mqtt", *arguments])
         said = self.output()
         return code, said.out, said.err

@@ -1,4 +1,4 @@
-"""`mqtt pub` and `mqtt sub` against a server that refuses, and one that says nothing."""
+"""`mqtt pub` and `mqtt sub` with a server that refuses, and a server that does not answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_reason(code: int) -> bytes:
 
 @contextmanager
 def server(answer: Answer) -> Iterator[tuple[str, ...]]:
-    """A server of MQTT 5 for one connection; the options that lead there."""
+    """Run an MQTT 5 server for one connection; give the options that select it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=_serve, args=(listening, answer))
         thread.start()
@@ -45,7 +45,7 @@ def _serve(listening: socket.socket, answer: Answer) -> None:
     try:
         connection, _ = listening.accept()
     except OSError:
-        return  # nobody came
+        return  # no client has connected
     with connection, connection.makefile("rb") as stream, suppress(ConnectionError):
         while head := stream.read(2):
             body = stream.read(head[1])

@@ -1,4 +1,4 @@
-"""What a simulation counts and shows."""
+"""The counts of a simulation, and their display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard's files: what is read from a folder, and under which addresses."""
+"""The dashboard's files: which are read from a folder, and their addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGE = '<script type="module" src="/ui/app.js"></script><p>/ui/ is a path</p>'
 
 
 def address_of(dashboard: Dashboard) -> str:
-    """The address of app.js in the page."""
+    """Return the address of app.js in the page."""
     match = re.search(rb'src="(/ui/[0-9a-f]{12}/)app\.js"', dashboard.page().body)
     assert match is not None
     return match[1].decode()

@@ -1,4 +1,4 @@
-"""The site's files: only what the manifest lists is read, and only as it was built."""
+"""The site's files: only files in the manifest are read, and only if they are unchanged."""
 
 from __future__ import annotations
 

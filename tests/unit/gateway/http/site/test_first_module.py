@@ -1,4 +1,4 @@
-"""The module with which the dashboard begins does the same when it is joined with its imports."""
+"""The first module of the dashboard does the same when it is bundled with its imports."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ export const here = hello('here');
 
 
 def output(folder: Path, modules: dict[str, str]) -> object:
-    """What the modules print when a JavaScript engine runs them."""
+    """Run the modules in a JavaScript engine; return their output."""
     for name, text in modules.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

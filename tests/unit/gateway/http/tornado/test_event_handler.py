@@ -1,4 +1,4 @@
-"""An event whose client goes away before its body has ended."""
+"""An event whose client disconnects before the end of its body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGUN = b"POST /e/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n" + by
 
 
 def waiting() -> int:
-    """How many requests are being served."""
+    """Return the number of requests in progress."""
     tasks = (repr(task.get_coro()) for task in asyncio.all_tasks())
     return sum("_execute" in task for task in tasks)
 
@@ -29,7 +29,7 @@ async def state(wanted: int) -> None:
 
 async def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back() -> None:
     budget = Shared(1 << 20, 100)
-    nobody = cast("EventService", None)  # no event is ever whole
+    nobody = cast("EventService", None)  # no event is ever complete
     given = {"events": nobody, "body_limit_bytes": 1 << 20, "memory_budget": budget}
     server = httpserver.HTTPServer(web.Application([(r"/e/([^/]+)", EventHandler, given)]))
     server.listen(0, "127.0.0.1")

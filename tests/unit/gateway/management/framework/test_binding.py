@@ -1,4 +1,4 @@
-"""Bodies, queries and ids as clients send them."""
+"""Bodies, queries and ids in the form of clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Filter(Paging, frozen=True, kw_only=True):
 
 
 def problems(body: Any) -> dict[str, str]:
-    """What is wrong with a body, by field."""
+    """Return the errors of a body, by field."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(BadRequestError) as refused:
         bind_body(raw, Outer)
@@ -95,7 +95,7 @@ def test_a_wrong_type_inside_is_named_where_it_stands() -> None:
 
 
 def fields_or_bound(body: bytes) -> Any:
-    """What was bound, or the fields that were refused."""
+    """Return the bound values, or the refused fields."""
     try:
         return bind_body(body, Outer)
     except BadRequestError as error:

@@ -1,4 +1,4 @@
-"""Stores of projects are open while somebody reads, and only so many of them."""
+"""Stores of projects are open only while they are read, and their number is limited."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_files(folder: Path) -> int:
         try:
             found += entry.readlink() == folder / "data.mdb"
         except FileNotFoundError:
-            continue  # the folder's own
+            continue  # the descriptor of the folder itself
     return found
 
 

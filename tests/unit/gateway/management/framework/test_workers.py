@@ -1,4 +1,4 @@
-"""Bounds on what goes on at the same time."""
+"""Limits of concurrent work."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_few_accounts_with_slow_uploads_leave_places_for_others() -> None:
         ends.set()
         assert await other == "done"
         taken = await asyncio.gather(*slow, return_exceptions=True)
-        assert taken.count(True) == 12  # each account had as many as it left free
+        assert taken.count(True) == 12  # each account got as many as it had left free
         assert await pool.run(0, lambda: "again") == "again"
 
     asyncio.run(upload())

@@ -1,4 +1,4 @@
-"""What waits for a page, and what is left out when it reads slowly."""
+"""The messages that wait for a page, and those that are left out when it reads slowly."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def of_login(account: Account, life_s: float = 600) -> Caller:
 
 
 async def taken(page: Page) -> list[Any]:
-    """All messages that wait."""
+    """Return all waiting messages."""
     found = []
     while data := await page.next(0):
         found.append(json.loads(data))

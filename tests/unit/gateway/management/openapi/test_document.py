@@ -1,4 +1,4 @@
-"""The description of the interface says what the routes declare."""
+"""The OpenAPI document has the declarations of the routes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_answer_has_the_names_on_the_wire_and_its_ids_are_strings() -> None:
 
 
 class Described(msgspec.Struct, frozen=True):
-    """What a route answers."""
+    """The answer of a route."""
 
     name: str
     note: str | msgspec.UnsetType = msgspec.UNSET

@@ -1,4 +1,4 @@
-"""Slowing down who guesses passwords."""
+"""Throttling of clients that guess passwords."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def failures(throttle: SignInThrottle, name: str, peer: str) -> int:
-    """How many attempts are let through before one is refused."""
+    """Return how many attempts are allowed before one is refused."""
     for count in range(1_000):
         try:
             throttle.attempt(name, peer)

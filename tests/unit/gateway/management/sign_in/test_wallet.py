@@ -34,7 +34,7 @@ ISSUED_MS = 1_700_000_000_000
 
 
 def signed(text: str, key: bytes = b"\x11" * 32) -> str:
-    """What a wallet would sign `text` with."""
+    """Return a wallet's signature of `text`."""
     data = text.encode()
     digest = keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
     raw = PrivateKey(key).sign_recoverable(digest, hasher=None)

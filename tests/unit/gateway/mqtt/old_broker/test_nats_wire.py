@@ -1,4 +1,4 @@
-"""The server's protocol, byte by byte, spoken by a socket that stands for the server."""
+"""The server's protocol, byte by byte, with a socket in place of the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAKEN: list[Taken] = [
 
 
 class Server:
-    """One connection's other end."""
+    """The server's end of a connection."""
 
     def __init__(self) -> None:
         self.reader: asyncio.StreamReader
@@ -44,7 +44,7 @@ class Server:
         self.lost: list[str] = []
 
     async def line(self) -> bytes:
-        """The next line from the client."""
+        """Return the next line from the client."""
         async with asyncio.timeout(LIMIT_S):
             return (await self.reader.readline()).rstrip(b"\r\n")
 
@@ -57,7 +57,7 @@ Serve = Callable[[Server], Awaitable[None]]
 
 
 async def welcome(server: Server) -> None:
-    """Take a login."""
+    """Accept a login."""
     server.send(INFO)
     login = await server.line()
     assert login.startswith(b"CONNECT ")
@@ -68,7 +68,7 @@ async def welcome(server: Server) -> None:
 
 @asynccontextmanager
 async def connected(serve: Serve = welcome) -> AsyncIterator[tuple[Server, NatsConnection]]:
-    """A connection that is open, and the server's end of it."""
+    """Make an open connection, and the server's end of it."""
     server = Server()
     served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -91,7 +91,7 @@ async def connected(serve: Serve = welcome) -> AsyncIterator[tuple[Server, NatsC
 
 
 def parsed(pieces: list[bytes]) -> list[Taken]:
-    """What a connection takes of bytes that arrive in these pieces."""
+    """Return the messages that a connection reads from bytes in these pieces."""
 
     async def scenario() -> list[Taken]:
         taken: list[Taken] = []

@@ -1,4 +1,4 @@
-"""What is removed of an earlier version's broker, and what is left alone."""
+"""Which files of an earlier version's broker are removed, and which are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MESSAGES = "jetstream/$G/streams/$MQTT_msgs/msgs"
 
 
 def make(data: Path, size: int = 1) -> None:
-    """A data folder with a store."""
+    """Make a data folder with a store."""
     blocks = store.store_of(data) / MESSAGES
     blocks.mkdir(parents=True)
     (blocks / "1.blk").write_bytes(bytes(size))

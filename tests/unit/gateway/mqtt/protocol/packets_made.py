@@ -1,7 +1,7 @@
 """Packets of both versions and both sides: Hypothesis strategies, and one rich example of each.
 
-Strategies make what the standards allow and nothing else, so every packet has to survive the way
-into bytes and back.
+Strategies make exactly the packets that the standards allow, so every packet has to be the same
+after encoding and decoding.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CONNACKS_311 = (0x00, 0x84, 0x85, 0x88, 0x86, 0x87)
 
 
 def decode(side: str, version: int, data: bytes) -> Packet:
-    """Decode the one packet that the bytes are."""
+    """Decode bytes that are exactly one packet."""
     frame = next_frame(data, 0, shortest=version == VERSION_5)
     assert frame is not None
     first, start, end = frame
@@ -205,7 +205,7 @@ def connects(version: int) -> st.SearchStrategy[Connect]:
 
 
 def _consistent(packet: Publish) -> Publish:
-    """Without an identifier and DUP for QoS 0."""
+    """Return the packet without identifier and DUP if its QoS is 0."""
     if packet.qos:
         return packet
     return Publish(packet.topic, packet.payload, 0, packet.retain, properties=packet.properties)

@@ -1,4 +1,4 @@
-"""What the standards forbid, packet by packet, and what they allow at the edges."""
+"""What the standards forbid, packet by packet, and edge cases that they allow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BOTH = (4, 5)
 
 
 def packet(first: int, *parts: bytes) -> bytes:
-    """A short packet with the right length."""
+    """Return a short packet with the right length."""
     body = b"".join(parts)
     assert len(body) < 128
     return bytes([first, len(body)]) + body
@@ -55,20 +55,20 @@ def connect(
     properties: bytes = b"\0",
     client_id: bytes = b"\0\1c",
 ) -> bytes:
-    """A CONNECT; `payload` is what follows the client identifier."""
+    """Return a CONNECT; `payload` follows the client identifier."""
     head = string(name) + bytes([version, flags, 0, 60])
     return packet(0x10, head, properties if version == 5 else b"", client_id, *payload)
 
 
 def refusal(data: bytes, version: int = 4, side: str = CLIENT) -> ProtocolError:
-    """Why a packet is refused."""
+    """Return the reason for which a packet is refused."""
     with pytest.raises(ProtocolError) as refused:
         decode(side, version, data)
     return refused.value
 
 
 def accepted(data: bytes, version: int = 4, side: str = CLIENT) -> object:
-    """The packet that the bytes are."""
+    """Decode a packet."""
     return decode(side, version, data)
 
 
@@ -534,7 +534,7 @@ def test_3_1_1_knows_no_auth_and_no_disconnect_of_a_server() -> None:
     assert isinstance(refusal(packet(0xE0), 4, SERVER), ProtocolViolationError)
 
 
-# What servers send, as tools and tests read it
+# Packets of servers, which tools and tests decode
 
 
 def test_a_connack_that_contradicts_itself_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Where packets begin and end, before all of them has arrived."""
+"""The boundaries of packets that have arrived in part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAGS = {
 
 
 def frames(data: bytes) -> list[Frame]:
-    """All packets of a stream that has arrived completely."""
+    """Return all packets of a complete stream."""
     at, found = 0, []
     while at < len(data):
         frame = next_frame(data, at, LIMIT)

@@ -1,4 +1,4 @@
-"""Packets that are cut, changed, random or as expensive as they can be."""
+"""Packets that are cut, changed, random or as expensive as possible."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tests.unit.gateway.mqtt.protocol.packets_made import (
 )
 
 MIB = 1 << 20
-# What is linear takes a second for 1 MiB, what is quadratic takes hours.
+# Linear code takes a second for 1 MiB, quadratic code takes hours.
 CPU_LIMIT_S = 20.0
 
 
 def tried(side: str, version: int, first: int, body: bytes) -> Packet | None:
-    """The packet, or None where it is refused; any other exception fails the test."""
+    """Return the packet, or None if it is refused; any other exception fails the test."""
     try:
         if side == SERVER:
             return decode_server_packet(version, first, body)
@@ -50,12 +50,13 @@ def tried(side: str, version: int, first: int, body: bytes) -> Packet | None:
 
 
 def written_again(side: str, version: int, packet: Packet) -> None:
-    """Whatever is accepted can be written and read again, so nothing forbidden is in it."""
+    """Check that an accepted packet can be encoded and decoded again, so that it has nothing
+    forbidden."""
     assert decode(side, version, encode(version, packet)) == packet
 
 
 def parts(data: bytes) -> tuple[int, bytes]:
-    """The first byte and the body of a valid packet."""
+    """Return the first byte and the body of a valid packet."""
     frame = next_frame(data, 0)
     assert frame is not None
     return frame[0], data[frame[1] :]

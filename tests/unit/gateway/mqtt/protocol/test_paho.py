@@ -1,6 +1,6 @@
-"""A codec that nobody here wrote: what paho writes is read here, and the other way round.
+"""A foreign codec: the node decodes packets of paho, and paho those of the node.
 
-The client runs over an object that looks like a socket and keeps the bytes.
+The client uses an object with the interface of a socket, which stores the bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from tests.unit.gateway.mqtt.protocol.packets_made import VERSIONS
 
 
 class Wire:
-    """Looks like a socket: keeps what the client sends, and has what it is to receive."""
+    """An object with the interface of a socket: it stores the client's data, and gives it data to
+    receive."""
 
     def __init__(self) -> None:
         self.sent = bytearray()
@@ -85,7 +86,7 @@ class Client(mqtt.Client):
         return self.wire
 
     def sent(self) -> list[Packet]:
-        """What the client has sent since the last call."""
+        """Return the client's data since the last call."""
         while self.want_write():
             assert self.loop_write() == mqtt.MQTT_ERR_SUCCESS
         data, at, packets = bytes(self.wire.sent), 0, list[Packet]()
@@ -117,7 +118,7 @@ class Client(mqtt.Client):
 
 
 def paho_properties(kind: int, **values: Any) -> PahoProperties:
-    """Properties as paho takes them, by its names."""
+    """Return properties in the form of paho, with its names."""
     made = PahoProperties(kind)  # type: ignore[no-untyped-call]
     for name, given in values.items():
         setattr(made, name, given)
@@ -395,7 +396,7 @@ def test_paho_understands_why_it_is_refused(
     version: int, code: ReasonCode, understood: str
 ) -> None:
     if version == 4 and code is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION:
-        understood = ""  # paho tries again with 3.1 before it tells anybody
+        understood = ""  # paho tries again with 3.1 before it reports the refusal
     client = Client(version, client_id="device-1")
     seen: list[str] = []
     client.on_connect = lambda _client, _data, _flags, code, _properties: seen.append(str(code))

@@ -1,4 +1,4 @@
-"""Properties of MQTT 5: the table against the standard's own, and what is refused."""
+"""Properties of MQTT 5: the table compared with the standard's, and refused properties."""
 
 from __future__ import annotations
 
@@ -70,13 +70,14 @@ PLACES = {place.name.lower(): place for place in Place}
 
 
 def section(*parts: bytes) -> bytes:
-    """Properties with their length in front."""
+    """Return properties with their length in front."""
     body = b"".join(parts)
     return varint(len(body)) + body
 
 
 def with_method(name: str, data: bytes) -> bytes:
-    """Authentication data are allowed only beside their method."""
+    """Return properties with the authentication method, because authentication data are allowed
+    only with it."""
     return data + b"\x15\0\0" if name == "authentication_data" else data
 
 
@@ -148,7 +149,7 @@ def test_a_property_that_its_length_cuts_off_is_refused(
     whole = bytes.fromhex(number) + VALUES[kind][0]
     for place in places:
         for size in range(1, len(whole)):
-            # What follows is enough to read the value, but belongs to the next field.
+            # The following bytes would complete the value, but belong to the next field.
             data = bytes([size]) + whole + bytes(8)
             with pytest.raises(ProtocolError):
                 read_properties(data, 0, PLACES[place])

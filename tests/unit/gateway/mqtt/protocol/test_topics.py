@@ -90,7 +90,7 @@ def test_filters_do_not_match_topics_that_the_standards_exclude(
 
 
 def found(topic_filter: str, topic: str) -> tuple[list[str], list[str]]:
-    """What the trees find, with one filter and one topic in them."""
+    """Return the matches of the trees, with one filter and one topic in them."""
     by_filter: FilterTree[str] = FilterTree()
     by_filter.add(topic_filter, 1, topic_filter)
     by_topic: TopicTree[int] = TopicTree()

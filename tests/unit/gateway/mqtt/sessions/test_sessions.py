@@ -1,4 +1,4 @@
-"""What sessions cost, and what their clients may leave in them."""
+"""The cost of sessions, and the limits of their content."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Line:
 
 
 class _NoRights:
-    """Nobody may read anything."""
+    """Rights under which nobody may read anything."""
 
     def opens(self, topic: str) -> bool:
         return False
@@ -61,7 +61,7 @@ class _NoRights:
 
 
 def _sessions(store: MqttStore, limits: Limits = DEFAULTS) -> Sessions:
-    """The sessions of a store that nothing is written to."""
+    """Make the sessions of a store without writes."""
     router = Router(limits, store, lambda *_: None, _NoRights())
     return _sessions_of(router, store, limits)
 
@@ -199,7 +199,7 @@ def test_topics_and_properties_of_messages_count_as_their_payloads_do(tmp_path: 
         router.subscribe(session, Subscribed("#", 1))
         long = Message("t/" + "l" * 4_000, b"", 1, properties=Properties(user_properties=(pair,)))
         found = sum(router.publish(long) for _ in range(20))
-        assert found in {7, 8}  # with the one that is sent
+        assert found in {7, 8}  # including the one in transmission
         assert session.queued_bytes > 14_000 * found
         sessions.closed(session)
         if expiry_s:
@@ -272,7 +272,7 @@ def test_a_reply_costs_nothing_for_those_who_may_not_read_it(
 
     monkeypatch.setattr(router._subscriptions, "match", match)
     reply = Message("ack/k", b"", 0, publisher_id=7, project_id=5)
-    assert router.publish(reply) == 5  # with one of the group
+    assert router.publish(reply) == 5  # including one member of the group
     assert [len(line.topics) for line in (owner, publisher, admin, stranger)] in (
         [1, 1, 1, 0],
         [2, 1, 1, 0],
@@ -280,7 +280,7 @@ def test_a_reply_costs_nothing_for_those_who_may_not_read_it(
         [1, 1, 2, 0],
     )
     assert router.publish(Message("ack/other", b"", 0, publisher_id=8, project_id=6)) == 1
-    assert router.publish(Message("ack/k", b"", 0, project_id=5)) == 5  # of a handler
+    assert router.publish(Message("ack/k", b"", 0, project_id=5)) == 5  # the message of a handler
     for line in lines:
         sessions.closed(opened[line])
     assert router.publish(reply) == 0
@@ -289,7 +289,7 @@ def test_a_reply_costs_nothing_for_those_who_may_not_read_it(
 
 
 class _OneSlice:
-    """Slices that are over when as many deliveries were made as each may have."""
+    """Time slices that end after a number of deliveries."""
 
     def __init__(self, lines: list[_Line]) -> None:
         self.lines, self.later = lines, list[Callable[[], object]]()
@@ -364,7 +364,7 @@ def test_a_reply_to_a_shared_subscription_costs_nothing_for_members_who_may_not_
 
 
 class _CountedLooks(collections.OrderedDict[str, Any]):
-    """Counts how often somebody goes through all of it."""
+    """Counts the iterations over all items."""
 
     count = 0
 

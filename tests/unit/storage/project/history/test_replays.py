@@ -28,7 +28,7 @@ def test_payloads_stay_beside_their_events_however_often_keeping_them_is_turned_
     found, more = reader.replayable(wanted, 0, 100)
     reader.close()
     assert more == 0
-    # Turning it off dropped what there was; what is too large is never kept.
+    # Turning it off has removed the stored events; an event that is too large is never stored.
     assert [event.kept for event in found] == [False, False, False, False, False, True]
     store = ProjectStore(tmp_path / "p", 1 << 24)
     record, payload = store.replayable(found[-1].place) or (None, b"")

@@ -1,4 +1,4 @@
-"""The history of events: searching it, its heads, and what it keeps, on a real LMDB."""
+"""The history of events: searches, heads, and limits, on a real LMDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces beside the history, on a real LMDB: found by place, and within their size."""
+"""Traces of events in the history, on a real LMDB: found by place, and limited in size."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_batch_that_could_not_be_written_leaves_no_trace_for_the_next_one(
 ) -> None:
     store = stored.store
     store.record([RECORD] * 2, traces=[EventTrace(1, [call("lost")])])
-    store._take_batch()  # what a failed commit drops
+    store._take_batch()  # a failed commit drops the batch
     store.record([RECORD] * 2)
     store.checkpoint()
     assert [stored.names(place) for place in stored.places()] == [None, None]

@@ -1,4 +1,4 @@
-"""Statements of applets as PostgreSQL gets them."""
+"""Statements of applets in the form for PostgreSQL."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
 
 
 def stored(path: Path) -> list[str]:
-    """The committed devices, as another program sees them."""
+    """Return the committed devices, as another program sees them."""
     with sqlite3.connect(path / "sql.db") as connection:
         rows = connection.execute("SELECT f_device FROM t_reading ORDER BY f_id").fetchall()
     connection.close()
@@ -251,7 +251,7 @@ def test_no_function_works_beyond_its_time_on_long_values(
 def test_a_row_has_no_more_slow_functions_than_end_within_seconds(
     db: SqliteDatabase, expression: str
 ) -> None:
-    """Between them, the time limit cannot interrupt."""
+    """The time limit cannot interrupt within a row."""
     with pytest.raises(StatementError, match="so often in one statement"):
         ask(db, f"SELECT {expression} v")
     assert ask(db, "SELECT 'abc' LIKE '%b%' v") == {"v": 1}
@@ -353,7 +353,7 @@ def test_the_file_is_readable_by_its_owner_only(db: SqliteDatabase, tmp_path: Pa
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-_RESTARTS = (  # whatever makes SQLite give up a transaction, and what does not
+_RESTARTS = (  # conditions under which SQLite ends a transaction, and others
     "INSERT OR ROLLBACK INTO t_reading (f_device) VALUES (?)",
     "INSERT OR FAIL INTO t_reading (f_device) VALUES (?)",
     "INSERT OR REPLACE INTO t_reading (f_device) VALUES (?)",
@@ -458,7 +458,7 @@ print(devices(db))
 def test_an_aggregate_ends_at_the_limit_of_memory_and_the_next_statement_works(
     tmp_path: Path,
 ) -> None:
-    # In a process of its own: the limit is that of a process, and cannot be raised again.
+    # In a process of its own, because the limit is per process and cannot be raised again.
     done = subprocess.run(
         [sys.executable, "-c", _EXHAUST, str(tmp_path / "sql.db")],
         capture_output=True,
@@ -484,7 +484,7 @@ def test_writes_are_not_repeated_past_the_deadline_of_their_run(tmp_path: Path) 
     began = time.process_time()
     while time.process_time() - began < 1.0:
         do(db, _HEAVY)
-    # The next write is interrupted, which undoes the whole batch. To repeat it takes a second.
+    # The next write is interrupted, which undoes the whole batch. A repetition takes a second.
     written = time.process_time()
     ends_at = time.monotonic() + 0.1
     endless = f"INSERT INTO t_reading (f_device, f_count) {ENDLESS} SELECT n, n FROM x"
@@ -557,20 +557,20 @@ def test_a_statement_that_sorts_much_writes_no_file_outside_the_data_folder(
         over.set()
         watch.join()
         db.close()
-    assert [path for path in seen if "etilqs" in path] == []  # as SQLite names such files
+    assert [path for path in seen if "etilqs" in path] == []  # SQLite's name for such files
 
 
 # ---------------------------------------------------------------- what SQLite makes of a statement
 
 
 def _referring(levels: int, body: str) -> str:
-    """A statement of tables that each refer to the one before."""
+    """Return a statement of tables, each of which refers to the previous one."""
     tables = [f"c{n} AS ({body.replace('?', f'c{n - 1}')})" for n in range(1, levels + 1)]
     return f"WITH c0 AS (SELECT 1 x), {', '.join(tables)} SELECT count(*) v FROM c{levels}"
 
 
 def _nested(levels: int, uses: int) -> str:
-    """A statement of queries that each use the column of the next one."""
+    """Return a statement of queries, each of which uses the column of the next one."""
     text = "SELECT f_count x FROM t_reading"
     for _ in range(levels):
         text = f"SELECT {' + '.join(['x'] * uses)} x FROM ({text})"
@@ -591,7 +591,8 @@ def _nested(levels: int, uses: int) -> str:
 def test_a_statement_that_grows_before_it_runs_is_refused_within_seconds(
     db: SqliteDatabase, tmp_path: Path, statement: str
 ) -> None:
-    """No time limit interrupts SQLite there: such a statement ended the worker of all projects."""
+    """The time limit cannot interrupt SQLite there, so such a statement would end the worker of all
+    projects."""
     insert(db, "a")
     db.keep_event()
     db.commit(1)

@@ -1,4 +1,4 @@
-"""Failures of SQLite: whose they are."""
+"""Failures of SQLite: which are errors of the applet, and which of the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as contracts' owners name them."""
+"""Contract events in the notation of their owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a monitor and how far it has come."""
+"""The shown fields of a monitor and of its progress."""
 
 from __future__ import annotations
 

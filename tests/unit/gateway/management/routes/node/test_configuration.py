@@ -1,4 +1,4 @@
-"""What anybody may know of the node."""
+"""Public information about the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which projects the health route lists, and what it says of them."""
+"""Which projects the health route lists, and their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read which figures over time."""
+"""Who may read which series of metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAKEN = 5
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A node whose registry is open, with a table of metrics that samples are taken of."""
+    """A server with an open registry, and a metrics table that is sampled."""
     table = Table(8)
     begun = [time.time() - TAKEN]
     server, context = started(tmp_path)

@@ -1,4 +1,4 @@
-"""Records that no route would have made are not imported either."""
+"""Records that no route would accept are not imported either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins that were ended."""
+"""Ended logins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on publishers; those whose tokens are access keys keep both records in step."""
+"""Commands on publishers; if a token is an access key, both records are changed together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def device(registry: Registry, expires_at: int = 0) -> Publisher:
 
 
 def key_of(registry: Registry, publisher: Publisher) -> AccessKey | None:
-    """The record that a publisher's token leads to."""
+    """Return the record of a publisher's token."""
     if not access_keys.is_access_key(publisher.token):
         return None
     parsed = access_keys.parse(publisher.token)
